@@ -29,6 +29,38 @@ class Tenant(Protocol):
         ...
 
 
+class Pages(Protocol):
+    """A memory as its tenants see it."""
+
+    def open(self, tenant: Tenant, num_pages: int) -> None:
+        """Let a tenant in, with a right to ``num_pages``."""
+        ...
+
+    def close(self, tenant: Tenant) -> None:
+        """Take all pages of a tenant back."""
+        ...
+
+    def pages(self, tenant: Tenant) -> frozenset[int]:
+        """What a tenant leases."""
+        ...
+
+    def num_leasable(self, tenant: Tenant) -> int:
+        """Pages that the tenant could lease now, one after another."""
+        ...
+
+    def lease(self, tenant: Tenant) -> int | None:
+        """A page; None if there is none that is free."""
+        ...
+
+    def reclaim(self, tenant: Tenant) -> int:
+        """A page that another tenant does not use."""
+        ...
+
+    def check(self) -> None:
+        """Assert that the books balance."""
+        ...
+
+
 class PageArena:
     """Who has which page of one memory. Pages are numbers; what lies in them is the tenants' business."""
 

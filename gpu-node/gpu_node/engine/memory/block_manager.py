@@ -23,6 +23,7 @@ from gpu_node.engine.memory.block_log import BlockLog, FoundBlocks
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
+from gpu_node.engine.memory.remote_blocks import BlockMove, RemoteBlocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 from shared.messages.prefixes import chained_digest
 from shared.messages.tiers import Tier
@@ -70,6 +71,8 @@ class BlockManager:
         self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host
+        self.remote = RemoteBlocks(model.blocks_per_page, model.block_size)
+        self._left: list[int] = []  # blocks of the device whose content is sent by the plan that is made
         self._host = self.host.pool
 
     @classmethod
@@ -119,10 +122,12 @@ class BlockManager:
         return self._device.free_blocks
 
     def table(self, sequence_id: int) -> Sequence[int]:
-        """Blocks of a sequence, in the order of its positions; the host's while it is swapped out.
+        """Blocks of a sequence, in the order of its positions; the host's while it is swapped out, or the receiver's.
 
         A view: not to be changed or kept.
         """
+        if self.remote.has(sequence_id):
+            return self.remote.table(sequence_id)
         tables = self._swapped_out if sequence_id in self._swapped_out else self._tables
         return tables[sequence_id].blocks
 
@@ -184,7 +189,9 @@ class BlockManager:
         return BroughtIn(tuple(swaps), num_tokens, num_from_store * self.block_size)
 
     def num_new_blocks(self, sequence_id: int, start: int, end: int) -> int:
-        """Free blocks that `append` will take to write positions ``start`` to ``end`` (exclusive)."""
+        """Free blocks that `append` will take to write positions ``start`` to ``end`` (exclusive), where it lies."""
+        if self.remote.has(sequence_id):
+            return max(0, self._num_blocks_for(end) - len(self.remote.table(sequence_id)))
         blocks = self._tables[sequence_id].blocks
         num_copied = sum(self._device.num_references(block) > 1 for block in blocks[start // self.block_size :])
         return num_copied + max(0, self._num_blocks_for(end) - len(blocks))
@@ -194,6 +201,9 @@ class BlockManager:
 
         Returns the copies to make before the write. The caller has seen to it that enough blocks are free.
         """
+        if self.remote.has(sequence_id):
+            self.remote.grow(sequence_id, self._num_blocks_for(end))
+            return ()
         blocks = self._tables[sequence_id].blocks
         copies = []
         for index in range(start // self.block_size, len(blocks)):
@@ -211,9 +221,9 @@ class BlockManager:
     def publish(self, sequence_id: int, token_ids: Sequence[int], num_computed_tokens: int) -> None:
         """Offer the sequence's full blocks for reuse, now that their keys and values are computed.
 
-        Of a sequence that was swapped out meanwhile, they are offered by the next call after it is back.
+        Of a sequence that was swapped out or sent away meanwhile, they are offered by the next call after it is back.
         """
-        if sequence_id in self._swapped_out:
+        if sequence_id in self._swapped_out or self.remote.has(sequence_id):
             return
         table = self._tables[sequence_id]
         while (end := (table.num_known + 1) * self.block_size) <= num_computed_tokens:
@@ -231,6 +241,10 @@ class BlockManager:
 
     def free(self, sequence_id: int) -> None:
         """End a table, here or in host memory. Last block first, so that a prefix is given up from its tail on."""
+        is_remote = self.remote.has(sequence_id)
+        self.remote.free(sequence_id)
+        if is_remote:
+            return
         swapped = self._swapped_out.pop(sequence_id, None)
         if swapped is not None:
             for block in swapped.blocks:
@@ -278,6 +292,7 @@ class BlockManager:
         moves: dict[int, int] = {}
         for sequence_id in sequence_ids:
             table = self._tables.pop(sequence_id)
+            self.remote.free(sequence_id)  # what has gone ahead
             blocks = self._host.take_for(table.blocks, moves)
             for block in reversed(table.blocks):
                 self._release(block)
@@ -306,6 +321,46 @@ class BlockManager:
                 self._offer(table, token_ids)
             self._tables[sequence_id] = table
         return tuple(BlockSwap(device_block, host_block) for host_block, device_block in moves.items())
+
+    # --- to a receiver and back ---------------------------------------------------------------------------------------
+
+    def has_room(self, sequence_id: int, start: int, end: int) -> bool:
+        """Whether enough blocks are free where the sequence lies to write positions ``start`` to ``end``."""
+        num_new_blocks = self.num_new_blocks(sequence_id, start, end)
+        num_free = self.remote.num_free if self.remote.has(sequence_id) else self._device.num_free
+        return num_new_blocks == 0 or num_new_blocks <= num_free
+
+    def can_send(self, sequence_id: int) -> bool:
+        """Whether the receiver has room for what has not gone ahead of a sequence on the device."""
+        num_left = len(self._tables[sequence_id].blocks) - self.remote.num_ahead(sequence_id)
+        return num_left <= self.remote.num_free
+
+    def send_ahead(self, sequence_id: int, num_computed_tokens: int) -> list[BlockMove]:
+        """Copies of full blocks that steps have computed, to make before the step that is planned."""
+        blocks = self._tables[sequence_id].blocks
+        return self.remote.send_ahead(sequence_id, blocks, min(num_computed_tokens // self.block_size, len(blocks)))
+
+    def send(self, sequence_id: int) -> list[BlockMove]:
+        """Move a sequence to the receiver; the moves to make before the step.
+
+        What it leaves is free after `settle`, since other blocks are filled for the same step. Full blocks stay cached.
+        """
+        table = self._tables.pop(sequence_id)
+        self._left += table.blocks
+        return self.remote.send(sequence_id, table.blocks)
+
+    def call_back(self, sequence_id: int) -> list[BlockMove]:
+        """Move a sequence back to the device; the moves to make before the step. Enough blocks are free."""
+        moves = [BlockMove(self._device.take(), block) for block in self.remote.call_back(sequence_id)]
+        self._tables[sequence_id] = _Table([move.device_block for move in moves], self._prefixes.root, 0)
+        return moves
+
+    def settle(self) -> list[int]:
+        """The plan is made: what its moves leave is free. Pages of the receiver that are given back by that."""
+        for block in reversed(self._left):
+            self._release(block)
+        self._left.clear()
+        return self.remote.settle()
 
     # --- back from an image -------------------------------------------------------------------------------------------
 
@@ -357,7 +412,8 @@ class BlockManager:
     def check(self) -> None:
         """Assert that the books balance. O(blocks)."""
         self._device.check()
-        held = _references(self._tables)
+        self.remote.check()
+        held = _references(self._tables) + Counter(self._left)
         assert self._device.num_used == len(held), "used blocks are in tables"
         assert all(self._device.num_references(block) == count for block, count in held.items()), (
             "counts are references"
@@ -371,7 +427,7 @@ class BlockManager:
         assert offered == self._device.kept_blocks, "a free block is kept for what it holds"
 
     def _is_known(self, sequence_id: int) -> bool:
-        return sequence_id in self._tables or sequence_id in self._swapped_out
+        return sequence_id in self._tables or sequence_id in self._swapped_out or self.remote.has(sequence_id)
 
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

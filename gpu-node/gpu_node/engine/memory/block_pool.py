@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 
-from gpu_node.engine.memory.arena import PageArena
+from gpu_node.engine.memory.arena import Pages
 
 
 def _nothing_to_forget(block: int) -> None:
@@ -21,7 +21,7 @@ class BlockPool:
 
     def __init__(
         self,
-        arena: PageArena,
+        arena: Pages,
         blocks_per_page: int,
         num_pages: int = 0,
         forget: Callable[[int], None] = _nothing_to_forget,
