@@ -43,6 +43,7 @@ class IntegerDevice:
         self._block_size = block_size
         self._blocks: list[list[int | None]] = [[None] * block_size for _ in range(num_blocks)]
         self._host: dict[int, list[int | None]] = {}
+        self._receiver: dict[int, list[int | None]] = {}
         self._drawn: dict[int, int] = {}
 
     def read(self, blocks: Sequence[int], *, swapped_out: bool) -> list[list[int | None]]:
@@ -58,12 +59,16 @@ class IntegerDevice:
         """One step: swaps out, copies, swaps in, rows, draws."""
         for swap in plan.swaps_out:
             self._host[swap.host_block] = list(self._blocks[swap.device_block])
+        for move in plan.sends:
+            self._receiver[move.remote_block] = list(self._blocks[move.device_block])
         sources = [list(self._blocks[copy.source]) for copy in plan.copies]
         for copy, source in zip(plan.copies, sources, strict=True):
             self._blocks[copy.destination] = source
         for swap in plan.swaps_in:
             self._blocks[swap.device_block] = list(self._host[swap.host_block])
-        written: set[tuple[int, int]] = set()
+        for move in plan.calls_back:
+            self._blocks[move.device_block] = list(self._receiver[move.remote_block])
+        written: set[tuple[bool, int, int]] = set()
         for part in plan.sequences:
             self._write(part, written)
         drawn = {draw.sequence_id: self._draw(part, draw) for part in plan.sequences for draw in part.draws}
@@ -74,17 +79,24 @@ class IntegerDevice:
             logprobs={sequence_id: logprob for sequence_id, (_, logprob) in drawn.items() if logprob is not None},
         )
 
-    def _write(self, part: ScheduledSequence, written: set[tuple[int, int]]) -> None:
+    def _block(self, part: ScheduledSequence, position: int) -> list[int | None]:
+        number = part.block_table[position // self._block_size]
+        if not part.is_remote:
+            return self._blocks[number]
+        return self._receiver.setdefault(number, [None] * self._block_size)
+
+    def _write(self, part: ScheduledSequence, written: set[tuple[bool, int, int]]) -> None:
         for position, token in enumerate(part.token_ids, start=part.start):
-            place = (part.block_table[position // self._block_size], position % self._block_size)
+            slot = position % self._block_size
+            place = (part.is_remote, part.block_table[position // self._block_size], slot)
             assert place not in written, "two rows write to one place"
             written.add(place)
-            self._blocks[place[0]][place[1]] = self._drawn[part.sequence_id] if token == DRAWN else token
+            self._block(part, position)[slot] = self._drawn[part.sequence_id] if token == DRAWN else token
 
     def _draw(self, part: ScheduledSequence, draw: Draw) -> tuple[int, TokenLogprob | None]:
         context: list[int] = []
         for position in range(part.start + len(part.token_ids)):
-            token = self._blocks[part.block_table[position // self._block_size]][position % self._block_size]
+            token = self._block(part, position)[position % self._block_size]
             assert token is not None, "a row reads what nobody has written"
             context.append(token)
         token = token_after(context, draw.sampling, draw.choice, draw.position)

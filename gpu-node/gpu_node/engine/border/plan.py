@@ -59,6 +59,14 @@ class BlockSwap:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockMove:
+    """The content of a block that goes to a receiver, or comes back from it."""
+
+    device_block: int
+    remote_block: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """A request that was evicted comes back to the device."""
 
@@ -82,6 +90,8 @@ class ScheduledSequence:
     """Block of positions ``[i * block_size, (i + 1) * block_size)`` at index i; covers all tokens of this step."""
     draws: tuple[Draw, ...]
     """From the logits of the last token. Empty while more tokens are to be computed before the next can be drawn."""
+    is_remote: bool = False
+    """Whether its blocks are the receiver's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +101,24 @@ class StepPlan:
     """
 
     sequences: tuple[ScheduledSequence, ...]
-    """Single rows come last (`gpu_node.graph.share`)."""
+    """Single rows come behind others, and remote sequences last (`gpu_node.graph.share`)."""
     copies: tuple[BlockCopy, ...] = ()
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()
     model: str = ""
     """Whose step it is; need not be said while an executor has one model only."""
+    sends: tuple[BlockMove, ...] = ()
+    """To the receiver, one after another, with ``swaps_out``."""
+    calls_back: tuple[BlockMove, ...] = ()
+    """From the receiver, with ``swaps_in``; the step computes on them."""
     restores: tuple[Restore, ...] = ()
     """Written before all of this. An executor hears of them by `Executor.write_blocks`, and finds none here."""
 
     @property
     def is_empty(self) -> bool:
         """Nothing to do for a device."""
-        return not (self.sequences or self.copies or self.swaps_out or self.swaps_in or self.restores)
+        moves = self.copies or self.swaps_out or self.swaps_in or self.sends or self.calls_back or self.restores
+        return not (self.sequences or moves)
 
     @property
     def num_tokens(self) -> int:

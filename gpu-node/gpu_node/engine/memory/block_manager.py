@@ -16,14 +16,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import BlockCopy, BlockSwap, StepPlan
+from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import BlockLog, FoundBlocks
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
-from gpu_node.engine.memory.remote_blocks import BlockMove, RemoteBlocks
+from gpu_node.engine.memory.remote_blocks import RemoteBlocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 from shared.messages.prefixes import chained_digest
 from shared.messages.tiers import Tier
@@ -71,7 +71,7 @@ class BlockManager:
         self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host
-        self.remote = RemoteBlocks(model.blocks_per_page, model.block_size)
+        self.remote = RemoteBlocks(model.blocks_per_page)
         self._left: list[int] = []  # blocks of the device whose content is sent by the plan that is made
         self._host = self.host.pool
 
@@ -323,6 +323,11 @@ class BlockManager:
         return tuple(BlockSwap(device_block, host_block) for host_block, device_block in moves.items())
 
     # --- to a receiver and back ---------------------------------------------------------------------------------------
+
+    def connect(self, blocks_per_page: int) -> None:
+        """A receiver whose pages hold so many blocks of this model each; it has granted none yet."""
+        assert self.remote.pages.num_granted == 0, "one receiver at a time"
+        self.remote = RemoteBlocks(blocks_per_page)
 
     def has_room(self, sequence_id: int, start: int, end: int) -> bool:
         """Whether enough blocks are free where the sequence lies to write positions ``start`` to ``end``."""

@@ -7,27 +7,18 @@ still at home, its full blocks may go ahead one by one, as they are made; then i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from gpu_node.engine.border.plan import BlockMove
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.leased_pages import LeasedPages
-
-
-@dataclass(frozen=True, slots=True)
-class BlockMove:
-    """The content of a block that goes to a receiver, or comes back from it."""
-
-    device_block: int
-    remote_block: int
 
 
 class RemoteBlocks:
     """The books of what lies on the receiver. What is left by a move is free when the plan is made (`settle`)."""
 
-    def __init__(self, blocks_per_page: int, block_size: int) -> None:
+    def __init__(self, blocks_per_page: int) -> None:
         self.pages = LeasedPages()
         self._pool = BlockPool(self.pages, blocks_per_page)
-        self._block_size = block_size
         self._tables: dict[int, list[int]] = {}
         self._ahead: dict[int, list[int]] = {}  # copies of the first blocks of sequences that are at home
         self._left: list[int] = []

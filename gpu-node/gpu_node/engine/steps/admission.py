@@ -52,6 +52,17 @@ class KvAdmission:
 
         return self._rule.num_admittable(self._case(running, waiting, peak), self._typical.num_blocks)
 
+    def may_go_over(self, candidate: EngineRequest, over: Collection[EngineRequest]) -> bool:
+        """Whether the receiver is predicted to have room for ``candidate`` beside those ``over`` there, or to be."""
+        if self._blocks.remote.pages.num_owed:
+            return False
+        demands = []
+        for request in (*over, candidate):
+            leader = request.sequences[0]
+            demands.append(self._demand(leader, len(leader.token_ids), ()))
+        num_usable_blocks = self._blocks.remote.num_free + self._blocks.remote.num_used
+        return peak_slots(demands, self._model.block_size) // self._model.block_size <= num_usable_blocks
+
     def _demands_beside(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> list[KvDemand]:
         """The candidate's come last."""
         own = self._unforked_demands(candidate, self._blocks.match(candidate.sequences[0].token_ids))
@@ -69,6 +80,8 @@ class KvAdmission:
     def _running_demands(self, running: Iterable[EngineRequest]) -> list[KvDemand]:
         demands: list[KvDemand] = []
         for request in running:
+            if self._blocks.remote.has(request.sequences[0].sequence_id):
+                continue  # its blocks are the receiver's
             if request.is_forked:
                 demands += [
                     self._demand(sequence, len(sequence.token_ids), self._blocks.table(sequence.sequence_id))

@@ -17,8 +17,7 @@ class RowDraft:
 
     def has_room(self, sequence: Sequence, end: int) -> bool:
         """Whether enough blocks are free to compute the sequence up to ``end``."""
-        num_new_blocks = self._blocks.num_new_blocks(sequence.sequence_id, sequence.num_computed_tokens, end)
-        return num_new_blocks == 0 or num_new_blocks <= self._blocks.num_free_blocks
+        return self._blocks.has_room(sequence.sequence_id, sequence.num_computed_tokens, end)
 
     def add(self, request: EngineRequest, sequence: Sequence, end: int, step: Step) -> None:
         """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
@@ -28,7 +27,8 @@ class RowDraft:
         drawing = [one for one in group if end == len(one.token_ids) + one.num_drawn_tokens]
         draws = tuple(draw_of(request, one) for one in drawing)
         table = self._blocks.table(sequence.sequence_id)
-        rows = scheduled_rows(sequence, end, table, draws)
+        is_remote = self._blocks.remote.has(sequence.sequence_id)
+        rows = scheduled_rows(sequence, end, table, draws, is_remote=is_remote)
         sequence.num_computed_tokens = end
         if forks:
             self._roster.fork(request)

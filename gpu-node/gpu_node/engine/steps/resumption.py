@@ -24,7 +24,12 @@ class HeldState:
 
 
 def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel) -> HeldState | None:
-    """The state of a request of which no step is in flight; None where nothing is computed that would be worth it."""
+    """The state of a request of which no step is in flight; None where nothing is computed that would be worth it.
+
+    Nor is anything kept of one that lies on a receiver.
+    """
+    if blocks.remote.has(request.sequences[0].sequence_id):
+        return None
     holders = [one for one in request.holders if one.num_computed_tokens]
     if not holders:
         return None

@@ -76,7 +76,7 @@ class Roster:
         """Drop what a request has computed and put it first in line. Its blocks stay cached until they are taken."""
         del self.running[request.request_id]
         self._release(request)
-        request.is_forked = False
+        request.is_forked, request.goes_over = False, None
         for sequence in request.sequences:
             sequence.go_back(0)
         self.waiting.appendleft(request)
@@ -103,6 +103,7 @@ class Roster:
             sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)
             self._discard_parts(sequence)
         del self.running[request.request_id]
+        request.goes_over = None
         self.swapped[request.request_id] = request
         draft.swaps_out += self.blocks.swap_out([one.sequence_id for one in request.holders])
         self.waiting.appendleft(request)
@@ -110,6 +111,10 @@ class Roster:
     def is_swapped_out(self, request: EngineRequest) -> bool:
         """Whether a waiting request has its blocks in host memory."""
         return request.request_id in self.swapped
+
+    def is_remote(self, request: EngineRequest) -> bool:
+        """Whether its blocks are the receiver's; then it has one sequence."""
+        return self.blocks.remote.has(request.sequences[0].sequence_id)
 
     def num_swap_in_blocks(self, request: EngineRequest) -> int:
         """Free blocks that `swap_in` takes."""
@@ -190,7 +195,7 @@ class Roster:
         assert all(step.plan is not None for step in list(self.steps)[:-1]), "only the last is a draft"
         for request in self.requests.values():
             self._check_request(request)
-        holders = [one for request in self.running.values() for one in request.holders]
+        holders = [one for request in self.running.values() if not self.is_remote(request) for one in request.holders]
         held = {block for one in holders for block in self.blocks.table(one.sequence_id)}
         assert self.blocks.num_used_blocks == len(held), "no block is lost"
         parts = [part for step in self.steps for part in step.parts()]

@@ -28,13 +28,13 @@ def wanted_rows(request: EngineRequest, num_left_tokens: int) -> list[tuple[Sequ
 
 
 def scheduled_rows(
-    sequence: Sequence, end: int, block_table: AnySequence[int], draws: tuple[Draw, ...]
+    sequence: Sequence, end: int, block_table: AnySequence[int], draws: tuple[Draw, ...], *, is_remote: bool
 ) -> ScheduledSequence:
     """The rows from what is computed up to ``end``; the last is `DRAWN` when its token is not known yet."""
     start = sequence.num_computed_tokens
     known = tuple(sequence.token_ids[start:end])
     token_ids = known if end <= len(sequence.token_ids) else (*known, DRAWN)
-    return ScheduledSequence(sequence.sequence_id, token_ids, start, tuple(block_table), draws)
+    return ScheduledSequence(sequence.sequence_id, token_ids, start, tuple(block_table), draws, is_remote)
 
 
 def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:

@@ -13,7 +13,7 @@ A pure state machine: no clock, no tensors, no I/O. Plans are committed in the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from gpu_node.engine.border.model import LoadedModel
@@ -33,6 +33,7 @@ from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.limits import refusal
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy
+from gpu_node.engine.steps.residence import Residences
 from gpu_node.engine.steps.resumption import HeldState, held_state, resumed
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.steps.rows import num_tops, wanted_rows
@@ -76,6 +77,9 @@ class Scheduler:
         self._draft = RowDraft(self._roster)
         self._intake = WaitingLine(options, self._roster, self._draft, self._decisions)
         self._outcome = StepOutcome(model, self._roster, made.admission)
+        self._residences = Residences(self._roster, self._decisions.admission)
+        self.returned_pages: list[int] = []
+        """Of the receiver, given back since somebody looked."""
         self._num_added = 0
         self._undated: list[EngineRequest] = []
 
@@ -197,10 +201,18 @@ class Scheduler:
         step = Step(self._options.step_tokens)
         roster.steps.append(step)
         self._date(now)
-        if self._options.chunked_prefill:
+        num_preemptions = self._counts.num_preemptions
+        while (one := self._residences.wanted_back()) is not None and self._call_back(one, step, now):
+            pass
+        if self._counts.num_preemptions == num_preemptions:
+            self._residences.send(step)
+        if self._counts.num_preemptions > num_preemptions:
+            self._advance_all(self._roster.running.values(), step, now)  # nobody new begins
+        elif self._options.chunked_prefill:
             self._schedule_together(step, now)
         else:
             self._schedule_apart(step, now)
+        self.returned_pages += self.blocks.settle()
         self._count_swaps(step)
         step.swaps_out += self.blocks.copies_out()
         plan = step.seal()
@@ -276,11 +288,39 @@ class Scheduler:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
         for sequence, end in wanted_rows(request, step.num_left_tokens):
             while not self._draft.has_room(sequence, end):
-                victim = self._decisions.preemption.victim(self._roster.running.values(), now)
+                if self._roster.is_remote(request):
+                    if not self._call_back(self._residences.victim(step), step, now):
+                        return  # the device has no room in this step
+                    continue
+                victim = self._decisions.preemption.victim(self._local(), now)
                 self._preempt(victim)
                 if victim is request:
                     return
             self._draft.add(request, sequence, end, step)
+
+    def _local(self) -> list[EngineRequest]:
+        return [one for one in self._roster.running.values() if not self._roster.is_remote(one)]
+
+    def _call_back(self, request: EngineRequest, step: Step, now: float) -> bool:
+        """Bring a remote request to the device, whoever gives way to it; False where nobody is left to do so."""
+        (sequence,) = request.sequences
+        while self.blocks.num_free_blocks < len(self.blocks.table(sequence.sequence_id)):
+            local = self._local()
+            if not local:
+                return False
+            self._preempt(self._decisions.preemption.victim(local, now))
+        step.calls_back += self.blocks.call_back(sequence.sequence_id)
+        request.goes_over = False
+        return True
+
+    def lend(self, pages: Collection[int], ratio: float) -> None:
+        """A receiver grants more pages; ``ratio`` of the requests that run shall lie there."""
+        self.blocks.remote.pages.grant(pages)
+        self._residences.ratio = ratio
+
+    def withdraw(self, num_pages: int) -> None:
+        """The receiver wants pages back: they are among `returned_pages` now, or as soon as who lies there is back."""
+        self.returned_pages += self.blocks.remote.pages.withdraw(num_pages)
 
     def _preempt(self, victim: EngineRequest) -> None:
         fate = self._decisions.preemption.fate(victim, self.blocks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Restore, ScheduledSequence, StepPlan
+from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, Restore, ScheduledSequence, StepPlan
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 
 
@@ -35,6 +35,8 @@ class Step:
         self.swaps_out: list[BlockSwap] = []
         self.swaps_in: list[BlockSwap] = []
         self.num_brought_in = 0  # of ``swaps_in``: blocks of prefixes, not of swapped-out requests
+        self.sends: list[BlockMove] = []
+        self.calls_back: list[BlockMove] = []
         self.restores: list[Restore] = []
         self._parts: dict[int, StepPart] = {}
 
@@ -68,10 +70,12 @@ class Step:
         parts = [part for part in self._parts.values() if part.scheduled is not None]
         sequences = [part.scheduled for part in parts if part.scheduled is not None]
         self.plan = StepPlan(
-            sequences=tuple(sorted(sequences, key=lambda one: len(one.token_ids) == 1)),
+            sequences=tuple(sorted(sequences, key=lambda one: (one.is_remote, len(one.token_ids) == 1))),
             copies=tuple(copy for part in parts for copy in part.copies),
             swaps_out=tuple(self.swaps_out),
             swaps_in=tuple(self.swaps_in),
+            sends=tuple(self.sends),
+            calls_back=tuple(self.calls_back),
             restores=tuple(self.restores),
         )
         return self.plan

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.border.plan import BlockMove
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.remote_blocks import BlockMove
 
 BLOCK_SIZE, BLOCKS_PER_PAGE, NUM_PAGES, NUM_REMOTE_PAGES = 2, 3, 4, 5
 

@@ -64,6 +64,9 @@ def client(draw: st.DrawFn, number: int) -> Client:
     )
 
 
+NUM_REMOTE_PAGES, REMOTE_PAGE_BLOCKS = 4, 3
+
+
 class SwapOldest(SwapIfRoom):
     """Whoever asks for room may have to give way itself."""
 
@@ -95,6 +98,19 @@ class Run:
         self.num_restored = 0
         self._in_flight: deque[tuple[StepPlan, StepResult]] = deque()
         self._images: dict[str, tuple[RequestState, Content]] = {}
+        self._withheld = set(range(NUM_REMOTE_PAGES))
+        self.num_sent = self.num_called_back = 0
+        one.blocks.connect(REMOTE_PAGE_BLOCKS)
+
+    def lease(self, num_pages: int, ratio: float) -> None:
+        """The receiver grants pages, or wants some back."""
+        if num_pages < 0:
+            self.one.withdraw(-num_pages)
+        else:
+            pages = sorted(self._withheld)[:num_pages]
+            self._withheld.difference_update(pages)
+            self.one.lend(pages, ratio)
+        self.one.check()
 
     def arrivals(self, step: int) -> None:
         """Who comes, leaves, or goes on after the loss of a node."""
@@ -134,6 +150,9 @@ class Run:
     def step(self, now: float, step_tokens: int) -> None:
         plan = self.one.schedule(now)
         self.one.check()
+        self._check_pages()
+        self.num_sent += len(plan.sends)
+        self.num_called_back += len(plan.calls_back)
         if not plan.is_empty:
             assert plan.num_tokens <= step_tokens
             self.num_swaps += len(plan.swaps_out)
@@ -146,6 +165,12 @@ class Run:
         if self._in_flight and (plan.is_empty or len(self._in_flight) == self._max_in_flight):
             self._take(self.one.commit(*self._in_flight.popleft()))
             self.one.check()
+
+    def _check_pages(self) -> None:
+        """What came back is the receiver's: nobody computes there, and no page is lost."""
+        self._withheld.update(self.one.returned_pages)
+        self.one.returned_pages.clear()
+        assert self.one.blocks.remote.pages.num_granted + len(self._withheld) == NUM_REMOTE_PAGES
 
     @property
     def is_idle(self) -> bool:
@@ -170,6 +195,8 @@ class Run:
     preemption=st.sampled_from(["recompute", "swap_only", "adaptive"]),
     chunked_prefill=st.booleans(),
     keeps=st.booleans(),
+    leases=st.dictionaries(st.integers(0, 20), st.integers(-3, 3), max_size=5),
+    ratio=st.sampled_from([0.3, 0.5, 1.0]),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -184,6 +211,8 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     preemption: str,
     chunked_prefill: bool,
     keeps: bool,
+    leases: dict[int, int],
+    ratio: float,
 ) -> None:
     one = scheduler(
         num_blocks,
@@ -203,6 +232,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     for step in range(MAX_STEPS):
+        run.lease(leases.get(step, 0), ratio)
         run.arrivals(step)
         run.step(float(step), step_tokens)
         if run.is_idle and step >= LAST_ARRIVAL:
@@ -210,7 +240,9 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     event(f"restored {min(run.num_restored, 3)}")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
+    event("called back" if run.num_called_back else "sent" if run.num_sent else "never sent")
     assert one.blocks.num_free_blocks == num_blocks
+    assert one.blocks.remote.num_used == 0
     for client in clients:
         assert client.is_over, "every request ends"
         expected = alone.answer(client.payload, MAX_MODEL_LEN)
