@@ -179,6 +179,7 @@ class Scheduler:
             return False
         self._roster.remove(request)
         self.blocks.arrivals.forget(request_id)
+        self.returned_pages += self.blocks.remote.pages.give_back()
         return True
 
     def reset(self) -> int:
@@ -186,6 +187,7 @@ class Scheduler:
         requests = list(self._roster.requests.values())
         for request in requests:
             self._roster.remove(request)
+        self.returned_pages += self.blocks.remote.pages.give_back()
         return len(requests)
 
     # --- one step -----------------------------------------------------------------------------------------------------
@@ -276,6 +278,7 @@ class Scheduler:
             if part.draws:
                 chunks += self._outcome.take(part.request, sequence, result)
         self.blocks.end(plan)
+        self.returned_pages += self.blocks.remote.pages.give_back()
         self._roster.steps.popleft()
         return chunks
 

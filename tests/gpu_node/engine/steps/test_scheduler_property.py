@@ -195,6 +195,7 @@ class Run:
     preemption=st.sampled_from(["recompute", "swap_only", "adaptive"]),
     chunked_prefill=st.booleans(),
     keeps=st.booleans(),
+    num_granted=st.integers(0, 4),
     leases=st.dictionaries(st.integers(0, 20), st.integers(-3, 3), max_size=5),
     ratio=st.sampled_from([0.3, 0.5, 1.0]),
 )
@@ -211,6 +212,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     preemption: str,
     chunked_prefill: bool,
     keeps: bool,
+    num_granted: int,
     leases: dict[int, int],
     ratio: float,
 ) -> None:
@@ -231,6 +233,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
+    run.lease(num_granted, ratio)
     for step in range(MAX_STEPS):
         run.lease(leases.get(step, 0), ratio)
         run.arrivals(step)

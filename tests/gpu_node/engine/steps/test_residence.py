@@ -1,0 +1,92 @@
+"""Which requests go over to a receiver, when, with which blocks, and how they come back."""
+
+from __future__ import annotations
+
+from gpu_node.engine.border.plan import BlockMove, StepPlan
+from gpu_node.engine.steps.scheduler import Scheduler
+from tests.gpu_node.bookkeeping import payload, prompt, result, scheduler, teach_short_outputs
+
+PAGE_BLOCKS = 4
+
+
+def advance(one: Scheduler) -> StepPlan:
+    """One step, and its result at once."""
+    plan = one.schedule(now=0.0)
+    one.check()
+    if not plan.is_empty:
+        one.commit(plan, result(plan))
+        one.check()
+    return plan
+
+
+def residences(plan: StepPlan) -> list[tuple[int, bool]]:
+    return [(part.sequence_id, part.is_remote) for part in plan.sequences]
+
+
+def lent(num_pages: int, ratio: float = 1.0, step_tokens: int = 64) -> Scheduler:
+    """With a receiver that grants pages from number 5 on."""
+    one = scheduler(step_tokens=step_tokens)
+    teach_short_outputs(one)
+    while one.has_work:
+        advance(one)
+    one.blocks.connect(PAGE_BLOCKS)
+    one.lend(range(5, 5 + num_pages), ratio)
+    return one
+
+
+def test_full_blocks_go_ahead_of_a_prompt_and_the_rest_follows_when_it_is_computed() -> None:
+    one = lent(1, step_tokens=8)
+    one.add(payload("a", prompt(13), max_tokens=4))
+    plan = advance(one)
+    assert (len(plan.sequences[0].token_ids), plan.sends) == (8, ())
+    table = plan.sequences[0].block_table
+    second = advance(one)
+    assert (len(second.sequences[0].token_ids), second.sends) == (5, (BlockMove(table[0], 20), BlockMove(table[1], 21)))
+    table = second.sequences[0].block_table
+    third = advance(one)
+    assert third.sends == (BlockMove(table[2], 22), BlockMove(table[3], 23))
+    assert (residences(third)[0][1], third.sequences[0].block_table) == (True, (20, 21, 22, 23))
+    assert one.blocks.num_used_blocks == 0
+
+
+def test_a_share_of_the_requests_is_remote_and_stands_last() -> None:
+    one = lent(4, ratio=0.5)
+    for name in "abcd":
+        one.add(payload(name, prompt(5, first=10 * ord(name) % 90), max_tokens=5))
+    advance(one)
+    plan = advance(one)
+    remote = [is_remote for _, is_remote in residences(plan)]
+    assert remote == [False, False, True, True]
+    assert len(plan.sends) == 4
+
+
+def test_who_lies_in_pages_that_are_wanted_back_goes_on_at_home() -> None:
+    one = lent(2)
+    one.add(payload("a", prompt(13), max_tokens=6))
+    advance(one)
+    assert residences(advance(one))[0][1]
+    one.withdraw(2)
+    assert one.returned_pages == [6]
+    plan = advance(one)
+    assert [move.remote_block for move in plan.calls_back] == [20, 21, 22, 23]
+    assert (residences(plan)[0][1], one.returned_pages) == (False, [6, 5])
+    while one.has_work:
+        assert not any(is_remote for _, is_remote in residences(advance(one)))
+
+
+def test_who_finds_no_block_at_the_receiver_comes_back_and_computes_in_the_same_step() -> None:
+    one = lent(1)
+    one.add(payload("a", prompt(13), max_tokens=9))
+    one.add(payload("b", prompt(3), max_tokens=9))
+    plans = [advance(one) for _ in range(6)]
+    back = [plan for plan in plans if plan.calls_back]
+    assert len(back) == 1
+    assert [is_remote for _, is_remote in residences(back[0])] == [False, False]
+
+
+def test_several_choices_stay_at_home() -> None:
+    one = lent(4)
+    one.add(payload("a", prompt(5), max_tokens=3, num_choices=2))
+    while one.has_work:
+        plan = advance(one)
+        assert (plan.sends, any(is_remote for _, is_remote in residences(plan))) == ((), False)
