@@ -13,7 +13,7 @@
 namespace treadle {
 namespace {
 
-constexpr std::uint64_t kFormat = 0x314b4e4c44525400;  // a name, and the number of the layout
+constexpr std::uint64_t kFormat = 0x324b4e4c44525400;  // a name, and the number of the layout
 
 void require(bool condition, const std::string& text) {
   if (!condition) throw std::invalid_argument(text);
@@ -27,14 +27,15 @@ constexpr std::size_t padded(std::size_t num_columns) {
 
 // Where everything lies, by the bytes from the beginning on.
 struct Layout {
-  std::size_t q_stride, kv_stride, q_bytes, kv_bytes, slot_bytes, table, slots, end;
+  std::size_t q_stride, kv_stride, q_bytes, kv_bytes, block_bytes, slot_bytes, table, slots, end;
 
   explicit Layout(const LinkShape& shape)
       : q_stride(padded(std::size_t(shape.num_heads) * shape.head_dim)),
         kv_stride(padded(std::size_t(shape.num_kv_heads) * shape.head_dim)),
         q_bytes(lines(shape.max_rows * q_stride * sizeof(float))),
         kv_bytes(lines(shape.max_rows * kv_stride * sizeof(Bf16))),
-        slot_bytes(lines(sizeof(TaskHeader)) + 2 * q_bytes + 2 * kv_bytes),
+        block_bytes(lines(shape.block_bytes())),
+        slot_bytes(lines(sizeof(TaskHeader)) + 2 * q_bytes + 2 * kv_bytes + block_bytes),
         table(lines(sizeof(LinkHeader))),
         slots(table + lines(sizeof(TableHeader)) +
               lines((3 * std::size_t(shape.max_sequences) + shape.max_blocks) * sizeof(std::int32_t))),
@@ -115,12 +116,13 @@ LinkSlot LinkMemory::slot(std::uint32_t task) const {
   const Layout layout(shape_);
   std::byte* at = data_ + layout.slots + task % shape_.num_slots * layout.slot_bytes;
   std::byte* q = at + lines(sizeof(TaskHeader));
-  std::byte *k = q + layout.q_bytes, *v = k + layout.kv_bytes, *out = v + layout.kv_bytes;
+  std::byte *k = q + layout.q_bytes, *v = k + layout.kv_bytes, *out = v + layout.kv_bytes, *block = out + layout.q_bytes;
   return {reinterpret_cast<TaskHeader*>(at),
           reinterpret_cast<float*>(q),
           reinterpret_cast<Bf16*>(k),
           reinterpret_cast<Bf16*>(v),
           reinterpret_cast<float*>(out),
+          block,
           static_cast<std::ptrdiff_t>(layout.q_stride),
           static_cast<std::ptrdiff_t>(layout.kv_stride)};
 }

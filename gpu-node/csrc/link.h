@@ -28,6 +28,9 @@ struct LinkShape {
 
   bool operator==(const LinkShape&) const = default;
   CacheShape cache(std::int32_t num_blocks) const { return {num_layers, num_blocks, block_size, num_kv_heads, head_dim}; }
+  // Of a block: keys and values of a layer.
+  std::size_t layer_bytes() const { return 2 * sizeof(Bf16) * num_kv_heads * head_dim * std::size_t(block_size); }
+  std::size_t block_bytes() const { return num_layers * layer_bytes(); }
 };
 
 // Counters wrap, so only differences mean anything. They begin where they soon do.
@@ -52,11 +55,19 @@ struct LinkHeader {
   Word receiver_sleeps;
 };
 
+enum class TaskKind : std::int32_t {
+  attend,     // to blocks that the receiver has, behind keys and values that it writes first
+  put,        // the slot's block into one of the receiver's
+  call_back,  // one of the receiver's blocks into the slot's
+};
+
 struct TaskHeader {
   std::int32_t layer;
   std::int32_t window;              // positions that a row sees, the last of them its own
   std::int32_t first_row, end_row;  // of the table's rows; whole sequences
   std::uint32_t table;              // the version of the table that it was asked with
+  TaskKind kind;                    // of another kind than attend, the next is all that it has
+  std::int32_t block;               // the receiver's
 };
 
 struct TableHeader {
@@ -77,6 +88,7 @@ struct LinkSlot {
   float* q;     // [max_rows][q_stride]; rows are those of the table
   Bf16 *k, *v;  // [max_rows][kv_stride]
   float* out;   // [max_rows][q_stride]
+  std::byte* block;  // whole, as both sides hold it
   std::ptrdiff_t q_stride, kv_stride;
 };
 

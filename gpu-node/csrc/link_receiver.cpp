@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace treadle {
 
@@ -56,6 +57,19 @@ bool LinkReceiver::look() {
 bool LinkReceiver::take_task() {
   slot_ = memory_.slot(next_);
   task_ = *slot_.header;
+  switch (task_.kind) {
+    case TaskKind::attend:
+      return take_rows();
+    case TaskKind::put:
+    case TaskKind::call_back:
+      if (!may_use(task_.block)) return false;
+      block_ = cache_.arena().line(cache_.places().line(task_.block));
+      return true;
+  }
+  return false;
+}
+
+bool LinkReceiver::take_rows() {
   const LinkShape& shape = memory_.shape();
   if (task_.layer < 0 || task_.layer >= shape.num_layers || task_.window < 1) return false;
   if (task_.table != table_ && !take_table()) return false;
@@ -81,7 +95,7 @@ bool LinkReceiver::take_table() {
     return false;
   for (int i = 0; i < header.num_blocks; ++i) {
     const std::int32_t block = table.blocks[i];
-    if (!cache_.places().has(block) || !is_lent_[cache_.places().page(block)]) return false;
+    if (!may_use(block)) return false;
     block_lines_.push_back(cache_.places().line(block));
   }
   std::int64_t num_rows = 0, num_table = 0;
@@ -104,12 +118,18 @@ bool LinkReceiver::take_table() {
   return true;
 }
 
+bool LinkReceiver::may_use(std::int32_t block) const {
+  return cache_.places().has(block) && is_lent_[cache_.places().page(block)];
+}
+
 int LinkReceiver::num_tasks(int phase) const {
+  if (task_.kind != TaskKind::attend) return phase == 0 ? memory_.shape().num_layers : 0;
   if (phase == 0) return (task_.end_row - task_.first_row + kRowsTogether - 1) / kRowsTogether;
   return num_groups_ * memory_.shape().num_kv_heads;
 }
 
 void LinkReceiver::run(int phase, int task, Scratch& scratch) const {
+  if (task_.kind != TaskKind::attend) return move_layer(task);
   if (phase == 0) {
     const int first = task_.first_row + task * kRowsTogether;
     for (int row = first; row < std::min(first + kRowsTogether, task_.end_row); ++row) write_keys(row);
@@ -128,6 +148,13 @@ void LinkReceiver::write_keys(int row) const {
     const std::ptrdiff_t at = row * slot_.kv_stride + std::ptrdiff_t{head} * shape.head_dim;
     cache_.put(task_.layer, row_lines_[row], head, positions_[row] % shape.block_size, slot_.k + at, slot_.v + at);
   }
+}
+
+void LinkReceiver::move_layer(int layer) const {
+  const std::size_t num_bytes = memory_.shape().layer_bytes();
+  std::byte *here = block_ + layer * num_bytes, *there = slot_.block + layer * num_bytes;
+  const bool comes = task_.kind == TaskKind::put;
+  std::memcpy(comes ? here : there, comes ? there : here, num_bytes);
 }
 
 void LinkReceiver::finish() {

@@ -39,7 +39,10 @@ class LinkReceiver {
  private:
   LinkHeader& header() const { return memory_.header(); }
   bool take_task();
+  bool take_rows();
+  void move_layer(int layer) const;
   bool take_table();
+  bool may_use(std::int32_t block) const;
   void write_keys(int row) const;
 
   LinkMemory memory_;
@@ -53,6 +56,7 @@ class LinkReceiver {
   // the task, and the table that it was asked with
   TaskHeader task_{};
   LinkSlot slot_{};
+  std::byte* block_ = nullptr;  // that moves
   std::uint32_t table_ = 0;
   int first_group_ = 0, num_groups_ = 0;
   std::vector<RowGroup> groups_;  // of the table, by their rows

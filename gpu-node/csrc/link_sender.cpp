@@ -1,6 +1,7 @@
 #include "link_sender.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace treadle {
 
@@ -29,10 +30,9 @@ Turn LinkSender::turn(bool comes) {
 
 Turn LinkSender::room(const RemoteRange& range, std::uint64_t step) {
   if (range.generation != generation() || !is_open()) return Turn::lost;
-  const bool has_slot = num_asked_ - num_gathered_ < static_cast<std::uint32_t>(shape().num_slots);
   const bool may_write_table =
       table_step_ == step || header().num_served.load(memory_order_acquire) == num_asked_;
-  return turn(has_slot && may_write_table);
+  return turn(has_slot() && may_write_table);
 }
 
 void LinkSender::ask(const RemoteRange& range, std::uint64_t step, const TaskHeader& task) {
@@ -44,8 +44,34 @@ void LinkSender::ask(const RemoteRange& range, std::uint64_t step, const TaskHea
   LinkSlot slot = this->slot();
   *slot.header = task;
   slot.header->table = table_;
+  ask_next();
+}
+
+void LinkSender::ask_next() {
   header().num_asked.store(++num_asked_, memory_order_release);
   ring();
+}
+
+Turn LinkSender::move(const RemoteRange& range, std::uint64_t step, const Arena& arena) {
+  if (move_step_ != step) {
+    move_step_ = step;
+    num_moves_asked_ = num_moves_made_ = 0;
+  }
+  if (range.generation != generation() || (num_moves_asked_ == num_moves_made_ && !is_open())) return Turn::lost;
+  const std::size_t num_bytes = shape().block_bytes();
+  for (; num_moves_made_ < num_moves_asked_ && has_answer(); ++num_moves_made_, settle()) {
+    const RemoteMove& made = range.moves[num_moves_made_];
+    if (!made.is_send) std::memcpy(arena.line(made.line), answer().block, num_bytes);
+    waits_since_.reset();
+  }
+  for (; num_moves_asked_ < range.moves.size() && has_slot(); ++num_moves_asked_) {
+    const RemoteMove& next = range.moves[num_moves_asked_];
+    const LinkSlot slot = this->slot();
+    *slot.header = {.kind = next.is_send ? TaskKind::put : TaskKind::call_back, .block = next.block};
+    if (next.is_send) std::memcpy(slot.block, arena.line(next.line), num_bytes);
+    ask_next();
+  }
+  return turn(num_moves_made_ == range.moves.size());
 }
 
 void LinkSender::write_table(const RemoteRange& range) const {

@@ -30,6 +30,8 @@ class LinkSender {
   LinkSlot slot() const { return memory_.slot(num_asked_); }
   // The rows are written: asks for their attention.
   void ask(const RemoteRange& range, std::uint64_t step, const TaskHeader& task);
+  // Goes on with the blocks that move in a step, as far as there are slots and answers: whether all have.
+  Turn move(const RemoteRange& range, std::uint64_t step, const Arena& arena);
   // Whether the answer to the oldest task is there. What has missed its deadline is lost, and all else under way with it.
   Turn answered();
   bool has_answer() const;
@@ -44,6 +46,8 @@ class LinkSender {
   void drop();
   void ring() const;
   void write_table(const RemoteRange& range) const;
+  bool has_slot() const { return num_asked_ - num_gathered_ < static_cast<std::uint32_t>(shape().num_slots); }
+  void ask_next();
 
   LinkMemory memory_;
   std::chrono::nanoseconds deadline_;
@@ -51,6 +55,8 @@ class LinkSender {
   std::uint32_t num_gathered_ = kFirstTask;
   std::uint32_t table_ = 0;       // its version
   std::uint64_t table_step_ = 0;  // the step that it is of
+  std::uint64_t move_step_ = 0;   // the step whose blocks are moved
+  std::size_t num_moves_asked_ = 0, num_moves_made_ = 0;
   std::optional<std::chrono::steady_clock::time_point> waits_since_;
 };
 

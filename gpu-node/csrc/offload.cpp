@@ -80,6 +80,29 @@ void Send::end(const Step& step, const RemoteRange& range, int first, int end) c
   range.link->ask(range, step.number, {layer_, window_, first, end, 0});
 }
 
+bool MoveRemoteBlocks::waits(const Step& step) const {
+  return std::any_of(step.remotes.begin(), step.remotes.end(),
+                     [](const RemoteRange& range) { return !range.moves.empty(); });
+}
+
+bool MoveRemoteBlocks::is_ready(const Step& step) const {
+  bool is_ready = true;
+  for (const RemoteRange& range : step.remotes) {
+    if (range.moves.empty() || is_lost(range)) continue;
+    const Turn turn = range.link->move(range, step.number, arena_);
+    if (turn == Turn::lost) *range.lost = 1;
+    if (turn == Turn::waits) is_ready = false;
+  }
+  return is_ready;
+}
+
+void MoveRemoteBlocks::sleep(const Step& step, std::chrono::nanoseconds at_most) const {
+  const auto waits = std::find_if(step.remotes.begin(), step.remotes.end(), [](const RemoteRange& range) {
+    return !range.moves.empty() && !is_lost(range) && !range.link->has_answer();
+  });
+  if (waits != step.remotes.end()) waits->link->sleep(at_most);
+}
+
 Turn Gather::turn(const Step&, const RemoteRange& range) const { return range.link->answered(); }
 
 void Gather::move_row(int row, int place, const RemoteRange& range) const {

@@ -49,6 +49,22 @@ class Send final : public OffloadOperator {
   int layer_, window_;
 };
 
+// Blocks to other devices, then those that come back, behind all other moves of a step and before its rows. One thread
+// makes the moves while it waits: there is a copy of each on the other side.
+class MoveRemoteBlocks final : public Operator {
+ public:
+  explicit MoveRemoteBlocks(const Arena& arena) : arena_(arena) {}
+
+  int num_tasks(const Step&) const override { return 0; }
+  void run(int, const Step&, Scratch&) const override {}
+  bool waits(const Step& step) const override;
+  bool is_ready(const Step& step) const override;
+  void sleep(const Step& step, std::chrono::nanoseconds at_most) const override;
+
+ private:
+  const Arena& arena_;
+};
+
 // The answers to the oldest task that is not gathered yet, into its rows; zeros where they are lost.
 class Gather final : public OffloadOperator {
  public:

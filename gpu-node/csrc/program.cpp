@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "link_sender.h"
+#include "offload.h"
 
 namespace treadle {
 
@@ -16,6 +17,7 @@ Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape&
       cache_(cache, arena, host),
       cells_(kNumCells * sizeof(std::int32_t)) {
   add_operator<MoveBlocks>(cache_);
+  add_operator<MoveRemoteBlocks>(cache_.arena());
 }
 
 void Program::work_on(const Share& share) {
@@ -75,6 +77,7 @@ Step Program::make_step(const StepInput& input) const {
   Step step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
             cells_.as<std::int32_t>(), shares_);
   for (const RemoteRange& range : step.remotes) {
+    if (range.starts.empty()) continue;
     if (most_under_way_ == 0) throw std::invalid_argument("sequences on other devices, and a program that sends nothing");
     if (range.link->shape().num_slots < most_under_way_)
       throw std::invalid_argument("a link has fewer slots than the program has tasks under way");

@@ -86,7 +86,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
   require(num_rows <= limits.max_rows && num_draw_rows() <= limits.max_draws, "more rows than the program was made for");
   token_ids.assign(input.token_ids, input.token_ids + num_rows);
-  take_remotes(input, cache);
+  take_remotes(input, cache, device);
   swaps_out = moves(input.swaps_out, input.num_swaps_out, device, host);
   copies = moves(input.copies, input.num_copies, device, device);
   swaps_in = moves(input.swaps_in, input.num_swaps_in, device, host);
@@ -101,12 +101,14 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   take_shares(input, shares);
 }
 
-void Step::take_remotes(const StepInput& input, const CacheShape& cache) {
+void Step::take_remotes(const StepInput& input, const CacheShape& cache, const BlockPlaces& device) {
+  const std::int32_t* moves = input.remote_moves;
   int sequence = input.num_sequences - num_remote_sequences(input);
   std::ptrdiff_t table = std::accumulate(input.num_blocks, input.num_blocks + sequence, std::ptrdiff_t{0});
   for (int i = 0; i < input.num_remotes; ++i) {
     const RemoteInput& remote = input.remotes[i];
-    require(remote.link != nullptr && remote.num_sequences > 0, "a part on another device has a link and sequences");
+    require(remote.link != nullptr && remote.num_sequences >= 0 && remote.num_sends >= 0 && remote.num_calls_back >= 0,
+            "a part on another device has a link, and no count below 0");
     require(std::none_of(remotes.begin(), remotes.end(), [&](const RemoteRange& one) { return one.link == remote.link; }),
             "a link stands once in a step");
     const LinkShape& shape = remote.link->shape();
@@ -123,7 +125,10 @@ void Step::take_remotes(const StepInput& input, const CacheShape& cache) {
                       {input.num_rows + sequence, input.num_rows + end},
                       {input.num_blocks + sequence, input.num_blocks + end},
                       {},
+                      {},
                       input.lost + i};
+    for (int move = 0; move < remote.num_sends + remote.num_calls_back; ++move, moves += 2)
+      range.moves.push_back({move < remote.num_sends, line_of(moves[0], device), moves[1]});
     const std::ptrdiff_t num_blocks = std::accumulate(range.num_blocks.begin(), range.num_blocks.end(), std::ptrdiff_t{0});
     range.blocks.assign(input.block_tables + table, input.block_tables + table + num_blocks);
     require(remote.num_sequences <= shape.max_sequences && range.end_row - range.first_row <= shape.max_rows &&

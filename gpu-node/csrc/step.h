@@ -28,11 +28,13 @@ struct Limits {
 
 class LinkSender;
 
-// Sequences that lie on the device behind a link; their block tables name blocks there.
+// What a step does behind a link: sequences that lie on the device there, whose block tables name blocks of it, and
+// blocks that go there or come back before anything is computed.
 struct RemoteInput {
   LinkSender* link;
   std::uint32_t generation;  // of the link, when their keys and values came there
   std::int32_t num_sequences;
+  std::int32_t num_sends, num_calls_back;  // the next ones of `remote_moves`
 };
 
 // As the caller gives it; the arrays are copied. Sequence after sequence: `num_rows[i]` tokens that follow `starts[i]`
@@ -46,7 +48,8 @@ struct StepInput {
   const std::int32_t* token_ids;
   std::int32_t num_remotes;    // the last sequences lie on other devices: so many parts of them
   const RemoteInput* remotes;
-  std::int32_t* lost;          // out, [remotes]: 1 where the part's rows are worth nothing
+  const std::int32_t* remote_moves;  // of each part, its sends, then its calls back: block here and block there, in turn
+  std::int32_t* lost;          // out, [remotes]: 1 where the part's rows and moves are worth nothing
   std::int32_t num_draw_rows;
   const std::int32_t* draw_rows;
   std::int32_t num_draws;
@@ -76,12 +79,20 @@ struct RowGroup {
   std::int32_t table;  // where the sequence's block table begins
 };
 
-// Sequences of a step that lie on the device behind a link.
+// A block that goes to the device behind a link, or comes back.
+struct RemoteMove {
+  bool is_send;
+  std::int32_t line;   // where the block begins here
+  std::int32_t block;  // its number there
+};
+
+// What a step does behind a link.
 struct RemoteRange {
   LinkSender* link;
   std::uint32_t generation;
   std::int32_t first_row, end_row;
   std::vector<std::int32_t> starts, num_rows, num_blocks, blocks;  // of its sequences, as in `StepInput`
+  std::vector<RemoteMove> moves;
   std::int32_t* lost;
 };
 
@@ -171,7 +182,7 @@ struct Step {
   std::int32_t token(std::int32_t id) const { return id >= 0 ? id : cells[-1 - id]; }
 
  private:
-  void take_remotes(const StepInput& input, const CacheShape& cache);
+  void take_remotes(const StepInput& input, const CacheShape& cache, const BlockPlaces& device);
   void take_draws(const StepInput& input, std::int32_t vocabulary);
   void take_shares(const StepInput& input, const std::vector<Share>& wanted);
 };

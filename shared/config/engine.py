@@ -69,6 +69,10 @@ class EngineOptions:
     """Plan and queue the next step while one runs, so that the device does not wait for the host."""
     max_models: Annotated[int, NumberRange(1, 8)] = 1
     """Models that an engine holds at a time; they share its KV memory."""
+    offload: Literal["off", "on", "ahead"] = "off"
+    """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu``). Then
+    memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while remote ones
+    are away, and each weight is read twice."""
     preemption: Preemption = "recompute"
     """What becomes of the KV of a request that has to give way. ``swap``: to host memory while that has room, else it
     is computed again; ``swap_only``: never computed again, so no more requests run than host memory could take;
@@ -98,6 +102,11 @@ class EngineOptions:
     def unmeasured_kv_bytes(self) -> int:
         """``kv_cache_bytes`` where nothing is measured."""
         return DEFAULT_KV_CACHE_BYTES if self.kv_cache_bytes is None else self.kv_cache_bytes
+
+    @property
+    def num_sharing(self) -> int:
+        """Who may have pages of the KV memory at a time: models, and other engines where that is asked for."""
+        return self.max_models if self.offload == "off" else self.max_models + 1
 
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:

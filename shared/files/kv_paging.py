@@ -48,10 +48,13 @@ def block_bytes(block_size: int, token_bytes: int) -> int:
     return -(-block_size * token_bytes // LINE_BYTES) * LINE_BYTES
 
 
-def room_tokens(kv_bytes: int, max_models: int, block_size: int, token_bytes: int) -> int:
-    """The longest request, in tokens, that a model can hold in its equal part of so much memory."""
+def room_tokens(kv_bytes: int, max_models: int, num_sharing: int, block_size: int, token_bytes: int) -> int:
+    """The longest request, in tokens, that one of ``max_models`` models can hold in its equal part of so much memory.
+
+    ``num_sharing`` of them, and of other engines, have pages of it.
+    """
     if kv_bytes <= 0:
         return 0
-    pages = paging(kv_bytes, max_models)
+    pages = paging(kv_bytes, num_sharing)
     num_blocks = pages.num_pages // max_models * pages.blocks_per_page(block_bytes(block_size, token_bytes))
     return num_blocks * block_size

@@ -70,4 +70,4 @@ def node_room_tokens(spec: ModelSpec, sizes: ModelSizes, node: NodeTemplate, opt
         return 0  # more devices than heads: the node refuses it in words of its own
     if node.kind == "vllm":  # one of its blocks holds nothing, ever
         return max(0, kv_bytes // (VLLM_BLOCK_TOKENS * token_bytes) - 1) * VLLM_BLOCK_TOKENS
-    return room_tokens(kv_bytes, options.max_models, options.block_size, token_bytes)
+    return room_tokens(kv_bytes, options.max_models, options.num_sharing, options.block_size, token_bytes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpu_node.engine.border.executor import BlocksLostError, Executor, PendingStep
+from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.border.sizing import device_paging, host_paging
@@ -21,6 +22,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
 from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.offload.offloading import Offloading
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
@@ -91,8 +93,10 @@ class Engine:
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
         self._options = options
-        self._device_pages = PageArena(device_paging(options).num_pages)
+        paging = device_paging(options)
+        self._device_pages = PageArena(paging.num_pages)
         self._host_pages = PageArena(host_paging(options).num_pages)
+        self.offload = Offloading(executor, self._device_pages, paging.page_bytes, options.max_num_seqs)
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
@@ -209,6 +213,7 @@ class Engine:
 
     def _close(self, name: str) -> None:
         """Steps of aborted requests may still be in flight: nothing comes of them any more."""
+        self.offload.leave(name)
         scheduler = self._residents.pop(name).scheduler
         self._counts_of_gone += _counts_of(scheduler)
         scheduler.blocks.close()
@@ -221,6 +226,13 @@ class Engine:
     def _leave_store(self, name: str) -> None:
         if self._store is not None:
             self._store.leave(name)
+
+    def make_link(self, link: LinkName, model: str) -> LinkSizes:
+        """A link for the requests of a loaded model. Raises `LinkRefusedError`."""
+        resident = self._residents.get(model)
+        if resident is None:
+            raise LinkRefusedError(f"no link {link}: model {model!r} is not loaded here")
+        return self.offload.make(link, resident.model, resident.scheduler)
 
     # --- what is cached where -----------------------------------------------------------------------------------------
 
@@ -343,6 +355,7 @@ class Engine:
         """
         if self._store is not None:
             self._store.take_in()
+        self.offload.look()
         num_ahead = self._num_ahead if self._submit(now) else 0
         if len(self._in_flight) > num_ahead:
             return self._collect()

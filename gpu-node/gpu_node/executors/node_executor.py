@@ -49,9 +49,13 @@ def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
     import torch
 
     from gpu_node.executors.cpu.executor import CpuExecutor
+    from gpu_node.graph.passes.named import offload_passes
+    from gpu_node.kernels.cpu.link_file import sweep_links
 
     torch.set_num_threads(node.num_threads)
-    return CpuExecutor(options, node.num_threads, node.cpus)
+    if options.offload != "off":
+        sweep_links()
+    return CpuExecutor(options, node.num_threads, node.cpus, passes=offload_passes(options.offload))
 
 
 def _cuda(node: NodeSpec, options: EngineOptions) -> Executor:

@@ -111,6 +111,8 @@ class StepPlan:
     """To the receiver, one after another, with ``swaps_out``."""
     calls_back: tuple[BlockMove, ...] = ()
     """From the receiver, with ``swaps_in``; the step computes on them."""
+    generation: int = 0
+    """Of the link to the receiver: in another one, all that the step counts on there is lost."""
     restores: tuple[Restore, ...] = ()
     """Written before all of this. An executor hears of them by `Executor.write_blocks`, and finds none here."""
 
@@ -156,3 +158,10 @@ class StepResult:
     """How long blocks moved to or from host memory ahead of it, where the device is only predicted."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """By sequence id, of the draws that ask for them (`Draw.num_top`)."""
+    is_remote_lost: bool = False
+    """Remote sequences' rows, and what was sent and called back, are worth nothing: the receiver missed its deadline,
+    or refused. Local rows are right."""
+    served_s: float = 0.0
+    """Of ``duration_s``, what the device computed for others."""
+    waited_s: float = 0.0
+    """Of ``duration_s``, what it waited for a receiver."""

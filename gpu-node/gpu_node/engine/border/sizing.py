@@ -16,7 +16,7 @@ MAX_CONTEXT_LENGTH = 1 << 20
 
 def device_paging(options: EngineOptions) -> Paging:
     """How the device's KV memory is cut."""
-    return paging(options.unmeasured_kv_bytes, options.max_models)
+    return paging(options.unmeasured_kv_bytes, options.num_sharing)
 
 
 def host_paging(options: EngineOptions) -> Paging:
@@ -76,7 +76,7 @@ def cut(
     large that too much of each page would be left over.
     """
     kv_bytes = options.unmeasured_kv_bytes if kv_cache_bytes is None else kv_cache_bytes
-    device, host = paging(kv_bytes, options.max_models), host_paging(options)
+    device, host = paging(kv_bytes, options.num_sharing), host_paging(options)
     num_bytes = block_bytes(options.block_size, token_bytes)
     if device.num_pages > 1 and device.waste(num_bytes) >= MAX_WASTE:
         raise ModelTooLargeError(

@@ -71,7 +71,7 @@ class BlockManager:
         self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host
-        self.remote = RemoteBlocks(model.blocks_per_page)
+        self.remote = RemoteBlocks(0)
         self._left: list[int] = []  # blocks of the device whose content is sent by the plan that is made
         self._host = self.host.pool
 
@@ -325,9 +325,15 @@ class BlockManager:
     # --- to a receiver and back ---------------------------------------------------------------------------------------
 
     def connect(self, blocks_per_page: int) -> None:
-        """A receiver whose pages hold so many blocks of this model each; it has granted none yet."""
-        assert self.remote.pages.num_granted == 0, "one receiver at a time"
-        self.remote = RemoteBlocks(blocks_per_page)
+        """A receiver whose pages hold so many blocks of this model each."""
+        if self.remote.blocks_per_page != blocks_per_page:
+            assert self.remote.pages.num_granted == 0, "one receiver at a time"
+            self.remote = RemoteBlocks(blocks_per_page)
+
+    def disconnect(self) -> None:
+        """There is no receiver any more. No sequence lies there."""
+        assert self.remote.num_used == 0, "what lies there was forgotten"
+        self.remote = RemoteBlocks(0)
 
     def has_room(self, sequence_id: int, start: int, end: int) -> bool:
         """Whether enough blocks are free where the sequence lies to write positions ``start`` to ``end``."""

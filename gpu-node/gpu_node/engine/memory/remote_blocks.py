@@ -17,6 +17,8 @@ class RemoteBlocks:
     """The books of what lies on the receiver. What is left by a move is free when the plan is made (`settle`)."""
 
     def __init__(self, blocks_per_page: int) -> None:
+        self.blocks_per_page = blocks_per_page
+        """0 while there is no receiver."""
         self.pages = LeasedPages()
         self._pool = BlockPool(self.pages, blocks_per_page)
         self._tables: dict[int, list[int]] = {}
@@ -77,6 +79,11 @@ class RemoteBlocks:
         """Forget a sequence, or what has gone ahead of it."""
         for block in (*self._tables.pop(sequence_id, ()), *self._ahead.pop(sequence_id, ())):
             self._pool.release(block)
+
+    def forget_ahead(self) -> None:
+        """Nothing has gone ahead of anybody."""
+        for sequence_id in list(self._ahead):
+            self.free(sequence_id)
 
     def settle(self) -> list[int]:
         """The plan is made: what was left is free. Pages that are given back by that."""

@@ -17,6 +17,7 @@ from gpu_node.engine.process.protocol import (
     EngineEvent,
     HandOverImages,
     Image,
+    LinkCommandFrame,
     LoadModel,
     ModelLoaded,
     Reset,
@@ -81,12 +82,14 @@ class Commands:
         self._send = send
         self._chunks: list[OutputChunk] = []
 
-    def carry_out(self, commands: deque[Command]) -> LoadModel | Shutdown | None:
+    def carry_out(self, commands: deque[Command]) -> LoadModel | LinkCommandFrame | Shutdown | None:
         """Take commands from the left, up to one that is the process's own business: that one is returned."""
         while commands:
             match commands.popleft():
                 case LoadModel() | Shutdown() as own:
                     return own
+                case LinkCommandFrame() as about_links:
+                    return about_links
                 case RunAttempt(payload, image):
                     self._chunks += self.add(payload, image)
                 case AbortRequests(request_ids):

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from gpu_node.engine.border.links import LinkName, LinkSizes
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
@@ -36,6 +37,16 @@ class ProtocolError(ValueError):
 
 class _Frame(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
     """Base of everything that travels in a frame."""
+
+
+class _LinkFrame(_Frame, frozen=True):
+    """About a link between two engines of a host."""
+
+    link: LinkName
+
+
+class LinkCommandFrame(_LinkFrame, frozen=True):
+    """Said to one of them."""
 
 
 # --- agent -> engine ------------------------------------------------------------------------------------------------
@@ -86,6 +97,59 @@ class AbortRequests(_Frame, frozen=True):
     request_ids: list[str]
 
 
+class MakeLink(LinkCommandFrame, frozen=True):
+    """Make a link for a loaded model's requests to the engine of epoch ``link.receiver``.
+
+    Answered by `LinkMade` or `LinkRefused`, as all commands about links may be.
+    """
+
+    model: str
+
+
+class ReceiveLink(LinkCommandFrame, frozen=True):
+    """Serve a link that another engine of this host made, with the sizes of its `LinkMade`. Answered by `LinkServed`."""
+
+    sizes: LinkSizes
+
+
+class LendPages(LinkCommandFrame, frozen=True):
+    """Lend the sender of a served link so many pages more. Answered by `PagesLent`."""
+
+    num_pages: int
+
+
+class TakeBackPages(LinkCommandFrame, frozen=True):
+    """The sender has given these pages back, or is to be refused what it does there from now on."""
+
+    pages: list[int]
+
+
+class GrantPages(LinkCommandFrame, frozen=True):
+    """A receiver has lent these pages (`PagesLent`), as large as its `LinkServed` says."""
+
+    pages: list[int]
+    page_bytes: int
+
+
+class WantPages(LinkCommandFrame, frozen=True):
+    """A receiver wants so many pages back: requests are called back for it.
+
+    Answered by `PagesReturned`, once or several times, until so many have come.
+    """
+
+    num_pages: int
+
+
+class SetRemoteRatio(LinkCommandFrame, frozen=True):
+    """Of the sender's requests that run, so many shall lie at the receiver: those that begin are chosen so."""
+
+    ratio: float
+
+
+class CloseLink(LinkCommandFrame, frozen=True):
+    """Either end, at once: what lies at the receiver is computed again, lent pages are free. Unknown ones: nothing."""
+
+
 class AskBlocks(_Frame, frozen=True):
     """What has changed of the cached blocks? Answered by `BlocksTold`."""
 
@@ -101,7 +165,8 @@ class Shutdown(_Frame, frozen=True):
     """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
 
 
-Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | AskBlocks | Reset | Shutdown
+LinkCommand = MakeLink | ReceiveLink | LendPages | TakeBackPages | GrantPages | WantPages | SetRemoteRatio | CloseLink
+Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | AskBlocks | LinkCommand | Reset | Shutdown
 
 
 # --- engine -> agent ------------------------------------------------------------------------------------------------
@@ -185,7 +250,49 @@ class BlocksTold(_Frame, frozen=True):
     """To be asked for."""
 
 
-EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | BlocksTold
+class LinkMade(_LinkFrame, frozen=True):
+    """Answer to `MakeLink`: the receiver may open it."""
+
+    sizes: LinkSizes
+
+
+class LinkServed(_LinkFrame, frozen=True):
+    """Answer to `ReceiveLink`."""
+
+    page_bytes: int
+    """Of the receiver."""
+
+
+class LinkRefused(_LinkFrame, frozen=True):
+    """In place of any answer about a link: it cannot be, or is not there. Nothing has changed."""
+
+    reason: str
+    """In one line."""
+
+
+class PagesLent(_LinkFrame, frozen=True):
+    """Answer to `LendPages`: as many as were free."""
+
+    pages: list[int]
+
+
+class PagesReturned(_LinkFrame, frozen=True):
+    """Nothing of the sender lies in these pages any more."""
+
+    pages: list[int]
+
+
+class RemoteRequestsLost(_LinkFrame, frozen=True):
+    """The receiver missed a deadline, or refused what was sent: so many requests are computed again.
+
+    The link is used again as soon as the receiver serves it.
+    """
+
+    num_requests: int
+
+
+LinkEvent = LinkMade | LinkServed | LinkRefused | PagesLent | PagesReturned | RemoteRequestsLost
+EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | BlocksTold | LinkEvent
 
 
 # --- framing --------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.engine import Engine, EngineBusyError
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.link_commands import LinkCommands
 from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, StepReport
 from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.config import ClusterConfig
@@ -50,6 +51,7 @@ class EngineServer:
         self._device = device
         self._clock = clock
         self._commands = LoggedCommands(engine, connection.send)
+        self._links = LinkCommands(engine, connection.send)
         self._unix_clock = unix_clock
 
     def run(self) -> None:
@@ -66,6 +68,7 @@ class EngineServer:
         chunks = self._engine.step(self._unix_clock())
         if chunks:
             self._connection.send(StepReport.of(chunks, self._engine.stats()))
+        self._links.tell_news()
         if not self._engine.has_work:
             self._engine.check()  # idle: time to see that no block was lost
 
@@ -78,6 +81,10 @@ class EngineServer:
                     return False
                 case LoadModel(model):
                     self._load(model)
+                case None:
+                    pass
+                case about_links:
+                    self._links.carry_out(about_links)
         if commands:
             self._commands.report()
         return True

@@ -88,8 +88,8 @@ class EngineRequest:
     """Of a ranked request, those that have ended."""
     parked: RequestState | None = None
     """While it waits to go on from an image: where its sequences' blocks are in that."""
-    goes_over: bool | None = None
-    """To the receiver, as soon as its prompt is computed; None as long as nobody has decided."""
+    goes_over: bool = False
+    """To the receiver, as soon as its prompt is computed; decided when it is admitted."""
     first_enqueued_s: float = 0.0
     """When it arrived first, at any node; set by who queues it."""
 

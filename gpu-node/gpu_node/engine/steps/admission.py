@@ -65,7 +65,11 @@ class KvAdmission:
 
     def _demands_beside(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> list[KvDemand]:
         """The candidate's come last."""
-        own = self._unforked_demands(candidate, self._blocks.match(candidate.sequences[0].token_ids))
+        cached = self._blocks.match(candidate.sequences[0].token_ids)
+        if candidate.goes_over:
+            own = [_prompt_demand(candidate, cached)]
+        else:
+            own = self._unforked_demands(candidate, cached)
         return self._running_demands(running) + own
 
     def _case(
@@ -82,7 +86,9 @@ class KvAdmission:
         for request in running:
             if self._blocks.remote.has(request.sequences[0].sequence_id):
                 continue  # its blocks are the receiver's
-            if request.is_forked:
+            if request.goes_over:
+                demands.append(_prompt_demand(request, self._blocks.table(request.sequences[0].sequence_id)))
+            elif request.is_forked:
                 demands += [
                     self._demand(sequence, len(sequence.token_ids), self._blocks.table(sequence.sequence_id))
                     for sequence in request.sequences
@@ -104,3 +110,8 @@ class KvAdmission:
     def _demand(self, sequence: Sequence, num_tokens: int, blocks: AnySequence[int]) -> KvDemand:
         growth = self._typical.growth(len(sequence.token_ids), sequence.num_prompt_tokens, sequence.max_len)
         return KvDemand(num_tokens, growth, blocks)
+
+
+def _prompt_demand(request: EngineRequest, blocks: AnySequence[int]) -> KvDemand:
+    """Of a request that leaves for the receiver when its prompt is computed: it grows there."""
+    return KvDemand(len(request.sequences[0].token_ids), 0, blocks)

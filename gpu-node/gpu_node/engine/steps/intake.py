@@ -6,6 +6,7 @@ from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, look
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.decisions import Decisions
 from gpu_node.engine.steps.draft import RowDraft
+from gpu_node.engine.steps.residence import Residences
 from gpu_node.engine.steps.roster import Roster
 from gpu_node.engine.steps.rows import wanted_rows
 from gpu_node.engine.steps.set_choice import FreeRoom
@@ -20,12 +21,20 @@ in earlier than its rule of admission knows."""
 class WaitingLine:
     """Takes requests out of the line of those that wait."""
 
-    def __init__(self, options: EngineOptions, roster: Roster, draft: RowDraft, decisions: Decisions) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        roster: Roster,
+        draft: RowDraft,
+        decisions: Decisions,
+        residences: Residences,
+    ) -> None:
         self._options = options
         self._roster = roster
         self._blocks = roster.blocks
         self._draft = draft
         self._decisions = decisions
+        self._residences = residences
         self.counts = Counts()
         self._num_steps = 0
         self._refused: EngineRequest | None = None
@@ -131,6 +140,7 @@ class WaitingLine:
         if self._is_blocked() and request is self._refused:
             return False
         running = self._roster.running.values()
+        self._residences.choose(request)
         num_steps = self._decisions.admission.num_blocked_steps(request, running)
         self._refused = request if num_steps else None
         self._refused_until = self._num_steps + min(num_steps, MAX_BLOCKED_STEPS)

@@ -3,12 +3,19 @@
 As in the paper, a share of the requests is remote: chosen when they begin, moved when their prompt is computed, and
 remote to their end. Unlike there, the next one is chosen so that the share is kept, not by chance; full blocks go ahead
 as they are made; and whoever is in the way of the receiver's own requests is called back.
+
+What lies there belongs to a *generation* of the link (`docs/decisions/offload.md`): a step is planned in one, and when
+it is lost, all that lies there is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission import KvAdmission
+from gpu_node.engine.steps.giving_way import GivingWay
 from gpu_node.engine.steps.roster import Roster
 from gpu_node.engine.steps.step import Step
 
@@ -16,32 +23,69 @@ from gpu_node.engine.steps.step import Step
 class Residences:
     """Moves requests of one model, ahead of the rows of a step."""
 
-    def __init__(self, roster: Roster, admission: KvAdmission) -> None:
+    def __init__(self, roster: Roster, admission: KvAdmission, giving_way: GivingWay) -> None:
         self._roster = roster
         self._blocks = roster.blocks
         self._admission = admission
+        self._giving_way = giving_way
         self.ratio = 0.0
         """Of those that run, how many shall be remote."""
+        self.num_lost = 0
+        """Requests that were computed again because a receiver lost them."""
+        self._generation = 0
+        self._returned: list[int] = []
 
-    def wanted_back(self) -> EngineRequest | None:
-        """The newest that is remote, while the receiver wants pages back."""
-        if not self._blocks.remote.pages.num_owed:
-            return None
-        remote = [one for one in self._roster.running.values() if self._roster.is_remote(one)]
-        return max(remote, key=lambda one: one.order, default=None)
+    # --- what the receiver grants -------------------------------------------------------------------------------------
 
-    def victim(self, step: Step) -> EngineRequest:
-        """The newest remote request that the step does not compute yet; there is one that asks for a block."""
-        return max(
-            (one for one in self._roster.running.values() if self._roster.is_remote(one) and not _is_in(one, step)),
-            key=lambda one: one.order,
-        )
+    def grant(self, pages: Collection[int], blocks_per_page: int) -> None:
+        """Pages of the receiver, in which so many blocks lie each."""
+        self._blocks.connect(blocks_per_page)
+        self._blocks.remote.pages.grant(pages)
+        self.collect_pages()
+
+    def withdraw(self, num_pages: int) -> None:
+        """The receiver wants pages back: they are told now, or as soon as who lies there is back."""
+        self._returned += self._blocks.remote.pages.withdraw(num_pages)
+
+    def collect_pages(self) -> None:
+        """Something has left the receiver: what is owed of its pages goes back."""
+        self._returned += self._blocks.remote.pages.give_back()
+
+    def take_returned(self) -> list[int]:
+        """Pages that were given back since the last call."""
+        returned, self._returned = self._returned, []
+        return returned
+
+    def serve(self, generation: int) -> None:
+        """The receiver serves that generation now, and has nothing of an earlier one; 0 while it serves none."""
+        if not self._blocks.remote.num_used:
+            self._generation = generation
+
+    @property
+    def generation(self) -> int:
+        """That what lies there belongs to; 0 where nothing may go there."""
+        return self._generation
+
+    # --- one step -----------------------------------------------------------------------------------------------------
+
+    def call_back_wanted(self, step: Step, now: float) -> None:
+        """While the receiver wants pages back, the newest that is remote comes home, whoever gives way to it."""
+        while self._blocks.remote.pages.num_owed:
+            remote = [one for one in self._roster.running.values() if self._roster.is_remote(one)]
+            if not remote or not self._call_back(max(remote, key=_order), step, now):
+                return
+
+    def make_room(self, step: Step, now: float) -> bool:
+        """One remote request asks for a block, and there is none: the newest that the step does not compute yet comes
+        home. False where the device has no room in this step."""
+        remote = [one for one in self._roster.running.values() if self._roster.is_remote(one) and not _is_in(one, step)]
+        return self._call_back(max(remote, key=_order), step, now)
 
     def send(self, step: Step) -> None:
         """What goes to the receiver with this step."""
+        if not self._generation:
+            return
         for request in self._roster.running.values():
-            if request.goes_over is None:
-                request.goes_over = self._chooses(request)
             if not request.goes_over or self._roster.is_remote(request):
                 continue
             (leader,) = request.sequences
@@ -50,14 +94,69 @@ class Residences:
             elif self._blocks.can_send(leader.sequence_id):
                 step.sends += self._blocks.send(leader.sequence_id)
 
-    def _chooses(self, request: EngineRequest) -> bool:
-        """Requests of several sequences stay: what these share, they copy before they write."""
-        if request.num_places > 1 or request.sampling.is_beam or not self._blocks.remote.pages.num_granted:
+    def choose(self, request: EngineRequest) -> None:
+        """Decide whether a request that wants to begin shall lie at the receiver.
+
+        Requests of several sequences stay: what these share, they copy before they write.
+        """
+        request.goes_over = self._shall_go(request)
+
+    def settle(self) -> None:
+        """The plan is made."""
+        self._returned += self._blocks.settle()
+
+    def take_loss(self, step: Step, plan: StepPlan, result: StepResult) -> None:
+        """Of a step that is taken in, what was behind the link may be lost: it is computed again."""
+        if not result.is_remote_lost:
+            return
+        if plan.generation == self._generation:
+            self.lose_all()
+        for request in step.called_back:
+            self._lose(request)
+
+    def lose_all(self) -> None:
+        """Whatever lies at the receiver is lost, and what of it steps in flight have moved since."""
+        self._generation = 0
+        for request in sorted(self._roster.running.values(), key=_order, reverse=True):
+            if self._roster.is_remote(request):
+                self._lose(request)
+            else:
+                request.goes_over = False
+        self._blocks.remote.forget_ahead()
+        self.collect_pages()
+
+    def close(self) -> None:
+        """There is no receiver any more."""
+        self.lose_all()
+        self._blocks.disconnect()
+        self._returned.clear()
+
+    def _lose(self, request: EngineRequest) -> None:
+        if self._roster.lose(request):
+            self.num_lost += 1
+
+    def _call_back(self, request: EngineRequest, step: Step, now: float) -> bool:
+        """False where nobody is left on the device to give way."""
+        (sequence,) = request.sequences
+        while self._blocks.num_free_blocks < len(self._blocks.table(sequence.sequence_id)):
+            if self._giving_way.make_room(now) is None:
+                return False
+        step.calls_back += self._blocks.call_back(sequence.sequence_id)
+        step.called_back.append(request)
+        request.goes_over = False
+        return True
+
+    def _shall_go(self, request: EngineRequest) -> bool:
+        if not self._generation or request.num_places > 1 or request.sampling.is_beam:
             return False
         over = [one for one in self._roster.running.values() if one.goes_over]
-        if len(over) + 1 > self.ratio * len(self._roster.running):
+        if len(over) + 1 > self.ratio * (len(self._roster.running) + 1):
             return False
         return self._admission.may_go_over(request, over)
+
+
+def _order(request: EngineRequest) -> int:
+    return request.order
 
 
 def _is_in(request: EngineRequest, step: Step) -> bool:

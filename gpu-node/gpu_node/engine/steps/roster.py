@@ -76,10 +76,23 @@ class Roster:
         """Drop what a request has computed and put it first in line. Its blocks stay cached until they are taken."""
         del self.running[request.request_id]
         self._release(request)
-        request.is_forked, request.goes_over = False, None
+        request.is_forked = request.goes_over = False
         for sequence in request.sequences:
             sequence.go_back(0)
         self.waiting.appendleft(request)
+
+    def lose(self, request: EngineRequest) -> bool:
+        """What a request has computed is lost, wherever it was moved since; False where it has nothing any more."""
+        if request.request_id in self.running:
+            self.put_back(request)
+            return True
+        if self.swapped.pop(request.request_id, None) is None:
+            return False
+        self._release(request)
+        request.is_forked = False
+        for sequence in request.sequences:
+            sequence.go_back(0)
+        return True
 
     def can_swap_out(self, request: EngineRequest) -> bool:
         """Whether the step that is drafted moves no content of the request yet: swaps out are made before all else."""
@@ -103,7 +116,7 @@ class Roster:
             sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)
             self._discard_parts(sequence)
         del self.running[request.request_id]
-        request.goes_over = None
+        request.goes_over = False
         self.swapped[request.request_id] = request
         draft.swaps_out += self.blocks.swap_out([one.sequence_id for one in request.holders])
         self.waiting.appendleft(request)

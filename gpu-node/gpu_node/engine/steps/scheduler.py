@@ -13,7 +13,7 @@ A pure state machine: no clock, no tensors, no I/O. Plans are committed in the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from gpu_node.engine.border.model import LoadedModel
@@ -29,10 +29,11 @@ from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.draft import RowDraft
+from gpu_node.engine.steps.giving_way import GivingWay
 from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.limits import refusal
 from gpu_node.engine.steps.outcome import StepOutcome
-from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy
+from gpu_node.engine.steps.preemption import PreemptionPolicy
 from gpu_node.engine.steps.residence import Residences
 from gpu_node.engine.steps.resumption import HeldState, held_state, resumed
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
@@ -75,11 +76,10 @@ class Scheduler:
         self._decisions = made if policy is None else replace(made, preemption=policy)
         self._roster = Roster(self.blocks)
         self._draft = RowDraft(self._roster)
-        self._intake = WaitingLine(options, self._roster, self._draft, self._decisions)
+        self._giving_way = GivingWay(self._roster, self._decisions)
+        self.residences = Residences(self._roster, self._decisions.admission, self._giving_way)
+        self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
         self._outcome = StepOutcome(model, self._roster, made.admission)
-        self._residences = Residences(self._roster, self._decisions.admission)
-        self.returned_pages: list[int] = []
-        """Of the receiver, given back since somebody looked."""
         self._num_added = 0
         self._undated: list[EngineRequest] = []
 
@@ -108,12 +108,12 @@ class Scheduler:
     @property
     def counts(self) -> Counts:
         """Since it began."""
-        return self._counts + self._intake.counts
+        return self._counts + self._giving_way.counts + self._intake.counts
 
     @property
     def num_preemptions(self) -> int:
         """How often a request gave way because memory ran out."""
-        return self._counts.num_preemptions
+        return self._giving_way.counts.num_preemptions
 
     @property
     def num_admittable(self) -> int:
@@ -179,7 +179,7 @@ class Scheduler:
             return False
         self._roster.remove(request)
         self.blocks.arrivals.forget(request_id)
-        self.returned_pages += self.blocks.remote.pages.give_back()
+        self.residences.collect_pages()
         return True
 
     def reset(self) -> int:
@@ -187,7 +187,7 @@ class Scheduler:
         requests = list(self._roster.requests.values())
         for request in requests:
             self._roster.remove(request)
-        self.returned_pages += self.blocks.remote.pages.give_back()
+        self.residences.collect_pages()
         return len(requests)
 
     # --- one step -----------------------------------------------------------------------------------------------------
@@ -203,21 +203,17 @@ class Scheduler:
         step = Step(self._options.step_tokens)
         roster.steps.append(step)
         self._date(now)
-        num_preemptions = self._counts.num_preemptions
-        while (one := self._residences.wanted_back()) is not None and self._call_back(one, step, now):
-            pass
-        if self._counts.num_preemptions == num_preemptions:
-            self._residences.send(step)
-        if self._counts.num_preemptions > num_preemptions:
+        num_preemptions = self.num_preemptions
+        self.residences.call_back_wanted(step, now)
+        if self.num_preemptions > num_preemptions:
             self._advance_all(self._roster.running.values(), step, now)  # nobody new begins
-        elif self._options.chunked_prefill:
-            self._schedule_together(step, now)
         else:
-            self._schedule_apart(step, now)
-        self.returned_pages += self.blocks.settle()
+            self.residences.send(step)
+            self._schedule_rows(step, now)
+        self.residences.settle()
         self._count_swaps(step)
         step.swaps_out += self.blocks.copies_out()
-        plan = step.seal()
+        plan = step.seal(self.residences.generation)
         if plan.is_empty:
             roster.steps.pop()
         return plan
@@ -227,6 +223,12 @@ class Scheduler:
         for request in self._undated:
             request.first_enqueued_s = now
         self._undated.clear()
+
+    def _schedule_rows(self, step: Step, now: float) -> None:
+        if self._options.chunked_prefill:
+            self._schedule_together(step, now)
+        else:
+            self._schedule_apart(step, now)
 
     def _schedule_together(self, step: Step, now: float) -> None:
         """Decodes, then chunks of prompts with what they leave of the budget."""
@@ -253,13 +255,13 @@ class Scheduler:
 
     def _advance_all(self, requests: Iterable[EngineRequest], step: Step, now: float) -> bool:
         """Schedule what these want, as far as the budget goes; False where somebody had to give way."""
-        num_preemptions = self._counts.num_preemptions
+        num_preemptions = self.num_preemptions
         for request in list(requests):
             if step.num_left_tokens == 0:
                 break
             if request.request_id in self._roster.running:  # else it was preempted for one before it
                 self._advance(request, step, now)
-        return self._counts.num_preemptions == num_preemptions
+        return self.num_preemptions == num_preemptions
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[OutputChunk]:
         """Take in what the oldest step in flight computed; returns new tokens and ends.
@@ -268,6 +270,7 @@ class Scheduler:
         """
         step = self._roster.steps[0]
         assert step.plan is plan, "steps are committed in their order"
+        self.residences.take_loss(step, plan, result)
         chunks: list[OutputChunk] = []
         for part in step.parts():
             sequence = part.sequence
@@ -278,7 +281,7 @@ class Scheduler:
             if part.draws:
                 chunks += self._outcome.take(part.request, sequence, result)
         self.blocks.end(plan)
-        self.returned_pages += self.blocks.remote.pages.give_back()
+        self.residences.collect_pages()
         self._roster.steps.popleft()
         return chunks
 
@@ -291,52 +294,12 @@ class Scheduler:
         """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
         for sequence, end in wanted_rows(request, step.num_left_tokens):
             while not self._draft.has_room(sequence, end):
-                if self._roster.is_remote(request):
-                    if not self._call_back(self._residences.victim(step), step, now):
-                        return  # the device has no room in this step
-                    continue
-                victim = self._decisions.preemption.victim(self._local(), now)
-                self._preempt(victim)
-                if victim is request:
+                if not self._roster.is_remote(request):
+                    if self._giving_way.make_room(now) is request:
+                        return
+                elif not self.residences.make_room(step, now):
                     return
             self._draft.add(request, sequence, end, step)
-
-    def _local(self) -> list[EngineRequest]:
-        return [one for one in self._roster.running.values() if not self._roster.is_remote(one)]
-
-    def _call_back(self, request: EngineRequest, step: Step, now: float) -> bool:
-        """Bring a remote request to the device, whoever gives way to it; False where nobody is left to do so."""
-        (sequence,) = request.sequences
-        while self.blocks.num_free_blocks < len(self.blocks.table(sequence.sequence_id)):
-            local = self._local()
-            if not local:
-                return False
-            self._preempt(self._decisions.preemption.victim(local, now))
-        step.calls_back += self.blocks.call_back(sequence.sequence_id)
-        request.goes_over = False
-        return True
-
-    def lend(self, pages: Collection[int], ratio: float) -> None:
-        """A receiver grants more pages; ``ratio`` of the requests that run shall lie there."""
-        self.blocks.remote.pages.grant(pages)
-        self._residences.ratio = ratio
-
-    def withdraw(self, num_pages: int) -> None:
-        """The receiver wants pages back: they are among `returned_pages` now, or as soon as who lies there is back."""
-        self.returned_pages += self.blocks.remote.pages.withdraw(num_pages)
-
-    def _preempt(self, victim: EngineRequest) -> None:
-        fate = self._decisions.preemption.fate(victim, self.blocks)
-        if fate is KvFate.SWAP and self._roster.can_swap_out(victim):
-            self._counts += Counts(num_preemptions=1)
-            self._roster.swap_out(victim)
-            return
-        self._counts += Counts(
-            num_preemptions=1,
-            num_recomputed=int(victim.has_computed),
-            swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
-        )
-        self._roster.put_back(victim)
 
     def _count_swaps(self, step: Step) -> None:
         """Of preempted requests; copies of full blocks are counted apart."""

@@ -37,6 +37,7 @@ class Step:
         self.num_brought_in = 0  # of ``swaps_in``: blocks of prefixes, not of swapped-out requests
         self.sends: list[BlockMove] = []
         self.calls_back: list[BlockMove] = []
+        self.called_back: list[EngineRequest] = []
         self.restores: list[Restore] = []
         self._parts: dict[int, StepPart] = {}
 
@@ -64,8 +65,8 @@ class Step:
         if part is not None and part.scheduled is not None:
             self.num_left_tokens += len(part.scheduled.token_ids)
 
-    def seal(self) -> StepPlan:
-        """The plan of the step as it stands; from now on it is in flight."""
+    def seal(self, generation: int) -> StepPlan:
+        """The plan of the step as it stands, for that generation of a link; from now on it is in flight."""
         assert self.plan is None
         parts = [part for part in self._parts.values() if part.scheduled is not None]
         sequences = [part.scheduled for part in parts if part.scheduled is not None]
@@ -76,6 +77,7 @@ class Step:
             swaps_in=tuple(self.swaps_in),
             sends=tuple(self.sends),
             calls_back=tuple(self.calls_back),
+            generation=generation,
             restores=tuple(self.restores),
         )
         return self.plan

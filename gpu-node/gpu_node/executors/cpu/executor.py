@@ -15,6 +15,7 @@ from gpu_node.engine.border.executor import model_of
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
+from gpu_node.executors.cpu.links import CpuLinks
 from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
 from gpu_node.executors.cpu.step import RunningStep, step_of
 from gpu_node.executors.draws.cells import Cells
@@ -28,8 +29,6 @@ from gpu_node.kernels.cpu import (
     CpuArena,
     CpuCacheShape,
     CpuDevice,
-    CpuLinkReceiver,
-    CpuLinkShape,
     CpuProgram,
     Limits,
 )
@@ -86,10 +85,12 @@ class CpuExecutor:
         level: str = "",
         optimize: bool = True,
         passes: Sequence[Pass] = (),
+        link_folder: Path = FOLDER,
     ) -> None:
         """``cpus`` pins threads; ``level`` and ``optimize`` choose plainer kernels and the plain path, for comparison.
 
-        ``passes`` change each model's program, behind the pass `optimize`.
+        ``passes`` change each model's program, behind the pass `optimize`. Links to other engines lie in
+        ``link_folder``.
         """
         self._options = options
         self._level = level
@@ -101,19 +102,15 @@ class CpuExecutor:
         self._device = CpuDevice(num_threads, cpus)
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
-        self._close = weakref.finalize(self, _close, self._device, self._models, self._left, self._arena, self._host)
+        models = self._models
+        self.links = CpuLinks(self._device, self._arena, level, lambda name: models[name].program, link_folder)
+        self._close = weakref.finalize(
+            self, _close, self.links, self._device, self._models, self._left, self._arena, self._host
+        )
 
     def close(self) -> None:
         """Finish the queue, end the threads and free the memory."""
         self._close()
-
-    def receive(self, shape: CpuLinkShape, sender: str, receiver: str, folder: Path = FOLDER) -> CpuLinkReceiver:
-        """Serve another engine's attention from now on, over pages that are lent to it; closed before this is.
-
-        `LinkError` unless the link is just what was agreed on.
-        """
-        device, arena = self._device, self._arena
-        return CpuLinkReceiver(shape, sender, receiver, device=device, arena=arena, level=self._level, folder=folder)
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -198,7 +195,7 @@ class CpuExecutor:
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(sequence_ids))
         draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.vocab_size, first_cell)
-        step = step_of(model.feedback, plan, draws=draws)
+        step = step_of(model.feedback, plan, draws=draws, remotes=self.links.remotes_of(plan, model.prepared.spec.name))
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
         return RunningStep(self._device, event, step, sequence_ids)
@@ -214,8 +211,14 @@ class CpuExecutor:
 
 
 def _close(
-    device: CpuDevice, models: dict[str, _Model], left: HostTier[_Prepared], arena: CpuArena, host: CpuArena
+    links: CpuLinks,
+    device: CpuDevice,
+    models: dict[str, _Model],
+    left: HostTier[_Prepared],
+    arena: CpuArena,
+    host: CpuArena,
 ) -> None:
+    links.close()
     device.close()
     for model in models.values():
         model.program.close()

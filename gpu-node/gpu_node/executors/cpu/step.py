@@ -12,6 +12,7 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.sampler import NOT_FINITE
 from gpu_node.kernels.cpu import CpuDevice, CpuStep, Float32s, Int32s
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
+from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
 from gpu_node.kernels.token_draw import NOT_DRAWN
 
 
@@ -43,13 +44,24 @@ class RunningStep:
             idle_s=times.idle_s,
             errors={sequence_id: NOT_FINITE for sequence_id, token in tokens if token == NOT_DRAWN},
             logprobs={sequence_id: logprob for sequence_id, logprob in logprobs if logprob is not None},
+            is_remote_lost=bool(self.step.remotes.lost.any()),
+            served_s=times.served_s,
+            waited_s=times.waited_s,
         )
 
 
 def step_of(
-    feedback: Feedback, plan: StepPlan, *, draws: CpuDraws = NO_DRAWS, logits: Float32s | None = None
+    feedback: Feedback,
+    plan: StepPlan,
+    *,
+    draws: CpuDraws = NO_DRAWS,
+    logits: Float32s | None = None,
+    remotes: CpuRemotes = NO_REMOTES,
 ) -> CpuStep:
-    """A plan as arrays, with what earlier steps draw where it counts on that. ``logits`` is written, where it is."""
+    """A plan as arrays, with what earlier steps draw where it counts on that. ``logits`` is written, where it is.
+
+    ``remotes`` is the plan's part behind a link.
+    """
     sequences = plan.sequences
     num_rows = _int32([len(part.token_ids) for part in sequences])
     ends = np.cumsum(num_rows, dtype=np.int32)
@@ -65,6 +77,7 @@ def step_of(
         swaps_in=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_in]),
         logits=logits,
         draws=draws,
+        remotes=remotes,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Literal
 
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.early_draws import early_draws
@@ -22,6 +23,17 @@ class UnknownPassError(ValueError):
 def parse_passes(text: str) -> list[Pass]:
     """The passes of a list with commas, in its order. `UnknownPassError`."""
     return [_parse(item.strip()) for item in text.split(",") if item.strip()]
+
+
+def offload_passes(form: Literal["off", "on", "ahead"]) -> tuple[Pass, ...]:
+    """What a model's program needs for `EngineOptions.offload`, behind all else."""
+    match form:
+        case "off":
+            return ()
+        case "on":
+            return offload, insert_polls
+        case "ahead":
+            return partial(offload, runs_ahead=True), insert_polls
 
 
 def _parse(item: str) -> Pass:

@@ -39,6 +39,7 @@ class CpuProgram:
         self.handle = self._library.treadle_program_new(
             wanted_level.encode(), limits, cache, arena.handle, host.handle, rows_together
         )
+        self.cache, self.num_shared_heads = cache, num_shared_heads
         self._limits, self._weights = limits, weights
         if not self.handle:
             raise failed()

@@ -43,7 +43,8 @@ class CpuStep:
     swaps_in: Int32s = field(default_factory=_no_moves)
     """[swaps, 2]: block of the device and block of the host. Made after the copies."""
     remotes: CpuRemotes = NO_REMOTES
-    """The last of the sequences, which lie on other devices; what became of them lies there too."""
+    """The last of the sequences, which lie on other devices, and blocks that go there or come back, behind all other
+    moves; what became of them lies there too."""
 
     def as_input(self) -> StepInput:
         """Addresses of all of it, for as long as this object lives."""
@@ -54,6 +55,7 @@ class CpuStep:
             self.token_ids.ctypes.data,
             len(remotes.parts),
             remotes.inputs,
+            remotes.moves.ctypes.data,
             remotes.lost.ctypes.data,
             len(self.draw_rows),
             self.draw_rows.ctypes.data,

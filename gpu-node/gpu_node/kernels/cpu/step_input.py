@@ -17,6 +17,7 @@ class StepInput(Structure):
         ("token_ids", c_void_p),
         ("num_remotes", c_int32),
         ("remotes", c_char_p),
+        ("remote_moves", c_void_p),
         ("lost", c_void_p),
         ("num_draw_rows", c_int32),
         ("draw_rows", c_void_p),

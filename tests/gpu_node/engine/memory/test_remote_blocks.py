@@ -25,7 +25,9 @@ def manager() -> BlockManager:
         eos_token_ids=frozenset(),
         num_pages=NUM_PAGES,
     )
-    return BlockManager(model, PageArena(NUM_PAGES), PageArena(1))
+    blocks = BlockManager(model, PageArena(NUM_PAGES), PageArena(1))
+    blocks.connect(BLOCKS_PER_PAGE)
+    return blocks
 
 
 def test_full_blocks_go_ahead_and_the_rest_follows_with_the_sequence() -> None:

@@ -7,6 +7,7 @@ from gpu_node.engine.steps.scheduler import Scheduler
 from tests.gpu_node.bookkeeping import payload, prompt, result, scheduler, teach_short_outputs
 
 PAGE_BLOCKS = 4
+GENERATION = 3
 
 
 def advance(one: Scheduler) -> StepPlan:
@@ -29,8 +30,9 @@ def lent(num_pages: int, ratio: float = 1.0, step_tokens: int = 64) -> Scheduler
     teach_short_outputs(one)
     while one.has_work:
         advance(one)
-    one.blocks.connect(PAGE_BLOCKS)
-    one.lend(range(5, 5 + num_pages), ratio)
+    one.residences.serve(GENERATION)
+    one.residences.grant(range(5, 5 + num_pages), PAGE_BLOCKS)
+    one.residences.ratio = ratio
     return one
 
 
@@ -65,11 +67,11 @@ def test_who_lies_in_pages_that_are_wanted_back_goes_on_at_home() -> None:
     one.add(payload("a", prompt(13), max_tokens=6))
     advance(one)
     assert residences(advance(one))[0][1]
-    one.withdraw(2)
-    assert one.returned_pages == [6]
+    one.residences.withdraw(2)
+    assert one.residences.take_returned() == [6]
     plan = advance(one)
     assert [move.remote_block for move in plan.calls_back] == [20, 21, 22, 23]
-    assert (residences(plan)[0][1], one.returned_pages) == (False, [6, 5])
+    assert (residences(plan)[0][1], one.residences.take_returned()) == (False, [5])
     while one.has_work:
         assert not any(is_remote for _, is_remote in residences(advance(one)))
 

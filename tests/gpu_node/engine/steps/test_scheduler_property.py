@@ -100,16 +100,17 @@ class Run:
         self._images: dict[str, tuple[RequestState, Content]] = {}
         self._withheld = set(range(NUM_REMOTE_PAGES))
         self.num_sent = self.num_called_back = 0
-        one.blocks.connect(REMOTE_PAGE_BLOCKS)
+        one.residences.serve(1)
 
     def lease(self, num_pages: int, ratio: float) -> None:
         """The receiver grants pages, or wants some back."""
         if num_pages < 0:
-            self.one.withdraw(-num_pages)
+            self.one.residences.withdraw(-num_pages)
         else:
             pages = sorted(self._withheld)[:num_pages]
             self._withheld.difference_update(pages)
-            self.one.lend(pages, ratio)
+            self.one.residences.grant(pages, REMOTE_PAGE_BLOCKS)
+            self.one.residences.ratio = ratio
         self.one.check()
 
     def arrivals(self, step: int) -> None:
@@ -168,8 +169,7 @@ class Run:
 
     def _check_pages(self) -> None:
         """What came back is the receiver's: nobody computes there, and no page is lost."""
-        self._withheld.update(self.one.returned_pages)
-        self.one.returned_pages.clear()
+        self._withheld.update(self.one.residences.take_returned())
         assert self.one.blocks.remote.pages.num_granted + len(self._withheld) == NUM_REMOTE_PAGES
 
     @property

@@ -1,0 +1,87 @@
+"""What an engine asks of an executor whose attention other engines of the host may use, or which uses theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class LinkName:
+    """A link by the epochs of its two engines."""
+
+    sender: str
+    receiver: str
+
+    def __str__(self) -> str:
+        return f"{self.sender} to {self.receiver}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSizes:
+    """What both engines agree on before there is a link. Blocks are cut as the sender's."""
+
+    num_layers: int
+    block_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    num_slots: int
+    """Tasks that may be under way; a power of two."""
+    max_rows: int
+    """Of a task."""
+    max_sequences: int
+    """Of a step."""
+    max_blocks: int
+    """Of all of them together."""
+
+
+class LinkRefusedError(RuntimeError):
+    """Two engines can share no memory, or not this one; the text says why, in one line. Both go on without."""
+
+
+class Links(Protocol):
+    """The ends of links that an executor has."""
+
+    @property
+    def num_served(self) -> int:
+        """Tasks that it has done for others."""
+        ...
+
+    def send(self, link: LinkName, model: str, max_sequences: int, max_blocks: int) -> LinkSizes:
+        """Make a link to a receiver of a model's attention. The model has no other one.
+
+        A step may have so many sequences behind it, with so many blocks together. Raises `LinkRefusedError`.
+        """
+        ...
+
+    def served_generation(self, link: LinkName) -> int:
+        """The generation that a receiver serves; 0 while it serves none."""
+        ...
+
+    def receive(self, link: LinkName, sizes: LinkSizes) -> None:
+        """Serve a link that a sender made, over pages that are lent to it. Raises `LinkRefusedError`."""
+        ...
+
+    def lend(self, link: LinkName, pages: Iterable[int]) -> None:
+        """Let the sender of a link that is served name blocks in these pages."""
+        ...
+
+    def take_back(self, link: LinkName, pages: Iterable[int]) -> None:
+        """Refuse what names blocks in these pages; nothing uses them when this returns."""
+        ...
+
+    def close_link(self, link: LinkName) -> None:
+        """Serve it no more; or send no more, behind the steps that were submitted."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """An executor that has links."""
+
+    @property
+    def links(self) -> Links:
+        """All of its ends."""
+        ...

@@ -1,0 +1,161 @@
+"""The links of an engine: as a sender, one a model at most; as a receiver, as many as its device serves.
+
+It does what its agent asks for, between two steps, and knows nothing of why. Whatever is wrong with a link is refused in
+one line, and the engine goes on without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.links import Linked, LinkName, LinkRefusedError, Links, LinkSizes
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.memory.arena import PageArena
+from gpu_node.engine.offload.lent_pages import LentPages
+from gpu_node.engine.steps.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class PagesBack:
+    """Pages that a sender uses no more, though they are granted."""
+
+    link: LinkName
+    pages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteLost:
+    """A receiver missed a deadline, or refused: so many requests are computed again."""
+
+    link: LinkName
+    num_requests: int
+
+
+LinkNews = PagesBack | RemoteLost
+
+
+@dataclass(slots=True)
+class _Sending:
+    """The only link of a model."""
+
+    link: LinkName
+    scheduler: Scheduler
+    block_bytes: int
+    num_lost: int = 0
+    """That have been told."""
+
+
+class Offloading:
+    """Between an agent's commands, an executor's links and the books of both sides."""
+
+    def __init__(self, executor: Executor, pages: PageArena, page_bytes: int, max_num_seqs: int) -> None:
+        self._executor = executor
+        self._pages = pages
+        self.page_bytes = page_bytes
+        """Of this engine, as a receiver."""
+        self._max_num_seqs = max_num_seqs
+        self._sending: dict[str, _Sending] = {}  # by model
+        self._lent: dict[LinkName, LentPages] = {}
+
+    # --- both sides ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _links(self) -> Links:
+        if not isinstance(self._executor, Linked):
+            raise LinkRefusedError(f"no link: the {self._executor.device} executor has none")
+        return self._executor.links
+
+    @property
+    def num_served(self) -> int:
+        """Tasks that the device has done for others."""
+        return self._executor.links.num_served if isinstance(self._executor, Linked) else 0
+
+    def close(self, link: LinkName) -> None:
+        """At once: what lies at the receiver is computed again, pages that were lent are free. Unknown: nothing."""
+        for model, sending in list(self._sending.items()):
+            if sending.link == link:
+                self.leave(model)
+        lent = self._lent.pop(link, None)
+        if lent is not None:
+            self._links.close_link(link)
+            lent.close()
+
+    # --- the sender's -------------------------------------------------------------------------------------------------
+
+    def make(self, link: LinkName, model: LoadedModel, scheduler: Scheduler) -> LinkSizes:
+        """A link for a model's requests; nothing is granted yet. Raises `LinkRefusedError`."""
+        max_blocks = self._max_num_seqs * -(-model.max_model_len // model.block_size)
+        sizes = self._links.send(link, model.name, self._max_num_seqs, max_blocks)
+        self._sending[model.name] = _Sending(link, scheduler, model.block_bytes)
+        return sizes
+
+    def grant(self, link: LinkName, pages: Collection[int], page_bytes: int) -> None:
+        """Pages of the receiver, so large each. Raises `LinkRefusedError` where there is no such link."""
+        sending = self._sending_of(link)
+        sending.scheduler.residences.grant(pages, page_bytes // sending.block_bytes)
+
+    def want_back(self, link: LinkName, num_pages: int) -> None:
+        """The receiver wants so many pages back; they are among the news when nothing lies there any more."""
+        self._sending_of(link).scheduler.residences.withdraw(num_pages)
+
+    def set_ratio(self, link: LinkName, ratio: float) -> None:
+        """Of the requests that run, so many shall be remote; it is about those that begin from now on."""
+        self._sending_of(link).scheduler.residences.ratio = ratio
+
+    def leave(self, model: str) -> None:
+        """A model's link ends, if it has one."""
+        sending = self._sending.pop(model, None)
+        if sending is not None:
+            sending.scheduler.residences.close()
+            self._links.close_link(sending.link)
+
+    def look(self) -> None:
+        """Ahead of a step: which generations are served."""
+        for sending in self._sending.values():
+            sending.scheduler.residences.serve(self._links.served_generation(sending.link))
+
+    def news(self) -> Iterable[LinkNews]:
+        """Since the last call."""
+        for sending in self._sending.values():
+            residences = sending.scheduler.residences
+            pages = residences.take_returned()
+            if pages:
+                yield PagesBack(sending.link, tuple(pages))
+            if residences.num_lost > sending.num_lost:
+                yield RemoteLost(sending.link, residences.num_lost - sending.num_lost)
+                sending.num_lost = residences.num_lost
+
+    def _sending_of(self, link: LinkName) -> _Sending:
+        for sending in self._sending.values():
+            if sending.link == link:
+                return sending
+        raise LinkRefusedError(f"no link {link}: this engine did not make it, or has closed it")
+
+    # --- the receiver's -----------------------------------------------------------------------------------------------
+
+    def receive(self, link: LinkName, sizes: LinkSizes) -> None:
+        """Serve a link that another engine made; nothing is lent yet. Raises `LinkRefusedError`."""
+        if link in self._lent:
+            raise LinkRefusedError(f"no link {link}: it is served already")
+        self._links.receive(link, sizes)
+        self._lent[link] = LentPages(self._pages)
+
+    def lend(self, link: LinkName, num_pages: int) -> list[int]:
+        """So many pages more, or as many as nobody uses: which. Raises `LinkRefusedError` where it is not served."""
+        pages = self._lent_to(link).lend(num_pages)
+        self._links.lend(link, pages)
+        return pages
+
+    def take_back(self, link: LinkName, pages: Collection[int]) -> None:
+        """The sender uses these no more, or shall not. Raises `LinkRefusedError` where it is not served."""
+        lent = self._lent_to(link)
+        self._links.take_back(link, lent.held(pages))
+        lent.take_back(pages)
+
+    def _lent_to(self, link: LinkName) -> LentPages:
+        lent = self._lent.get(link)
+        if lent is None:
+            raise LinkRefusedError(f"no link {link}: this engine does not serve it")
+        return lent

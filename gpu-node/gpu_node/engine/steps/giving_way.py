@@ -1,0 +1,37 @@
+"""Who gives way when a device has no block left: to host memory, or to be computed again."""
+
+from __future__ import annotations
+
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.decisions import Decisions
+from gpu_node.engine.steps.preemption import KvFate
+from gpu_node.engine.steps.roster import Roster
+
+
+class GivingWay:
+    """Preempts requests of one model that lie on the device. Who lies on a receiver holds nothing here."""
+
+    def __init__(self, roster: Roster, decisions: Decisions) -> None:
+        self._roster = roster
+        self._preemption = decisions.preemption
+        self.counts = Counts()
+
+    def make_room(self, now: float) -> EngineRequest | None:
+        """Preempt whoever is next to give way; None where nobody is left on the device."""
+        local = [one for one in self._roster.running.values() if not self._roster.is_remote(one)]
+        if not local:
+            return None
+        victim = self._preemption.victim(local, now)
+        fate = self._preemption.fate(victim, self._roster.blocks)
+        if fate is KvFate.SWAP and self._roster.can_swap_out(victim):
+            self.counts += Counts(num_preemptions=1)
+            self._roster.swap_out(victim)
+            return victim
+        self.counts += Counts(
+            num_preemptions=1,
+            num_recomputed=int(victim.has_computed),
+            swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
+        )
+        self._roster.put_back(victim)
+        return victim

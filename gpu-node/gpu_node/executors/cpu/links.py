@@ -1,0 +1,134 @@
+"""The links of a CPU device: what it sends of its models' attention, and what it serves for other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
+from pathlib import Path
+
+from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes
+from gpu_node.engine.border.plan import StepPlan
+from gpu_node.kernels.cpu import (
+    CpuArena,
+    CpuDevice,
+    CpuLinkReceiver,
+    CpuLinkSender,
+    CpuLinkShape,
+    CpuProgram,
+    CpuRemote,
+    CpuRemotes,
+)
+from gpu_node.kernels.cpu.link_file import FOLDER, LinkError
+from gpu_node.kernels.cpu.remotes import NO_REMOTES
+
+GATHER_DEADLINE_S = 1.0
+"""Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""
+NUM_SLOTS = 8
+"""Tasks under way, blocks that move among them: more than any program sends before it gathers."""
+
+
+class CpuLinks:
+    """As `gpu_node.engine.border.links.Links`."""
+
+    def __init__(
+        self,
+        device: CpuDevice,
+        arena: CpuArena,
+        level: str,
+        program: Callable[[str], CpuProgram],
+        folder: Path = FOLDER,
+    ) -> None:
+        """``program`` of a loaded model, by its name."""
+        self._device = device
+        self._arena = arena
+        self._level = level
+        self._program = program
+        self._folder = folder
+        self._senders: dict[LinkName, CpuLinkSender] = {}
+        self._receivers: dict[LinkName, CpuLinkReceiver] = {}
+        self._by_model: dict[str, CpuLinkSender] = {}
+
+    @property
+    def num_served(self) -> int:
+        """Tasks that the device has done for others."""
+        return self._device.num_served
+
+    def send(self, link: LinkName, model: str, max_sequences: int, max_blocks: int) -> LinkSizes:
+        """Make the memory; a step has one row of each sequence behind it."""
+        if model in self._by_model:
+            raise LinkRefusedError(f"no link {link}: model {model!r} has one already")
+        program = self._program(model)
+        cache = program.cache
+        heads = (cache.num_kv_heads * program.num_shared_heads, cache.num_kv_heads, cache.head_dim)
+        sizes = LinkSizes(
+            cache.num_layers, cache.block_size, *heads, NUM_SLOTS, max_sequences, max_sequences, max_blocks
+        )
+        try:
+            sender = CpuLinkSender(
+                _shape(sizes), link.sender, link.receiver, deadline_s=GATHER_DEADLINE_S, folder=self._folder
+            )
+        except LinkError as error:
+            raise LinkRefusedError(str(error)) from error
+        self._senders[link] = self._by_model[model] = sender
+        return sizes
+
+    def served_generation(self, link: LinkName) -> int:
+        """Once there is a receiver, the link's file has no name any more."""
+        sender = self._senders[link]
+        if not sender.is_open:
+            return 0
+        sender.hide()
+        return sender.generation
+
+    def receive(self, link: LinkName, sizes: LinkSizes) -> None:
+        """Serve another engine's attention from now on."""
+        device, arena = self._device, self._arena
+        try:
+            self._receivers[link] = CpuLinkReceiver(
+                _shape(sizes),
+                link.sender,
+                link.receiver,
+                device=device,
+                arena=arena,
+                level=self._level,
+                folder=self._folder,
+            )
+        except LinkError as error:
+            raise LinkRefusedError(str(error)) from error
+
+    def lend(self, link: LinkName, pages: Iterable[int]) -> None:
+        """Pages of the arena."""
+        self._receivers[link].lend(pages)
+
+    def take_back(self, link: LinkName, pages: Iterable[int]) -> None:
+        """Pages of the arena."""
+        self._receivers[link].take_back(pages)
+
+    def close_link(self, link: LinkName) -> None:
+        """Either end."""
+        receiver = self._receivers.pop(link, None)
+        if receiver is not None:
+            receiver.close()
+        sender = self._senders.pop(link, None)
+        if sender is not None:
+            self._device.drain()
+            self._by_model = {model: one for model, one in self._by_model.items() if one is not sender}
+            sender.close()
+
+    def close(self) -> None:
+        """All of them."""
+        for link in [*self._receivers, *self._senders]:
+            self.close_link(link)
+
+    def remotes_of(self, plan: StepPlan, model: str) -> CpuRemotes:
+        """What a step of a model does behind its link."""
+        num_sequences = sum(part.is_remote for part in plan.sequences)
+        if not (num_sequences or plan.sends or plan.calls_back):
+            return NO_REMOTES
+        sends = [(move.device_block, move.remote_block) for move in plan.sends]
+        calls_back = [(move.device_block, move.remote_block) for move in plan.calls_back]
+        return CpuRemotes.of([CpuRemote(self._by_model[model], plan.generation, num_sequences, sends, calls_back)])
+
+
+def _shape(sizes: LinkSizes) -> CpuLinkShape:
+    return CpuLinkShape(*astuple(sizes))
