@@ -6,17 +6,13 @@ import random
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 
-from gpu_node.engine.engine import Engine
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
 from tests.gpu_node import tiny
-from tests.gpu_node.client import Client
 from tests.gpu_node.models.test_families_models import save
-from tests.gpu_node.offload.waiting import wait_until
 from tests.gpu_node.offload.weaving import LINK, MODEL, Weaving
 
 MAX_MODEL_LEN = 48
@@ -57,3 +53,55 @@ def test_tokens_are_those_of_home(stack: ExitStack, tmp_path: Path, path: Path, 
     assert tiny.run(both.hot, requests()) == alone
     assert (both.num_served > 0) == (ratio > 0)
     both.hot.check()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
+    stack: ExitStack, tmp_path: Path, path: Path, seed: int
+) -> None:
+    numbers = random.Random(seed)
+    both = Weaving(stack, tmp_path, spec(path), sender=SENDER, receiver=RECEIVER)
+    alone = tiny.run(both.hot, requests())
+    granted = both.lend(3, 0.7)
+    num_wanted = 0
+
+    def happen(step: int) -> None:
+        nonlocal num_wanted
+        if step % 7 == 5:
+            number = numbers.randint(1, 3)
+            num_wanted += number
+            both.want_back(number)
+        elif step % 7 == 6:
+            granted.extend(both.lend(numbers.randint(1, 3), 0.7))
+
+    for _ in range(3):
+        assert both.run(requests(), happen) == alone
+    both.want_back(len(granted))
+    both.take_news()
+    assert sorted(both.returned) == sorted(granted), "every page comes back"
+    assert both.num_served > 0
+    assert both.num_lost == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_receiver_loses_is_computed_again(stack: ExitStack, tmp_path: Path, path: Path, seed: int) -> None:
+    """It leaves at any step: its blocks are gone, and somebody else's content lies there."""
+    numbers = random.Random(seed)
+    both = Weaving(stack, tmp_path, spec(path), sender=SENDER, receiver=RECEIVER)
+    alone = tiny.run(both.hot, requests())
+    both.lend(3, 1.0)
+    leaves_at = numbers.randint(2, 12)
+
+    def happen(step: int) -> None:
+        if step == leaves_at:
+            both.cold.offload.close(LINK)
+        elif step == leaves_at + 9:
+            both.hot.offload.close(LINK)
+            both.connect()
+            both.lend(3, 0.5)
+
+    assert both.run(requests(), happen) == alone
+    assert both.num_lost > 0
+    num_served = both.num_served
+    assert both.run(requests(), lambda step: None) == alone
+    assert both.num_served > num_served, "the next link is used"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from gpu_node.engine.offload.offloading import LinkNews, PagesBack
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.named import offload_passes
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.payload import Payload
 
 LINK = LinkName("hot-1", "cold-1")
 MODEL = "tiny"
@@ -32,7 +34,7 @@ class Weaving:
         self.hot, self.cold = (self._engine(stack, folder, spec, one, num_threads) for one in (sender, receiver))
         self.returned: list[int] = []
         self.num_lost = 0
-        self.cold.offload.receive(LINK, self.hot.make_link(LINK, spec.name))
+        self.connect()
 
     @staticmethod
     def _engine(
@@ -43,6 +45,9 @@ class Weaving:
         engine.load_model(spec)
         return engine
 
+    def connect(self) -> None:
+        self.cold.offload.receive(LINK, self.hot.make_link(LINK, MODEL))
+
     @property
     def num_served(self) -> int:
         return self.cold.offload.num_served
@@ -52,6 +57,25 @@ class Weaving:
         self.hot.offload.grant(LINK, pages, self.cold.offload.page_bytes)
         self.hot.offload.set_ratio(LINK, ratio)
         return pages
+
+    def want_back(self, num_pages: int) -> None:
+        self.hot.offload.want_back(LINK, num_pages)
+
+    def run(self, payloads: Sequence[Payload], happen: Callable[[int], None]) -> list[list[int]]:
+        """New tokens of each request; ``happen`` is called ahead of each step of the sender, with its number."""
+        outputs: dict[str, list[int]] = {payload.request_id: [] for payload in payloads}
+        for payload in payloads:
+            assert self.hot.add(payload) == []
+        number = 0
+        while self.hot.has_work:
+            happen(number)
+            number += 1
+            for chunk in self.hot.step(now=0.0):
+                assert not chunk.error
+                outputs[chunk.request_id] += chunk.token_ids
+            self.take_news()
+            self.hot.check()
+        return list(outputs.values())
 
     def take_news(self) -> list[LinkNews]:
         """What the sender's agent hears; pages go back to the receiver."""

@@ -31,11 +31,15 @@ from shared.messages.tiers import Tier
 
 @dataclass(slots=True)
 class _Table:
-    """Blocks of one sequence. ``prefix`` covers the first ``num_known`` of them: those that are full and computed."""
+    """Blocks of one sequence. ``prefix`` covers the first ``num_known`` of them: those that are full and computed.
+
+    While it ``comes`` back from a receiver, its content may be lost still, so nothing of it is offered for reuse.
+    """
 
     blocks: list[int]
     prefix: Prefix
     num_known: int
+    comes: bool = False
 
 
 class BlockManager:
@@ -226,6 +230,8 @@ class BlockManager:
         if sequence_id in self._swapped_out or self.remote.has(sequence_id):
             return
         table = self._tables[sequence_id]
+        if table.comes:
+            return
         while (end := (table.num_known + 1) * self.block_size) <= num_computed_tokens:
             block = self._offer(table, tuple(token_ids[end - self.block_size : end]))
             if self._caches_in_host and self._prefixes.prefix_of(block) is table.prefix:
@@ -363,8 +369,14 @@ class BlockManager:
     def call_back(self, sequence_id: int) -> list[BlockMove]:
         """Move a sequence back to the device; the moves to make before the step. Enough blocks are free."""
         moves = [BlockMove(self._device.take(), block) for block in self.remote.call_back(sequence_id)]
-        self._tables[sequence_id] = _Table([move.device_block for move in moves], self._prefixes.root, 0)
+        self._tables[sequence_id] = _Table([move.device_block for move in moves], self._prefixes.root, 0, comes=True)
         return moves
+
+    def arrive(self, sequence_id: int) -> None:
+        """The step that called a sequence back has run, and lost nothing; the sequence may have left since."""
+        table = self._tables.get(sequence_id) or self._swapped_out.get(sequence_id)
+        if table is not None:
+            table.comes = False
 
     def settle(self) -> list[int]:
         """The plan is made: what its moves leave is free. Pages of the receiver that are given back by that."""

@@ -10,6 +10,7 @@ it is lost, all that lies there is.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 
 from gpu_node.engine.border.plan import StepPlan, StepResult
@@ -33,6 +34,8 @@ class Residences:
         self.num_lost = 0
         """Requests that were computed again because a receiver lost them."""
         self._generation = 0
+        self._num_planned = self._num_taken = 0  # steps
+        self._leaving: deque[tuple[int, list[int]]] = deque()  # pages, and the last step that may use them
         self._returned: list[int] = []
 
     # --- what the receiver grants -------------------------------------------------------------------------------------
@@ -45,11 +48,11 @@ class Residences:
 
     def withdraw(self, num_pages: int) -> None:
         """The receiver wants pages back: they are told now, or as soon as who lies there is back."""
-        self._returned += self._blocks.remote.pages.withdraw(num_pages)
+        self._return(self._blocks.remote.pages.withdraw(num_pages))
 
     def collect_pages(self) -> None:
         """Something has left the receiver: what is owed of its pages goes back."""
-        self._returned += self._blocks.remote.pages.give_back()
+        self._return(self._blocks.remote.pages.give_back())
 
     def take_returned(self) -> list[int]:
         """Pages that were given back since the last call."""
@@ -103,16 +106,31 @@ class Residences:
 
     def settle(self) -> None:
         """The plan is made."""
-        self._returned += self._blocks.settle()
+        self._num_planned += 1
+        self._return(self._blocks.settle())
 
-    def take_loss(self, step: Step, plan: StepPlan, result: StepResult) -> None:
-        """Of a step that is taken in, what was behind the link may be lost: it is computed again."""
-        if not result.is_remote_lost:
-            return
-        if plan.generation == self._generation:
-            self.lose_all()
-        for request in step.called_back:
-            self._lose(request)
+    def drop_plan(self) -> None:
+        """It was empty, and will not run."""
+        self._num_planned -= 1
+
+    def take_in(self, step: Step, plan: StepPlan, result: StepResult) -> None:
+        """A step has run. What was behind the link may be lost: then it is computed again."""
+        self._num_taken += 1
+        if result.is_remote_lost:
+            if plan.generation == self._generation:
+                self.lose_all()
+            for request in step.called_back:
+                self._lose(request)
+        else:
+            for request in step.called_back:
+                for sequence in request.sequences:
+                    self._blocks.arrive(sequence.sequence_id)
+
+    def end_step(self) -> None:
+        """All that a step brought is taken in: nobody uses the pages any more that it was the last to use."""
+        self.collect_pages()
+        while self._leaving and self._leaving[0][0] <= self._num_taken:
+            self._returned += self._leaving.popleft()[1]
 
     def lose_all(self) -> None:
         """Whatever lies at the receiver is lost, and what of it steps in flight have moved since."""
@@ -129,7 +147,15 @@ class Residences:
         """There is no receiver any more."""
         self.lose_all()
         self._blocks.disconnect()
+        self._leaving.clear()
         self._returned.clear()
+
+    def _return(self, pages: list[int]) -> None:
+        """Steps in flight may still read or write there: none of them is to find the page taken back."""
+        if self._num_taken == self._num_planned:
+            self._returned += pages
+        elif pages:
+            self._leaving.append((self._num_planned, pages))
 
     def _lose(self, request: EngineRequest) -> None:
         if self._roster.lose(request):

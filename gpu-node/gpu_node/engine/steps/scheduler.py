@@ -216,6 +216,7 @@ class Scheduler:
         plan = step.seal(self.residences.generation)
         if plan.is_empty:
             roster.steps.pop()
+            self.residences.drop_plan()
         return plan
 
     def _date(self, now: float) -> None:
@@ -270,7 +271,7 @@ class Scheduler:
         """
         step = self._roster.steps[0]
         assert step.plan is plan, "steps are committed in their order"
-        self.residences.take_loss(step, plan, result)
+        self.residences.take_in(step, plan, result)
         chunks: list[OutputChunk] = []
         for part in step.parts():
             sequence = part.sequence
@@ -281,8 +282,8 @@ class Scheduler:
             if part.draws:
                 chunks += self._outcome.take(part.request, sequence, result)
         self.blocks.end(plan)
-        self.residences.collect_pages()
         self._roster.steps.popleft()
+        self.residences.end_step()
         return chunks
 
     def check(self) -> None:
