@@ -7,7 +7,7 @@ changes the tokens that come out. Steps run in the order in which they are submi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 from gpu_node.engine.border.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
@@ -18,6 +18,8 @@ from tests.gpu_node.bookkeeping import EOS, STEP_S
 
 WORDS = (0, 1, 2, 3, 4, 5, 6, EOS)
 """All tokens that the model ever continues a text with."""
+LOST = 1000
+"""What comes of what is lost; no text has it."""
 
 
 def logprobs_after(context: Sequence[int]) -> list[tuple[int, float]]:
@@ -45,6 +47,19 @@ class IntegerDevice:
         self._host: dict[int, list[int | None]] = {}
         self._receiver: dict[int, list[int | None]] = {}
         self._drawn: dict[int, int] = {}
+        self.generation = 1
+        """Of what lies on the receiver: steps of another one have lost it."""
+
+    def lose_receiver(self) -> None:
+        """Whatever lies on the receiver is lost."""
+        self.generation += 1
+        self._receiver.clear()
+
+    def give_back(self, pages: Iterable[int], page_blocks: int) -> None:
+        """Others write to these pages of the receiver."""
+        for page in pages:
+            for slot in range(page_blocks):
+                self._receiver[page * page_blocks + slot] = [None] * self._block_size
 
     def read(self, blocks: Sequence[int], *, swapped_out: bool) -> list[list[int | None]]:
         """Copies of blocks, on the device or in host memory."""
@@ -59,7 +74,8 @@ class IntegerDevice:
         """One step: swaps out, copies, swaps in, rows, draws."""
         for swap in plan.swaps_out:
             self._host[swap.host_block] = list(self._blocks[swap.device_block])
-        for move in plan.sends:
+        is_lost = plan.generation != self.generation and plan.needs_receiver
+        for move in () if is_lost else plan.sends:
             self._receiver[move.remote_block] = list(self._blocks[move.device_block])
         sources = [list(self._blocks[copy.source]) for copy in plan.copies]
         for copy, source in zip(plan.copies, sources, strict=True):
@@ -67,16 +83,23 @@ class IntegerDevice:
         for swap in plan.swaps_in:
             self._blocks[swap.device_block] = list(self._host[swap.host_block])
         for move in plan.calls_back:
-            self._blocks[move.device_block] = list(self._receiver[move.remote_block])
+            content = [LOST] * self._block_size if is_lost else list(self._receiver[move.remote_block])
+            self._blocks[move.device_block] = content
         written: set[tuple[bool, int, int]] = set()
         for part in plan.sequences:
-            self._write(part, written)
-        drawn = {draw.sequence_id: self._draw(part, draw) for part in plan.sequences for draw in part.draws}
+            if not (is_lost and part.is_remote):
+                self._write(part, written)
+        drawn = {
+            draw.sequence_id: (LOST, None) if is_lost and part.is_remote else self._draw(part, draw)
+            for part in plan.sequences
+            for draw in part.draws
+        }
         self._drawn |= {sequence_id: token for sequence_id, (token, _) in drawn.items()}
         return StepResult(
             token_ids={sequence_id: token for sequence_id, (token, _) in drawn.items()},
             duration_s=STEP_S,
             logprobs={sequence_id: logprob for sequence_id, (_, logprob) in drawn.items() if logprob is not None},
+            is_remote_lost=is_lost,
         )
 
     def _block(self, part: ScheduledSequence, position: int) -> list[int | None]:

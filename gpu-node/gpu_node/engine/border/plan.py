@@ -123,6 +123,11 @@ class StepPlan:
         return not (self.sequences or moves)
 
     @property
+    def needs_receiver(self) -> bool:
+        """Whether anything of it is behind the link."""
+        return bool(self.sends or self.calls_back) or any(part.is_remote for part in self.sequences)
+
+    @property
     def num_tokens(self) -> int:
         """Rows of the batch."""
         return sum(len(sequence.token_ids) for sequence in self.sequences)

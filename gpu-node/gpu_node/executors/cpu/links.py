@@ -122,9 +122,9 @@ class CpuLinks:
 
     def remotes_of(self, plan: StepPlan, model: str) -> CpuRemotes:
         """What a step of a model does behind its link."""
-        num_sequences = sum(part.is_remote for part in plan.sequences)
-        if not (num_sequences or plan.sends or plan.calls_back):
+        if not plan.needs_receiver:
             return NO_REMOTES
+        num_sequences = sum(part.is_remote for part in plan.sequences)
         sends = [(move.device_block, move.remote_block) for move in plan.sends]
         calls_back = [(move.device_block, move.remote_block) for move in plan.calls_back]
         return CpuRemotes.of([CpuRemote(self._by_model[model], plan.generation, num_sequences, sends, calls_back)])

@@ -7,13 +7,13 @@ ids (`integer_device`), so blocks that are shared wrongly would show as wrong to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.border.plan import Restore, StepPlan
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import RequestState
@@ -51,9 +51,9 @@ ENDS: list[dict[str, Any]] = [{}, {"ignore_eos": True}, {"ignore_eos": True}, {"
 
 
 @st.composite
-def client(draw: st.DrawFn, number: int) -> Client:
+def client(draw: st.DrawFn, number: int, kinds: Sequence[dict[str, Any]] = KINDS) -> Client:
     prompt = draw(st.lists(st.integers(0, 2), min_size=1, max_size=8))
-    sampling = draw(st.sampled_from(KINDS)) | draw(st.sampled_from(ENDS)) | {"seed": draw(st.integers(0, 3))}
+    sampling = draw(st.sampled_from(kinds)) | draw(st.sampled_from(ENDS)) | {"seed": draw(st.integers(0, 3))}
     return Client(
         arrives_at=draw(st.integers(0, 2)),
         payload=payload(str(number), prompt, draw(st.sampled_from([1, 4, 8, 9, 10])), **sampling),
@@ -96,11 +96,10 @@ class Run:
         self._max_in_flight = max_in_flight
         self.num_swaps = 0
         self.num_restored = 0
-        self._in_flight: deque[tuple[StepPlan, StepResult]] = deque()
+        self._in_flight: deque[tuple[StepPlan, list[tuple[Restore, Content]]]] = deque()
         self._images: dict[str, tuple[RequestState, Content]] = {}
         self._withheld = set(range(NUM_REMOTE_PAGES))
         self.num_sent = self.num_called_back = 0
-        one.residences.serve(1)
 
     def lease(self, num_pages: int, ratio: float) -> None:
         """The receiver grants pages, or wants some back."""
@@ -136,8 +135,7 @@ class Run:
     def _evict(self, client: Client) -> None:
         """Take a request out when no step is in flight; one that has computed nothing goes on as another attempt."""
         while self._in_flight:
-            self._take(self.one.commit(*self._in_flight.popleft()))
-            self.one.check()
+            self._commit()
         request_id = client.request_id
         if self.one.attempt_of(request_id) is None or request_id in self._images:
             return
@@ -149,28 +147,43 @@ class Run:
             self._images[request_id] = held.state, self._device.read(held.blocks, swapped_out=held.is_swapped_out)
 
     def step(self, now: float, step_tokens: int) -> None:
+        self.one.residences.serve(self._device.generation)
         plan = self.one.schedule(now)
         self.one.check()
-        self._check_pages()
         self.num_sent += len(plan.sends)
         self.num_called_back += len(plan.calls_back)
         if not plan.is_empty:
             assert plan.num_tokens <= step_tokens
             self.num_swaps += len(plan.swaps_out)
-            for restore in plan.restores:
-                self._device.write(restore, self._images.pop(restore.request_id)[1])
-                self.num_restored += 1
-            self._in_flight.append((plan, self._device.run(plan)))
+            restored = [(restore, self._images.pop(restore.request_id)[1]) for restore in plan.restores]
+            self.num_restored += len(restored)
+            self._in_flight.append((plan, restored))
         elif not self._in_flight:
             assert not self.one.has_work, "with requests, something can always be planned or waited for"
         if self._in_flight and (plan.is_empty or len(self._in_flight) == self._max_in_flight):
-            self._take(self.one.commit(*self._in_flight.popleft()))
-            self.one.check()
+            self._commit()
+        self._take_pages()
 
-    def _check_pages(self) -> None:
+    def _commit(self) -> None:
+        """The device runs the oldest step as late as it may."""
+        plan, restored = self._in_flight.popleft()
+        for restore, content in restored:
+            self._device.write(restore, content)
+        self._take(self.one.commit(plan, self._device.run(plan)))
+        self.one.check()
+        self._take_pages()
+
+    def lose_receiver(self) -> None:
+        """As a receiver that misses its deadline."""
+        self._device.lose_receiver()
+
+    def _take_pages(self) -> None:
         """What came back is the receiver's: nobody computes there, and no page is lost."""
-        self._withheld.update(self.one.residences.take_returned())
-        assert self.one.blocks.remote.pages.num_granted + len(self._withheld) == NUM_REMOTE_PAGES
+        pages = self.one.residences.take_returned()
+        self._device.give_back(pages, REMOTE_PAGE_BLOCKS)
+        self._withheld.update(pages)
+        if not self._in_flight:
+            assert self.one.blocks.remote.pages.num_granted + len(self._withheld) == NUM_REMOTE_PAGES
 
     @property
     def is_idle(self) -> bool:
@@ -195,9 +208,6 @@ class Run:
     preemption=st.sampled_from(["recompute", "swap_only", "adaptive"]),
     chunked_prefill=st.booleans(),
     keeps=st.booleans(),
-    num_granted=st.integers(0, 4),
-    leases=st.dictionaries(st.integers(0, 20), st.integers(-3, 3), max_size=5),
-    ratio=st.sampled_from([0.3, 0.5, 1.0]),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -212,9 +222,6 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     preemption: str,
     chunked_prefill: bool,
     keeps: bool,
-    num_granted: int,
-    leases: dict[int, int],
-    ratio: float,
 ) -> None:
     one = scheduler(
         num_blocks,
@@ -233,9 +240,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
-    run.lease(num_granted, ratio)
     for step in range(MAX_STEPS):
-        run.lease(leases.get(step, 0), ratio)
         run.arrivals(step)
         run.step(float(step), step_tokens)
         if run.is_idle and step >= LAST_ARRIVAL:
@@ -243,8 +248,12 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     event(f"restored {min(run.num_restored, 3)}")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
-    event("called back" if run.num_called_back else "sent" if run.num_sent else "never sent")
-    assert one.blocks.num_free_blocks == num_blocks
+    check_ends(one, clients)
+
+
+def check_ends(one: Scheduler, clients: Sequence[Client]) -> None:
+    """Nothing is left, and everybody has what it would have had alone."""
+    assert one.blocks.num_free_blocks == one.blocks.num_blocks
     assert one.blocks.remote.num_used == 0
     for client in clients:
         assert client.is_over, "every request ends"
@@ -257,3 +266,57 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
                 assert client.cancelled_at is not None
                 assert output.token_ids == tokens[: len(output.token_ids)]
         assert client.cancelled_at is not None or client.outputs.keys() == expected.keys()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    clients=st.integers(4, 9).flatmap(lambda number: st.tuples(*(client(each, KINDS[:2]) for each in range(number)))),
+    num_blocks=st.integers(9, 22),
+    step_tokens=st.integers(5, 20),
+    max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
+    policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest]),
+    num_host_blocks=st.integers(0, 16),
+    chunked_prefill=st.booleans(),
+    num_granted=st.integers(1, NUM_REMOTE_PAGES),
+    leases=st.dictionaries(st.integers(2, 20), st.integers(-3, 3), max_size=8),
+    losses=st.sets(st.integers(2, 20), max_size=2),
+    ratio=st.sampled_from([0.5, 0.8, 1.0]),
+)
+def test_who_goes_to_a_receiver_ends_as_if_alone(
+    clients: tuple[Client, ...],
+    num_blocks: int,
+    step_tokens: int,
+    max_in_flight: int,
+    policy: Callable[[], PreemptionPolicy],
+    num_host_blocks: int,
+    chunked_prefill: bool,
+    num_granted: int,
+    leases: dict[int, int],
+    losses: set[int],
+    ratio: float,
+) -> None:
+    one = scheduler(
+        num_blocks,
+        BLOCK_SIZE,
+        MAX_MODEL_LEN,
+        step_tokens,
+        12,
+        policy(),
+        num_host_blocks,
+        host_kv_bytes=1,
+        chunked_prefill=chunked_prefill,
+    )
+    teach_short_outputs(one)
+    run = Run(one, list(clients), max_in_flight)
+    run.lease(num_granted, ratio)
+    for step in range(MAX_STEPS):
+        run.lease(leases.get(step, 0), ratio)
+        if step in losses:
+            run.lose_receiver()
+        run.arrivals(step)
+        run.step(float(step), step_tokens)
+        if run.is_idle and step >= LAST_ARRIVAL:
+            break
+    num_lost = one.residences.num_lost
+    event("lost" if num_lost else "called back" if run.num_called_back else "sent" if run.num_sent else "never sent")
+    check_ends(one, clients)
