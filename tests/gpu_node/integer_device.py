@@ -71,17 +71,17 @@ class IntegerDevice:
             self._blocks[block] = list(image[place])
 
     def run(self, plan: StepPlan) -> StepResult:
-        """One step: swaps out, copies, swaps in, rows, draws."""
+        """One step: swaps out, copies, swaps in, moves to the receiver and back, rows, draws."""
         for swap in plan.swaps_out:
             self._host[swap.host_block] = list(self._blocks[swap.device_block])
-        is_lost = plan.generation != self.generation and plan.needs_receiver
-        for move in () if is_lost else plan.sends:
-            self._receiver[move.remote_block] = list(self._blocks[move.device_block])
         sources = [list(self._blocks[copy.source]) for copy in plan.copies]
         for copy, source in zip(plan.copies, sources, strict=True):
             self._blocks[copy.destination] = source
         for swap in plan.swaps_in:
             self._blocks[swap.device_block] = list(self._host[swap.host_block])
+        is_lost = plan.generation != self.generation and plan.needs_receiver
+        for move in () if is_lost else plan.sends:
+            self._receiver[move.remote_block] = list(self._blocks[move.device_block])
         for move in plan.calls_back:
             content = [LOST] * self._block_size if is_lost else list(self._receiver[move.remote_block])
             self._blocks[move.device_block] = content

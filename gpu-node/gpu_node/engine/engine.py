@@ -385,7 +385,8 @@ class Engine:
         result = step.pending.result()
         self.device_time.observe(result, follows=step.follows)
         self._step_s = result.moves_s + result.duration_s
-        step.resident.costs.observe(step.plan, result, result.idle_s if step.follows else 0.0)
+        own = replace(result, duration_s=result.duration_s - result.served_s)  # others' is no cost of this step
+        step.resident.costs.observe(step.plan, own, result.idle_s if step.follows else 0.0)
         if self._step_log is not None:
             self._step_log.write(step.resident.model.name, step.plan, result, follows=step.follows)
         chunks = step.resident.scheduler.commit(step.plan, result)
@@ -413,6 +414,9 @@ class Engine:
             evicted_kv_bytes=self._eviction.num_bytes,
             host_kept_bytes=sum(map(_host_kept_bytes, self._residents.values())),
             store_bytes=self._store.used_bytes if self._store is not None else 0,
+            busy_s=self.device_time.busy_s,
+            served_s=self.device_time.served_s,
+            waited_s=self.device_time.waited_s,
             counts=self.counts,
         )
 

@@ -97,7 +97,8 @@ class ScheduledSequence:
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """One step. Before anything is computed, ``swaps_out`` take place, then all ``copies`` as if at the same time, then
-    ``swaps_in``; what is swapped in is neither copied nor computed on in this step.
+    ``swaps_in``; what is swapped in is neither copied nor computed on in this step. Then ``sends`` take place, then
+    ``calls_back``, on which the step may compute.
     """
 
     sequences: tuple[ScheduledSequence, ...]
@@ -108,9 +109,9 @@ class StepPlan:
     model: str = ""
     """Whose step it is; need not be said while an executor has one model only."""
     sends: tuple[BlockMove, ...] = ()
-    """To the receiver, one after another, with ``swaps_out``."""
+    """To the receiver, one after another."""
     calls_back: tuple[BlockMove, ...] = ()
-    """From the receiver, with ``swaps_in``; the step computes on them."""
+    """From the receiver."""
     generation: int = 0
     """Of the link to the receiver: in another one, all that the step counts on there is lost."""
     restores: tuple[Restore, ...] = ()

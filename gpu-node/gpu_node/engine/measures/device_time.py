@@ -14,9 +14,15 @@ class DeviceTime:
         """In steps."""
         self.gap_s = 0.0
         """Between two steps while there was work: what the host costs the device."""
+        self.served_s = 0.0
+        """Of ``busy_s``, what went to other engines' attention."""
+        self.waited_s = 0.0
+        """Of ``busy_s``, what went to waiting for a receiver."""
 
     def observe(self, result: StepResult, *, follows: bool) -> None:
         """Count one step. ``follows``: there was work ever since the step before, else the device rightly had none."""
         self.num_steps += 1
         self.busy_s += result.duration_s
         self.gap_s += result.idle_s if follows else 0.0
+        self.served_s += result.served_s
+        self.waited_s += result.waited_s

@@ -34,4 +34,10 @@ class EngineStats:
     """Host memory that holds copies of full blocks."""
     store_bytes: int = 0
     """Room that they take in the store below it."""
+    busy_s: float = 0.0
+    """Of the device, in steps, since the engine began."""
+    served_s: float = 0.0
+    """Of these, what went to other engines' attention."""
+    waited_s: float = 0.0
+    """Of these, what went to waiting for a receiver."""
     counts: Counts = field(default_factory=Counts)

@@ -1,0 +1,139 @@
+"""A load of requests that never ends, and what an engine made of it in a stretch of time."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpu_node.bench.offload.engine_end import EngineEnd
+from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, RunAttempt, StepReport
+from shared.messages.payload import Payload, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request, and its KV of the prompt where that was computed before."""
+
+    payload: Payload
+    image: bytes = b""
+
+
+@dataclass(slots=True)
+class Load:
+    """``num_kept`` of some requests are at an engine at any time; whoever ends begins anew at the end of the line."""
+
+    end: EngineEnd
+    requests: Sequence[Prepared]
+    num_kept: int
+    hear: Callable[[EngineEvent], StepReport | None]
+    """What the engine says, handed through."""
+    line: list[Prepared] = field(default_factory=list)
+    running: dict[str, Prepared] = field(default_factory=dict)
+    num_tokens: int = 0
+    tokens_at: dict[str, list[int]] = field(default_factory=dict)
+    """The last whole answer of each request."""
+    answers: dict[str, list[int]] = field(default_factory=dict)
+    stats: EngineStats | None = None
+
+    def begin(self) -> None:
+        """Send the first of them."""
+        self.end.hear = self._take
+        self.line = list(self.requests)
+        for _ in range(self.num_kept):
+            self._send_next()
+
+    def stop(self) -> None:
+        """Take all of them away."""
+        self.end.send(AbortRequests(list(self.running)))
+        self.running.clear()
+
+    def _send_next(self) -> None:
+        one = self.line.pop(0)
+        self.running[one.payload.request_id] = one
+        self.tokens_at[one.payload.request_id] = []
+        self.end.send(RunAttempt(one.payload, one.image))
+
+    def _take(self, event: EngineEvent) -> None:
+        report = self.hear(event)
+        if report is None:
+            return
+        self.stats = report.stats
+        for chunk in report.chunks:
+            if chunk.request_id not in self.running:
+                continue  # it was taken away meanwhile
+            self.num_tokens += len(chunk.token_ids)
+            self.tokens_at[chunk.request_id] += chunk.token_ids
+            if chunk.is_last:
+                self.answers[chunk.request_id] = self.tokens_at[chunk.request_id]
+                self.line.append(self.running.pop(chunk.request_id))
+                self._send_next()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What one engine did in a stretch of time."""
+
+    seconds: float
+    num_tokens: int
+    busy_s: float
+    served_s: float
+    waited_s: float
+    mean_running: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of output."""
+        return self.num_tokens / self.seconds
+
+    @property
+    def tpot_s(self) -> float:
+        """Between two tokens of a request."""
+        return self.seconds * self.mean_running / self.num_tokens if self.num_tokens else 0.0
+
+    @property
+    def served_share(self) -> float:
+        """Of the time in steps, what went to the other engine."""
+        return self.served_s / self.busy_s if self.busy_s else 0.0
+
+
+def watch(loads: Sequence[Load], seconds: float, clock: Callable[[], float] = time.monotonic) -> list[Stretch]:
+    """Let engines work for so long; what each did."""
+    before = [(load.num_tokens, _times(load)) for load in loads]
+    began_s, sums, num_looks = clock(), [0.0] * len(loads), 0
+    while clock() - began_s < seconds:
+        for place, load in enumerate(loads):
+            load.end.listen(0.002)
+            sums[place] += load.stats.num_running if load.stats is not None else 0
+        num_looks += 1
+    elapsed_s = clock() - began_s
+    stretches = []
+    for load, (num_tokens, times), running in zip(loads, before, sums, strict=True):
+        busy, served, waited = (now - then for now, then in zip(_times(load), times, strict=True))
+        stretches.append(
+            Stretch(elapsed_s, load.num_tokens - num_tokens, busy, served, waited, running / max(1, num_looks))
+        )
+    return stretches
+
+
+def _times(load: Load) -> tuple[float, float, float]:
+    stats = load.stats
+    return (stats.busy_s, stats.served_s, stats.waited_s) if stats is not None else (0.0, 0.0, 0.0)
+
+
+def made_up(model: str, name: str, lengths: Sequence[tuple[int, int]], vocabulary: int, seed: int) -> list[Payload]:
+    """Requests of these lengths of prompt and output, of random tokens, greedy to the end."""
+    numbers = random.Random(seed)
+    return [
+        Payload(
+            f"{name}-{number}",
+            0,
+            "bench",
+            model,
+            [numbers.randrange(vocabulary) for _ in range(num_prompt)],
+            Sampling(max_tokens=num_output, temperature=0.0, ignore_eos=True),
+        )
+        for number, (num_prompt, num_output) in enumerate(lengths)
+    ]
