@@ -20,11 +20,13 @@ import os
 import statistics
 import time
 from contextlib import ExitStack, closing
+from dataclasses import astuple
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 
 import numpy as np
 
+from gpu_node.engine.border.links import LinkName, LinkSizes
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.optimize import optimize
@@ -53,9 +55,13 @@ WARM_UP_STEPS = 10
 NUM_TINY = 2_000
 
 
+SIZES = LinkSizes(1, 16, 1, 1, 2, num_slots=2, max_rows=1, max_sequences=1, max_blocks=1)
+"""Of any model."""
+
+
 def link_shape() -> CpuLinkShape:
-    """Of any model."""
-    return CpuLinkShape(1, 16, 1, 1, 2, num_slots=2, max_rows=1, max_sequences=1, max_blocks=1)
+    """The same, for the kernels."""
+    return CpuLinkShape(*astuple(SIZES))
 
 
 def decode_step(num_rows: int, context_tokens: int, block_size: int) -> StepPlan:
@@ -151,7 +157,8 @@ def main() -> None:
     arguments = parser.parse_args()
     options = EngineOptions(kv_cache_bytes=256 << 20)
     spec = ClusterConfig().models[0]
-    executor = CpuExecutor(options, arguments.threads, passes=(insert_polls,))
+    folder = Path(mkdtemp())
+    executor = CpuExecutor(options, arguments.threads, passes=(insert_polls,), link_folder=folder)
     executor.load_model(spec)
     plan = decode_step(arguments.rows, arguments.context, options.block_size)
     times: dict[str, list[float]] = {name: [] for name in ("plain", "polled", "again")}
@@ -160,9 +167,10 @@ def main() -> None:
         for name in order[number % len(order) :] + order[: number % len(order)]:
             with ExitStack() as stack:
                 if name == "polled":
-                    folder = Path(stack.enter_context(TemporaryDirectory()))
                     stack.enter_context(closing(CpuLinkSender(link_shape(), "a", "b", deadline_s=1.0, folder=folder)))
-                    stack.enter_context(closing(executor.receive(link_shape(), "a", "b", folder)))
+                    link = LinkName("a", "b")
+                    executor.links.receive(link, SIZES)
+                    stack.callback(executor.links.close_link, link)
                 seconds = step_s(executor, plan)
             if number >= WARM_UP_STEPS:
                 times[name].append(seconds)

@@ -14,6 +14,7 @@ from rich.table import Table
 from cli.bench.conversations import conversations
 from cli.bench.engine import engine
 from cli.bench.memory import memory
+from cli.bench.offload import offload
 from cli.bench.paging import paging
 from cli.bench.percentiles import PERCENTS
 from cli.bench.pipeline import pipeline
@@ -34,6 +35,7 @@ def command() -> None:
 command.add_command(conversations)
 command.add_command(engine)
 command.add_command(memory)
+command.add_command(offload)
 command.add_command(paging)
 command.add_command(pipeline)
 

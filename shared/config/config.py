@@ -144,6 +144,9 @@ class ClusterConfig(Section):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
         nodes = [(one.name, one.executor) for one in self.nodes] + [(one.name, one.executor) for one in self.pools]
+        linkless = next((name for name, executor in nodes if executor != "cpu"), None)
+        if self.engine.offload != "off" and linkless is not None:
+            problems.append(f"engine.offload: {self.engine.offload!r} needs executor: cpu at every node; {linkless} differs")
         cuda = next((name for name, executor in nodes if executor == "cuda"), None)
         if cuda is not None and self.engine.max_models > 1 and self.engine.kv_cache_bytes is None:
             problems.append(

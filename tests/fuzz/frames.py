@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from gpu_node.engine.border.links import LinkName, LinkSizes
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
@@ -20,6 +21,7 @@ from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import MSGPACK_VALUES, mutated_tree
 
 _LENGTH_BYTES = 4
+LINK = LinkName("hot-1", "cold-1")
 
 
 def _commands() -> Sequence[bytes]:
@@ -30,6 +32,14 @@ def _commands() -> Sequence[bytes]:
         protocol.TakeOut(["r-1", "r-2"]),
         protocol.HandOverImages(["r-1"]),
         protocol.AbortRequests([]),
+        protocol.MakeLink(LINK, "smol"),
+        protocol.ReceiveLink(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
+        protocol.LendPages(LINK, 3),
+        protocol.TakeBackPages(LINK, [7]),
+        protocol.GrantPages(LINK, [7, 8, 9], 4096),
+        protocol.WantPages(LINK, 1),
+        protocol.SetRemoteRatio(LINK, 0.5),
+        protocol.CloseLink(LINK),
         protocol.Reset(),
         protocol.Shutdown(),
     ]
@@ -47,6 +57,12 @@ def _events() -> Sequence[bytes]:
         protocol.StepReport([Chunk("r-1", 1, 16, [5, 70_000], finish_reason="stop", is_last=True)], stats),
         protocol.TakenOut([Kept("r-1", 17)], stats),
         protocol.Image("r-1", b"image"),
+        protocol.LinkMade(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
+        protocol.LinkServed(LINK, 4096),
+        protocol.LinkRefused(LINK, "a full /dev/shm"),
+        protocol.PagesLent(LINK, [7, 8, 9]),
+        protocol.PagesReturned(LINK, [7]),
+        protocol.RemoteRequestsLost(LINK, 2),
     ]
     frames = [frame(event) for event in events]
     return [*frames, b"".join(frames)]

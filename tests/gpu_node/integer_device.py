@@ -83,8 +83,8 @@ class IntegerDevice:
         for move in () if is_lost else plan.sends:
             self._receiver[move.remote_block] = list(self._blocks[move.device_block])
         for move in plan.calls_back:
-            content = [LOST] * self._block_size if is_lost else list(self._receiver[move.remote_block])
-            self._blocks[move.device_block] = content
+            found = self._receiver.get(move.remote_block, [])
+            self._blocks[move.device_block] = [LOST] * self._block_size if is_lost else list(found)
         written: set[tuple[bool, int, int]] = set()
         for part in plan.sequences:
             if not (is_lost and part.is_remote):

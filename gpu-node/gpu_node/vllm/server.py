@@ -15,6 +15,8 @@ from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.protocol import (
     Command,
     EngineReady,
+    LinkCommandFrame,
+    LinkRefused,
     LoadModel,
     ModelFailed,
     ProtocolError,
@@ -120,6 +122,8 @@ class VllmServer:
                     return False
                 case LoadModel(model):
                     self._load(model)
+                case LinkCommandFrame(link):
+                    self._connection.send(LinkRefused(link, f"no link {link}: a vLLM engine has none"))
         self._commands.report()
         return True
 

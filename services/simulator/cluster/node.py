@@ -31,6 +31,7 @@ from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
+    LinkCommandFrame,
     LoadModel,
     ModelFailed,
     RunAttempt,
@@ -251,8 +252,8 @@ class SimulatedNode:
         match self._told.carry_out(self._commands):
             case LoadModel(model):
                 return self._load(model)
-            case Shutdown():
-                raise AssertionError("a simulated engine dies with its node")
+            case Shutdown() | LinkCommandFrame():
+                raise AssertionError("a simulated engine dies with its node, and has no links")
         if has_news:
             self._told.report()
         self._is_busy = self.engine.has_work

@@ -9,10 +9,12 @@ from threading import Event, Thread
 
 import pytest
 
+from gpu_node.engine.border.links import LinkName, LinkSizes
 from gpu_node.engine.border.sizing import device_paging
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.kernels.cpu import CpuLinkShape
 from shared.config.engine import EngineOptions, ModelSpec
 from tests.gpu_node import tiny
 from tests.gpu_node.offload.attention_engine import Sizes
@@ -32,13 +34,17 @@ def test_tokens_and_rows_are_right_while_both_engines_work(
     spec = ModelSpec(name="tiny", source=str(tiny_path), max_model_len=tiny.CONTEXT)
     chance = random.Random(num_threads)
     payloads = [tiny.request(str(i), [chance.randrange(3, tiny.VOCAB) for _ in range(9)], 24) for i in range(4)]
-    executor = stack.enter_context(closing(CpuExecutor(OPTIONS, num_threads, passes=(insert_polls,))))
+    executor = stack.enter_context(
+        closing(CpuExecutor(OPTIONS, num_threads, passes=(insert_polls,), link_folder=tmp_path))
+    )
     engine = Engine(executor, OPTIONS)
     engine.load_model(spec)
     alone = tiny.run(engine, payloads)
 
-    link = stack.enter_context(closing(executor.receive(pair.sizes.link(), SENDER, RECEIVER, tmp_path)))
-    link.lend(LENT_PAGES)
+    sizes = pair.sizes.link()
+    link = LinkName(SENDER, RECEIVER)
+    executor.links.receive(link, LinkSizes(*(getattr(sizes, name) for name, _ in CpuLinkShape._fields_)))
+    executor.links.lend(link, LENT_PAGES)
     wait_until(lambda: pair.link.is_open)
     ends = Event()
     told: list[tuple[bool, bool, bool]] = []

@@ -6,6 +6,7 @@ import random
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -26,7 +27,9 @@ def requests() -> list[Payload]:
     payloads = []
     for number in range(NUM_REQUESTS):
         prompt = [numbers.randrange(3, tiny.VOCAB) for _ in range(numbers.randint(1, 22))]
-        sampling = Sampling(max_tokens=numbers.randint(5, 24), temperature=number % 3 * 0.5, seed=number, ignore_eos=True)
+        sampling = Sampling(
+            max_tokens=numbers.randint(5, 24), temperature=number % 3 * 0.5, seed=number, ignore_eos=True
+        )
         payloads.append(Payload(str(number), 0, "g", MODEL, prompt, sampling))
     return payloads
 
@@ -45,7 +48,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("form", ["on", "ahead"])
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
-def test_tokens_are_those_of_home(stack: ExitStack, tmp_path: Path, path: Path, ratio: float, form: str) -> None:
+def test_tokens_are_those_of_home(
+    stack: ExitStack, tmp_path: Path, path: Path, ratio: float, form: Literal["on", "ahead"]
+) -> None:
     sender = replace(SENDER, offload=form)
     both = Weaving(stack, tmp_path, spec(path), sender=sender, receiver=RECEIVER)
     alone = tiny.run(both.hot, requests())

@@ -37,9 +37,7 @@ class Weaving:
         self.connect()
 
     @staticmethod
-    def _engine(
-        stack: ExitStack, folder: Path, spec: ModelSpec, options: EngineOptions, num_threads: int
-    ) -> Engine:
+    def _engine(stack: ExitStack, folder: Path, spec: ModelSpec, options: EngineOptions, num_threads: int) -> Engine:
         executor = CpuExecutor(options, num_threads, passes=offload_passes(options.offload), link_folder=folder)
         engine = Engine(stack.enter_context(closing(executor)), options)
         engine.load_model(spec)

@@ -59,6 +59,7 @@ AgentEvent = (
     | protocol.TakenOut
     | protocol.Image
     | protocol.BlocksTold
+    | protocol.LinkEvent
 )
 
 NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, step_s=0.0, num_received=0)
@@ -140,7 +141,7 @@ class AgentCore:
                 actions = self._asked(event)
             case ModelLoaded():
                 actions = self._model_loaded(event)
-            case EngineReady() | ModelFailed() | protocol.BlocksTold():
+            case EngineReady() | ModelFailed() | protocol.BlocksTold() | protocol.LinkFrame():
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
@@ -317,7 +318,8 @@ class AgentCore:
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
-    def _told(self, event: EngineReady | ModelFailed | protocol.BlocksTold) -> list[AgentAction]:
+    def _told(self, event: EngineReady | ModelFailed | protocol.BlocksTold | protocol.LinkFrame) -> list[AgentAction]:
+        assert not isinstance(event, protocol.LinkFrame), "no link was asked for"
         if isinstance(event, protocol.BlocksTold):
             return self._blocks.told(event)
         if isinstance(event, EngineReady):

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ READ_BYTES = 1 << 20
 ANSWER_TIMEOUT_S = 60.0
 """Of whatever is waited for: loading a model takes longest."""
 
+LAST_LINES = 5
+
 Event = TypeVar("Event", bound=EngineEvent)
 
 
@@ -31,29 +34,43 @@ class EngineGoneError(OperatorError):
 class EngineEnd:
     """The agent's end of the socket; events that nobody has asked for go to ``hear``."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], sock: socket.socket, log: Path) -> None:
         self.name = name
         self.process = process
-        self.hear: Callable[[EngineEvent], None] = lambda event: None
+        self._log = log
+        self.hear: Callable[[EngineEvent], object] = bool
         self._socket = sock
         self._decoder = event_decoder()
         self._is_watched = select.poll()
         self._is_watched.register(sock, select.POLLIN)
-        self._kinds: tuple[type[EngineEvent], ...] = ()
+        self._either = select.poll()
+        self._either.register(sock, select.POLLIN | select.POLLOUT)
+        self._unheard: deque[EngineEvent | EngineRefused] = deque()
+        sock.setblocking(False)
+        self._kinds: tuple[type[object], ...] = ()
         self._answer: EngineEvent | None = None
 
     def send(self, *commands: Command) -> None:
-        """Say these, in their order."""
-        self._socket.sendall(b"".join(map(frame, commands)))
+        """Say these, in their order. What the engine says meanwhile is kept: neither may wait for the other to read."""
+        left = memoryview(b"".join(map(frame, commands)))
+        while left:
+            try:
+                left = left[self._socket.send(left) :]
+            except BlockingIOError:
+                self._either.poll()
+                if self._is_watched.poll(0):
+                    self._read()
+            except OSError as error:
+                raise self._gone() from error
 
     def listen(self, timeout_s: float = 0.0) -> bool:
         """Hear what has come, or comes within ``timeout_s``; whether anything did. Raises `EngineGoneError`."""
-        if not self._is_watched.poll(timeout_s * 1000):
+        if not self._unheard and self._is_watched.poll(timeout_s * 1000):
+            self._read()
+        if not self._unheard:
             return False
-        data = self._socket.recv(READ_BYTES)
-        if not data:
-            raise EngineGoneError(f"engine {self.name} has ended")
-        for event in self._decoder.feed(data):
+        while self._unheard:
+            event = self._unheard.popleft()
             if isinstance(event, EngineRefused):
                 raise EngineGoneError(f"engine {self.name}: {event.reason}")
             if self._answer is None and isinstance(event, self._kinds):
@@ -61,6 +78,20 @@ class EngineEnd:
             else:
                 self.hear(event)
         return True
+
+    def _read(self) -> None:
+        data = self._socket.recv(READ_BYTES)
+        if not data:
+            raise self._gone()
+        self._unheard += self._decoder.feed(data)
+
+    def _gone(self) -> EngineGoneError:
+        try:
+            status = self.process.wait(ANSWER_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return EngineGoneError(f"engine {self.name} hears nothing any more")
+        last = self._log.read_text("utf-8", errors="replace").splitlines()[-LAST_LINES:]
+        return EngineGoneError("\n".join([f"engine {self.name} has ended with status {status}:", *last]))
 
     def ask(self, kind: type[Event], command: Command | None = None) -> Event:
         """Say something and wait for an answer of that kind. `LinkRefusedError` for a refusal; `EngineGoneError`."""
@@ -91,7 +122,8 @@ def engine_end(
         try:
             if cpus:
                 os.sched_setaffinity(0, cpus)  # children stay where their parent is
-            with (config.parent / f"{name}.log").open("ab") as log:
+            log_file = config.parent / f"{name}.log"
+            with log_file.open("ab") as log:
                 process = subprocess.Popen(  # noqa: S603
                     command,
                     env={**os.environ, "TREADLE_CONFIG": str(config), **(environment or {})},
@@ -102,6 +134,6 @@ def engine_end(
             os.sched_setaffinity(0, before)
     with process, ours:
         try:
-            yield EngineEnd(name, process, ours)
+            yield EngineEnd(name, process, ours, log_file)
         finally:
             process.kill()

@@ -125,7 +125,7 @@ def _times(load: Load) -> tuple[float, float, float]:
 
 def made_up(model: str, name: str, lengths: Sequence[tuple[int, int]], vocabulary: int, seed: int) -> list[Payload]:
     """Requests of these lengths of prompt and output, of random tokens, greedy to the end."""
-    numbers = random.Random(seed)
+    numbers = random.Random(seed)  # noqa: S311 (of a benchmark)
     return [
         Payload(
             f"{name}-{number}",

@@ -34,7 +34,7 @@ class WovenPair:
     cold: EngineEnd
     model: str
     """The hot one's."""
-    link: LinkName = LinkName("hot-1", "cold-1")
+    link: LinkName
     page_bytes: int = 0
     granted: list[int] = field(default_factory=list)
     num_lost: int = 0

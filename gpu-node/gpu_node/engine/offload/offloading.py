@@ -1,7 +1,7 @@
 """The links of an engine: as a sender, one a model at most; as a receiver, as many as its device serves.
 
-It does what its agent asks for, between two steps, and knows nothing of why. Whatever is wrong with a link is refused in
-one line, and the engine goes on without.
+It does what its agent asks for, between two steps, and knows nothing of why. Whatever is wrong with a link is refused
+in one line, and the engine goes on without.
 """
 
 from __future__ import annotations

@@ -39,13 +39,13 @@ class _Frame(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
     """Base of everything that travels in a frame."""
 
 
-class _LinkFrame(_Frame, frozen=True):
+class LinkFrame(_Frame, frozen=True):
     """About a link between two engines of a host."""
 
     link: LinkName
 
 
-class LinkCommandFrame(_LinkFrame, frozen=True):
+class LinkCommandFrame(LinkFrame, frozen=True):
     """Said to one of them."""
 
 
@@ -107,7 +107,7 @@ class MakeLink(LinkCommandFrame, frozen=True):
 
 
 class ReceiveLink(LinkCommandFrame, frozen=True):
-    """Serve a link that another engine of this host made, with the sizes of its `LinkMade`. Answered by `LinkServed`."""
+    """Serve a link that another engine made, with the sizes of its `LinkMade`. Answered by `LinkServed`."""
 
     sizes: LinkSizes
 
@@ -250,39 +250,39 @@ class BlocksTold(_Frame, frozen=True):
     """To be asked for."""
 
 
-class LinkMade(_LinkFrame, frozen=True):
+class LinkMade(LinkFrame, frozen=True):
     """Answer to `MakeLink`: the receiver may open it."""
 
     sizes: LinkSizes
 
 
-class LinkServed(_LinkFrame, frozen=True):
+class LinkServed(LinkFrame, frozen=True):
     """Answer to `ReceiveLink`."""
 
     page_bytes: int
     """Of the receiver."""
 
 
-class LinkRefused(_LinkFrame, frozen=True):
+class LinkRefused(LinkFrame, frozen=True):
     """In place of any answer about a link: it cannot be, or is not there. Nothing has changed."""
 
     reason: str
     """In one line."""
 
 
-class PagesLent(_LinkFrame, frozen=True):
+class PagesLent(LinkFrame, frozen=True):
     """Answer to `LendPages`: as many as were free."""
 
     pages: list[int]
 
 
-class PagesReturned(_LinkFrame, frozen=True):
+class PagesReturned(LinkFrame, frozen=True):
     """Nothing of the sender lies in these pages any more."""
 
     pages: list[int]
 
 
-class RemoteRequestsLost(_LinkFrame, frozen=True):
+class RemoteRequestsLost(LinkFrame, frozen=True):
     """The receiver missed a deadline, or refused what was sent: so many requests are computed again.
 
     The link is used again as soon as the receiver serves it.

@@ -66,10 +66,8 @@ class KvAdmission:
     def _demands_beside(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> list[KvDemand]:
         """The candidate's come last."""
         cached = self._blocks.match(candidate.sequences[0].token_ids)
-        if candidate.goes_over:
-            own = [_prompt_demand(candidate, cached)]
-        else:
-            own = self._unforked_demands(candidate, cached)
+        leaves = candidate.goes_over
+        own = [_prompt_demand(candidate, cached)] if leaves else self._unforked_demands(candidate, cached)
         return self._running_demands(running) + own
 
     def _case(

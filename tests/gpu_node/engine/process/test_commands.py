@@ -41,7 +41,7 @@ def run(request_id: str, model: str = "m") -> RunAttempt:
     return RunAttempt(Payload(request_id, 0, "g", model, [1, 2, 3], Sampling(max_tokens=8)))
 
 
-def carried_out(one: Engine, *commands: Command) -> tuple[list[EngineEvent], Command | None, list[Command]]:
+def carried_out(one: Engine, *commands: Command) -> tuple[list[EngineEvent], object, list[Command]]:
     """What was told, the command that is the process's own, and those behind it."""
     told: list[EngineEvent] = []
     left = deque(commands)
