@@ -146,7 +146,9 @@ class ClusterConfig(Section):
         nodes = [(one.name, one.executor) for one in self.nodes] + [(one.name, one.executor) for one in self.pools]
         linkless = next((name for name, executor in nodes if executor != "cpu"), None)
         if self.engine.offload != "off" and linkless is not None:
-            problems.append(f"engine.offload: {self.engine.offload!r} needs executor: cpu at every node; {linkless} differs")
+            problems.append(
+                f"engine.offload: {self.engine.offload!r} needs executor: cpu at every node; {linkless} differs"
+            )
         cuda = next((name for name, executor in nodes if executor == "cuda"), None)
         if cuda is not None and self.engine.max_models > 1 and self.engine.kv_cache_bytes is None:
             problems.append(

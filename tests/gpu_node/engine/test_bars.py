@@ -11,17 +11,19 @@ import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.named import offload_passes
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
@@ -55,6 +57,8 @@ PASSES: list[tuple[Pass, ...]] = [
     (fuse, split, RandomCuts(2)),
     (fuse, RandomCuts(3), split, insert_polls),
 ]
+OFFLOADS: dict[int, Literal["on", "ahead"]] = {1: "on", 3: "ahead"}
+"""By seed; the others have everything at home."""
 KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "ignore_eos": True, "num_logprobs": 2},
@@ -93,7 +97,10 @@ class Device:
     def executor(self, options: EngineOptions, passes: tuple[Pass, ...], num_threads: int) -> Executor:
         if self.name == "reference":
             return ReferenceExecutor(options, passes=passes)
-        return CpuExecutor(options, num_threads, optimize=bool(passes), passes=passes[1:])
+        offloading = offload_passes(options.offload)
+        return CpuExecutor(
+            options, num_threads, optimize=bool(passes), passes=(*passes[1:], *offloading), link_folder=self.path
+        )
 
     def engine(self, resources: ExitStack, passes: tuple[Pass, ...] = (), num_threads: int = 1, **given: Any) -> Engine:
         """By default the plainest there is: one thread, no passes, no step planned ahead."""
@@ -206,9 +213,11 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
 
     It has seen outputs of one token only, so it admits more than there is room for.
     """
+    offloads = device.name == "cpu" and seed % 4 in OFFLOADS
     engine = device.engine(
         resources,
         PASSES[seed % len(PASSES)],
+        offload=OFFLOADS[seed % 4] if offloads else "off",
         num_threads=numbers.randint(1, 2),
         block_size=block_size,
         step_tokens=numbers.choice([24, 64, 256]),
@@ -223,7 +232,17 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         tiers=tiers(resources, seed),
     )
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
+    if offloads:
+        lend_to(engine, device.engine(resources, kv_cache_bytes=16 << 20, offload="on"), seed)
     return engine
+
+
+def lend_to(engine: Engine, receiver: Engine, seed: int) -> None:
+    """Part of the engine's requests lie on a receiver, as far as that has room for them."""
+    link = LinkName(f"{id(engine)}", f"{id(receiver)}")
+    receiver.offload.receive(link, engine.make_link(link, "tiny"))
+    engine.offload.grant(link, receiver.offload.lend(link, 3), receiver.offload.page_bytes)
+    engine.offload.set_ratio(link, 1.0 if seed % 3 else 0.4)
 
 
 def tiers(resources: ExitStack, seed: int) -> TierOptions:

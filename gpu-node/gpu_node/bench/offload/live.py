@@ -18,7 +18,7 @@ import yaml
 
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.images import prepared
-from gpu_node.bench.offload.load import Load, Prepared, Stretch, made_up, watch
+from gpu_node.bench.offload.load import EndlessLoad, Prepared, Stretch, made_up, watch
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, StepReport
@@ -80,8 +80,8 @@ class LiveBench:
         """So many requests at the hot engine, so many of them remote, beside one at the cold engine."""
         plan = self._plan
         self._pair.set_ratio(ratio)
-        hot = Load(self._pair.hot, self._hot, num_hot, self._pair.hear)
-        cold = Load(self._pair.cold, self._cold, 1, _reports)
+        hot = EndlessLoad(self._pair.hot, self._hot, num_hot, self._pair.hear)
+        cold = EndlessLoad(self._pair.cold, self._cold, 1, _reports)
         for load in (hot, cold):
             load.begin()
         watch((hot, cold), plan.warm_up_s)

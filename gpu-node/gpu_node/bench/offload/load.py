@@ -22,7 +22,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class Load:
+class EndlessLoad:
     """``num_kept`` of some requests are at an engine at any time; whoever ends begins anew at the end of the line."""
 
     end: EngineEnd
@@ -99,7 +99,7 @@ class Stretch:
         return self.served_s / self.busy_s if self.busy_s else 0.0
 
 
-def watch(loads: Sequence[Load], seconds: float, clock: Callable[[], float] = time.monotonic) -> list[Stretch]:
+def watch(loads: Sequence[EndlessLoad], seconds: float, clock: Callable[[], float] = time.monotonic) -> list[Stretch]:
     """Let engines work for so long; what each did."""
     before = [(load.num_tokens, _times(load)) for load in loads]
     began_s, sums, num_looks = clock(), [0.0] * len(loads), 0
@@ -118,7 +118,7 @@ def watch(loads: Sequence[Load], seconds: float, clock: Callable[[], float] = ti
     return stretches
 
 
-def _times(load: Load) -> tuple[float, float, float]:
+def _times(load: EndlessLoad) -> tuple[float, float, float]:
     stats = load.stats
     return (stats.busy_s, stats.served_s, stats.waited_s) if stats is not None else (0.0, 0.0, 0.0)
 

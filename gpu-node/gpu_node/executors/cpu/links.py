@@ -23,8 +23,8 @@ from gpu_node.kernels.cpu.remotes import NO_REMOTES
 
 GATHER_DEADLINE_S = 1.0
 """Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""
-NUM_SLOTS = 8
-"""Tasks under way, blocks that move among them: more than any program sends before it gathers."""
+LEAST_SLOTS = 4
+"""Tasks under way, where a program has fewer before it gathers: so many blocks are on their way at a time."""
 
 
 class CpuLinks:
@@ -60,8 +60,9 @@ class CpuLinks:
         program = self._program(model)
         cache = program.cache
         heads = (cache.num_kv_heads * program.num_shared_heads, cache.num_kv_heads, cache.head_dim)
+        num_slots = 1 << (max(LEAST_SLOTS, program.most_under_way) - 1).bit_length()
         sizes = LinkSizes(
-            cache.num_layers, cache.block_size, *heads, NUM_SLOTS, max_sequences, max_sequences, max_blocks
+            cache.num_layers, cache.block_size, *heads, num_slots, max_sequences, max_sequences, max_blocks
         )
         try:
             sender = CpuLinkSender(

@@ -41,6 +41,9 @@ class CpuProgram:
         )
         self.cache, self.num_shared_heads = cache, num_shared_heads
         self._limits, self._weights = limits, weights
+        self._num_under_way = 0
+        self.most_under_way = 0
+        """Tasks that are sent and not gathered yet, behind one link: it needs as many slots."""
         if not self.handle:
             raise failed()
 
@@ -76,6 +79,8 @@ class CpuProgram:
 
     def add(self, operator: str, *arguments: View | int | float) -> None:
         """Append an operator, by its name in the C interface."""
+        self._num_under_way += {"send": 1, "gather": -1}.get(operator, 0)
+        self.most_under_way = max(self.most_under_way, self._num_under_way)
         self._made(getattr(self._library, f"treadle_{operator}")(self.handle, *arguments))
 
     def add_experts(

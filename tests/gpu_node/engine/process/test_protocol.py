@@ -79,6 +79,9 @@ def test_the_bytes_of_a_frame() -> None:
             "evicted_kv_bytes": 0,
             "host_kept_bytes": 0,
             "store_bytes": 0,
+            "busy_s": 0.0,
+            "served_s": 0.0,
+            "waited_s": 0.0,
             "counts": {
                 "num_preemptions": 0,
                 "prefix_queried_tokens": 0,
