@@ -1,7 +1,7 @@
 """What each correction of predicted waits is worth (`shared.config.corrections`): each left out alone, and all but it.
 
 Three things are asked. Accuracy: the cases of ``estimator_accuracy.py`` by the default policy, surges of 2,000.
-Policies: promises kept, answers a second and times to first token of three small clusters, and what their requests
+Policies: promises kept, answers a second and times to first token of four small clusters, and what their requests
 were told. Verdict: by how much a correction moves any of them at most; what moves R² by less than .005, the share of
 bounds that hold by less than two points and the share of promises kept by less than .3 points everywhere does not pay.
 
@@ -24,13 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 from typing import Any
 
 from estimator_accuracy import CALM_REQUESTS, CASES, LONG_QUEUE, Pair, paired, r_squared, run_until_started, scenario
 from kept_rows import KeptRows, Row
 from rich.console import Console
 from rich.table import Table
-from runs import add_common_options, drawn, models_of, names, provenance, seed_numbers
+from runs import add_common_options, models_of, names, provenance, seed_numbers
 
 from cli.progress_bar import progress_bar
 from services.queue_manager.groups.groups import RequestGroups
@@ -42,6 +43,8 @@ from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.recording import Prediction
 from services.simulator.reports.report import report
 from services.simulator.simulation import Scenario, Simulation
+from services.simulator.workloads.arrivals import WeightedNames
+from services.simulator.workloads.paper import WORKLOADS
 from shared.config.config import ClusterConfig
 from shared.config.corrections import Correction, PredictionOptions
 from shared.estimator.wait import NEVER, Wait
@@ -84,21 +87,35 @@ def accuracy_run(case: int, num_requests: int, seed: int) -> Run:
     return Run(CASES[case].name, made, judged, False, 10, num_models=1, num_classes=len({*CASES[case].slos}))
 
 
+@dataclass(frozen=True, slots=True)
+class SmallCluster:
+    """A workload of the paper on few devices."""
+
+    workload: str
+    devices: Mapping[str, int]
+    rate_per_s: float
+    slos: WeightedNames | None = None
+    """None: the workload's own."""
+
+
 POLICY_RUNS = {
-    "wa": ({"a100": 1, "a10": 1}, 20.0),
-    "wb": ({"a100": 2}, 4.0),
-    "wc": ({"a100": 1, "a10": 1}, 17.0),
+    "wa": SmallCluster("wa", {"a100": 1, "a10": 1}, 20.0),
+    "wb": SmallCluster("wb", {"a100": 2}, 4.0),
+    "wb urgent": SmallCluster("wb", {"a100": 2}, 4.0, WeightedNames({"interactive": 1, "batch-1": 2})),
+    "wc": SmallCluster("wc", {"a100": 1, "a10": 1}, 17.0),
 }
+"""In the third, somebody cannot wait for the turn of the own model: what some corrections are about."""
 
 
-def policy_run(workload: str, num_requests: int, seed: int) -> Run:
+def policy_run(name: str, num_requests: int, seed: int) -> Run:
     """A small cluster. A run ends, which nobody foresees: waits of the first half are judged."""
-    counts, rate_per_s = POLICY_RUNS[workload]
-    requests = drawn(workload, rate_per_s, num_requests, seed)
+    chosen = POLICY_RUNS[name]
+    random = Random(seed)
+    requests = WORKLOADS[chosen.workload].draw(chosen.rate_per_s, num_requests, random, slos=chosen.slos)
     models = models_of(requests)
-    devices = devices_of(counts, models)
+    devices = devices_of(chosen.devices, models)
     made = Scenario(cluster_config(list(devices), models, ClusterConfig().queue), devices, requests)
-    return Run(workload, made, range(num_requests // 2), True, 2, len(models), len({one.slo for one in requests}))
+    return Run(name, made, range(num_requests // 2), True, 2, len(models), len({one.slo for one in requests}))
 
 
 RUNS = {

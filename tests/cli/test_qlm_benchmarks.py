@@ -122,7 +122,7 @@ def test_the_commit_is_that_of_the_code_alone(tmp_path: Path) -> None:
         subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
 
     def commit(file: str) -> str:
-        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(file)
         git("add", ".")
         git("commit", "-m", file)
@@ -132,6 +132,9 @@ def test_the_commit_is_that_of_the_code_alone(tmp_path: Path) -> None:
     first = commit("code.py")
     assert first
     assert commit("docs/page.md") == commit("tests/test_code.py") == first
+    assert commit("benchmarks/data/qlm/rows") == first, "what was measured may be committed and gone on with"
+    (tmp_path / "benchmarks" / "data" / "qlm" / "rows").write_text("one more")
+    assert code_commit(tmp_path) == first
     second = commit("other.py")
     assert second not in ("", first)
     (tmp_path / "docs" / "page.md").write_text("changed")
