@@ -59,8 +59,8 @@ TOLD_BY_CLASSES = frozenset(
     {Correction.NEWCOMERS, Correction.CHANGE_POINTS, Correction.LIFETIMES, Correction.PLANNED_ORDER}
 )
 """Of no use where nobody is more urgent than another."""
-TOLD_BY_MODELS = frozenset({Correction.INTERRUPTIONS, Correction.EXPECTED_ORDER})
-"""Nor these where there is one model."""
+TOLD_BY_MODELS = frozenset({Correction.INTERRUPTIONS})
+"""Nor this where there is one model."""
 LEAST_R2, LEAST_COVERAGE, LEAST_KEPT = 0.005, 0.02, 0.003
 NUM_DIGITS = 4
 

@@ -32,9 +32,6 @@ class Correction(StrEnum):
     PLANNED_ORDER = "planned-order"
     """Groups that came since the last plan stand where the next one can be expected to have them
     (`queues.planned_order`). Without: where they stand."""
-    EXPECTED_ORDER = "expected-order"
-    """Groups of other models are brought along by the next who cannot wait (`waits.expected_order`). Without: they are
-    served where they stand."""
     NEWCOMERS = "newcomers"
     """Who comes and is due earlier goes ahead (`waits.newcomers`). Without: nobody who is due earlier comes."""
     JOINING = "joining"

@@ -19,7 +19,6 @@ from services.queue_manager.queues.planned_order import index_by_plan, planned_o
 from services.queue_manager.queues.tenant_shares import in_turn, is_below
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.state import Group, Node, State
-from services.queue_manager.waits.expected_order import expected_order
 from services.queue_manager.waits.group_wait import GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
@@ -81,7 +80,6 @@ class Predictions:
         self._calibration = groups.calibration
         predicted = options.corrections if options.rules.predicts else frozenset[Correction]()  # else none overtakes
         self._has_planned_order = Correction.PLANNED_ORDER in predicted
-        self._has_expected_order = Correction.EXPECTED_ORDER in predicted
         self._has_slack = Correction.SLACK in options.corrections
         is_learnt = Correction.LEARNT_BOUNDS in options.corrections
         self.bounds = WaitIntervals(state.widths, state.open_bounds, is_on=is_learnt)
@@ -98,10 +96,8 @@ class Predictions:
 
     def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, GroupWait]]:
         """Of all groups of a queue with waiting requests, in order."""
-        queue, groups = self._groups_at(node), self._planned(node)
-        if self._has_expected_order:
-            groups[:FORECAST_GROUPS] = expected_order(self._groups, node.model, groups[:FORECAST_GROUPS], now)
-        groups, _ = in_turn(node, groups)
+        queue = self._groups_at(node)
+        groups, _ = in_turn(node, self._planned(node))
         ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
         found = {group.gid: outlook for group, outlook in self._along(node, groups, ways, now)}
         return ((group, found[group.gid]) for group in queue if group.gid in found)
