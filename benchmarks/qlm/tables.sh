@@ -32,6 +32,7 @@ declare -A tables=(
     [eighty]="attainment.py --devices a100=50,a10=30 --requests 24000"
     [hour]="attainment.py --workload wb --devices a100=50,a10=30 --rates 66 --requests 237600 --policies qlm"
     [ablation]="ablation.py --seeds $seeds"
+    [predictions]="prediction_ablation.py --seeds 0,1,2 --jobs $jobs"
     [devices]="devices_needed.py --workload wa --rate 60 --requests 1000 --trials 3"
 )
 order=(wb10 wa10 wc10 wa2 wc2 wb2 wa1 wa8)   # the headline; name the others where there are hours
