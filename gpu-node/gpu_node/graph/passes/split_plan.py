@@ -1,10 +1,6 @@
 """Which operators to cut, and into how many parts, so that offloaded attention waits little (Weaver, ATC'25, §4.2).
 
-A sender that offloads attention has K seconds of its own to do meanwhile, and its task takes N seconds of service on
-the device that runs this program. A task that arrives while an operator of T seconds runs waits for the rest of it;
-what is beyond K - N delays the sender. Over arrivals spread evenly in time the expected delay is
-
-    W = sum of max(T_i - (K - N), 0) ** 2 / (2 * sum of T_i)
+Algorithm 1. What a wait is: `gpu_node.graph.passes.poll_wait`.
 """
 
 from __future__ import annotations
@@ -22,10 +18,11 @@ MAX_PARTS = 64
 def plan_splits(program: Program, durations_s: Sequence[float], slack_s: float, most_delay_s: float) -> SplitPlan:
     """Halve the longest operator that can be cut until W is small enough, or nothing longer than the slack can be cut.
 
-    ``durations_s``: of each operator of the program, whole. ``slack_s`` is K - N. ``most_delay_s``: of W; the paper's
-    is 5 % of the sender's mean step.
+    ``durations_s``: of each operator of the program, whole. ``slack_s``: K - N, at least 0. ``most_delay_s``: of W
+    (equation 3), for one task.
     """
     assert len(durations_s) == len(program.operators)
+    assert slack_s >= 0
     num_parts = [1] * len(durations_s)
     longest = [(-one, index) for index, one in enumerate(durations_s) if is_splittable(program.operators[index])]
     heapq.heapify(longest)
