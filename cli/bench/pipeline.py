@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 import click
 from rich.table import Table
 
+from cli.bench.beside import paper_rows
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
 from cli.tables import print_table
@@ -33,19 +33,6 @@ def pipeline(predicted: bool, quick: bool, as_json: bool) -> None:
     for name in ("figure", "what", "ours", "paper"):
         table.add_column(name, justify="right" if name in ("ours", "paper") else "left")
     for figure, values in found.items():
-        for what, ours, paper in _rows(values):
+        for what, ours, paper in paper_rows(values):
             table.add_row(figure, what, f"{ours:,.4g}", f"{paper:,.4g}")
     print_table(table)
-
-
-def _rows(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float, float]]:
-    """Every number that the paper has too."""
-    if set(values) == {"ours", "paper"}:
-        return _pairs(values["ours"], values["paper"], prefix)
-    return [row for name, inner in values.items() for row in _rows(inner, f"{prefix} {name}".strip())]
-
-
-def _pairs(ours: Any, paper: Any, prefix: str) -> list[tuple[str, float, float]]:
-    if not isinstance(paper, dict):
-        return [(prefix, ours, paper)]
-    return [row for name in paper for row in _pairs(ours[name], paper[name], f"{prefix} {name}".strip())]
