@@ -8,14 +8,14 @@ from random import Random
 from services.simulator.fast.sequence import FastSequence
 from shared.messages.payload import Payload, Sampling
 
-Lengths = Sequence[tuple[int, int]]
+RequestLengths = Sequence[tuple[int, int]]
 """Tokens of prompts and of their answers."""
 
 
-class Arrivals:
+class PoissonArrivals:
     """Independent arrivals at a rate (Poisson), of lengths drawn from ``lengths``; the same seed gives the same."""
 
-    def __init__(self, rate_per_s: float, lengths: Lengths, seed: int) -> None:
+    def __init__(self, rate_per_s: float, lengths: RequestLengths, seed: int) -> None:
         self._rate_per_s, self._lengths = rate_per_s, lengths
         self._times = Random(seed)  # noqa: S311 - times are no secret
         self._draws = Random(seed + 1)  # noqa: S311 - nor are lengths

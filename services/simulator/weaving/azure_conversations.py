@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.simulator.weaving.arrivals import Lengths
+from services.simulator.weaving.arrivals import RequestLengths
 from services.simulator.weaving.paper import MAX_TOKENS
 from shared.files.length_trace import read_lengths
 
 PATH = Path(__file__).with_name("azure2023_conv.csv.gz")
 
 
-def azure_conversations() -> Lengths:
+def azure_conversations() -> RequestLengths:
     """Tokens of each prompt and of its answer, in the order of the file."""
     return [(line.input_tokens, line.output_tokens) for line in read_lengths(PATH, MAX_TOKENS).lines]

@@ -7,9 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from services.simulator.weaving import paper
-from services.simulator.weaving.arrivals import Lengths
-from services.simulator.weaving.runs import Control, Length, Load, Point, dedicated, parallel, parallel_overhead, woven
-from services.simulator.weaving.testbed import A100, L40S, MEAN_CONTEXT, Testbed, constants, testbed
+from services.simulator.weaving.arrivals import RequestLengths
+from services.simulator.weaving.llama_on_device import A100, L40S, MEAN_CONTEXT, LlamaOnDevice, constants, llama_on
+from services.simulator.weaving.runs import (
+    Control,
+    MeasuredPoint,
+    OfferedLoad,
+    RunLength,
+    dedicated,
+    parallel,
+    parallel_overhead,
+    woven,
+)
 
 RATE_PER_S, HIGH_RATE_PER_S = 15.0, 22.0
 RATES_PER_S = (5.0, 10.0, RATE_PER_S, HIGH_RATE_PER_S)
@@ -18,28 +27,28 @@ COLD_RATES_PER_S = (0.25, 1.0, 2.0, 4.0)
 LONG_RATE_PER_S = 4.0
 """Of requests whose answers have 1,024 tokens; a full run takes what it can."""
 
-FULL = Length(warm_s=60.0, measured_s=300.0)
-QUICK = Length(warm_s=30.0, measured_s=60.0)
+FULL = RunLength(warm_s=60.0, measured_s=300.0)
+QUICK = RunLength(warm_s=30.0, measured_s=60.0)
 
 
 @dataclass(slots=True)
 class _Evaluation:
     """Runs of one kind of device, each made once."""
 
-    bed: Testbed
-    length: Length
+    bed: LlamaOnDevice
+    length: RunLength
     done: Callable[[], None]
 
-    def dedicated(self, load: Load) -> Point:
+    def dedicated(self, load: OfferedLoad) -> MeasuredPoint:
         return self._counted(dedicated(self.bed, load, self.length))
 
-    def woven(self, load: Load, ratio: float = paper.RATIO, control: Control = Control.SPLITS) -> Point:
+    def woven(self, load: OfferedLoad, ratio: float = paper.RATIO, control: Control = Control.SPLITS) -> MeasuredPoint:
         return self._counted(woven(self.bed, load, self.length, ratio, control))
 
-    def parallel(self, load: Load) -> Point:
+    def parallel(self, load: OfferedLoad) -> MeasuredPoint:
         return self._counted(parallel(self.bed, load, self.length))
 
-    def _counted(self, point: Point) -> Point:
+    def _counted(self, point: MeasuredPoint) -> MeasuredPoint:
         self.done()
         return point
 
@@ -48,7 +57,7 @@ NUM_RUNS = 3 * len(RATES_PER_S) + 3 + 3 + 2 * len(COLD_RATES_PER_S) + len(RATIOS
 """The dedicated node at the highest rate too: what it cannot do shows there."""
 
 
-def figures(lengths: Lengths, length: Length, done: Callable[[int], None]) -> dict[str, Any]:
+def figures(lengths: RequestLengths, length: RunLength, done: Callable[[int], None]) -> dict[str, Any]:
     """All of them. ``done`` hears how many of `NUM_RUNS` are."""
     num = 0
 
@@ -57,8 +66,8 @@ def figures(lengths: Lengths, length: Length, done: Callable[[int], None]) -> di
         num += 1
         done(num)
 
-    a100 = _Evaluation(testbed(A100), length, count)
-    l40s = _Evaluation(testbed(L40S), length, count)
+    a100 = _Evaluation(llama_on(A100), length, count)
+    l40s = _Evaluation(llama_on(L40S), length, count)
     at_rates = {rate: _three(a100, _load(rate, lengths)) for rate in RATES_PER_S}
     by_ratio = {ratio: a100.woven(_load(RATE_PER_S, lengths), ratio) for ratio in RATIOS}
     alone = at_rates[RATE_PER_S]["dedicated"]
@@ -72,11 +81,11 @@ def figures(lengths: Lengths, length: Length, done: Callable[[int], None]) -> di
     }
 
 
-def _load(hot_per_s: float, lengths: Lengths, *, is_full: bool = False) -> Load:
-    return Load(hot_per_s, hot_per_s * paper.COLD_PER_HOT, lengths, is_full)
+def _load(hot_per_s: float, lengths: RequestLengths, *, is_full: bool = False) -> OfferedLoad:
+    return OfferedLoad(hot_per_s, hot_per_s * paper.COLD_PER_HOT, lengths, is_full)
 
 
-def _three(on: _Evaluation, load: Load) -> dict[str, Point]:
+def _three(on: _Evaluation, load: OfferedLoad) -> dict[str, MeasuredPoint]:
     return {"dedicated": on.dedicated(load), "woven": on.woven(load), "parallel": on.parallel(load)}
 
 
@@ -85,7 +94,7 @@ def _beside(ours: float, known: Any) -> dict[str, Any]:
 
 
 def _figure_4(
-    at_rates: dict[float, dict[str, Point]], a100: _Evaluation, l40s: _Evaluation, lengths: Lengths
+    at_rates: dict[float, dict[str, MeasuredPoint]], a100: _Evaluation, l40s: _Evaluation, lengths: RequestLengths
 ) -> dict[str, Any]:
     """Azure-Conv by rate, and the most that each way can do."""
     at_15, at_22 = at_rates[RATE_PER_S], at_rates[HIGH_RATE_PER_S]
@@ -113,7 +122,7 @@ def _figure_4(
     }
 
 
-def _most(on: _Evaluation, load: Load) -> dict[str, float]:
+def _most(on: _Evaluation, load: OfferedLoad) -> dict[str, float]:
     """Requests a second of each way."""
     points = _three(on, load)
     batch = points["parallel"].hot_batch
@@ -127,20 +136,20 @@ def _mean_context(lengths: Sequence[tuple[int, int]]) -> float:
     return sum(answer * (prompt + answer / 2) for prompt, answer in lengths) / num_steps
 
 
-def _columns(point: Point, known: dict[str, float]) -> dict[str, Any]:
+def _columns(point: MeasuredPoint, known: dict[str, float]) -> dict[str, Any]:
     ours = asdict(point)
     return {name: _beside(ours[name], value) for name, value in known.items()}
 
 
-def _asdict(points: dict[str, Point]) -> dict[str, Any]:
+def _asdict(points: dict[str, MeasuredPoint]) -> dict[str, Any]:
     return {name: asdict(point) for name, point in points.items()}
 
 
-def _figure_5a(on: _Evaluation, lengths: Lengths) -> dict[str, Any]:
+def _figure_5a(on: _Evaluation, lengths: RequestLengths) -> dict[str, Any]:
     """The hot model at 15 requests a second, the cold one at several rates."""
     found: dict[str, Any] = {}
     for rate in COLD_RATES_PER_S:
-        load = Load(RATE_PER_S, rate, lengths)
+        load = OfferedLoad(RATE_PER_S, rate, lengths)
         alone, together = on.dedicated(load), on.woven(load)
         found[f"{rate:g}"] = {
             "hot_tpot_change": together.hot_tpot_s / alone.hot_tpot_s - 1,
@@ -154,7 +163,7 @@ def _figure_5a(on: _Evaluation, lengths: Lengths) -> dict[str, Any]:
     }
 
 
-def _figure_5b(by_ratio: dict[float, Point], alone: Point) -> dict[str, Any]:
+def _figure_5b(by_ratio: dict[float, MeasuredPoint], alone: MeasuredPoint) -> dict[str, Any]:
     """At 15 requests a second, by the share of sequences that are offloaded."""
     best = min(by_ratio, key=lambda ratio: by_ratio[ratio].hot_tpot_s)
     return {
@@ -193,7 +202,7 @@ def _figure_6(on: _Evaluation) -> dict[str, Any]:
     }
 
 
-def _figure_7a(on: _Evaluation, lengths: Lengths) -> dict[str, Any]:
+def _figure_7a(on: _Evaluation, lengths: RequestLengths) -> dict[str, Any]:
     """At 15 requests a second and a ratio of one half: how a task gets onto the receiver."""
     load = _load(RATE_PER_S, lengths)
     host, polls, splits = (on.woven(load, 0.5, control) for control in Control)
@@ -209,7 +218,9 @@ def _figure_7a(on: _Evaluation, lengths: Lengths) -> dict[str, Any]:
     }
 
 
-def _calibration(at_rates: dict[float, dict[str, Point]], by_ratio: dict[float, Point], alone: Point) -> dict[str, Any]:
+def _calibration(
+    at_rates: dict[float, dict[str, MeasuredPoint]], by_ratio: dict[float, MeasuredPoint], alone: MeasuredPoint
+) -> dict[str, Any]:
     """The constants, and the points that they were set by."""
     at_22, half = at_rates[HIGH_RATE_PER_S]["woven"], by_ratio[0.5]
     return {

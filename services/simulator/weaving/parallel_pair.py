@@ -8,9 +8,9 @@ other one.
 from __future__ import annotations
 
 from gpu_node.graph.program import OperatorKind
-from services.simulator.weaving.arrivals import Arrivals
+from services.simulator.weaving.arrivals import PoissonArrivals
 from services.simulator.weaving.decode_books import DecodeBooks
-from services.simulator.weaving.node_record import NodeRecord
+from services.simulator.weaving.decode_record import DecodeRecord
 from services.simulator.weaving.operator_times import DecodeStep, OperatorTimes
 from services.simulator.weaving.sender_node import MOST_WAITING, Link
 
@@ -26,12 +26,12 @@ class ParallelModel:
         host_s: float,
         link: Link,
         books: DecodeBooks,
-        arrivals: Arrivals,
+        arrivals: PoissonArrivals,
         *,
         is_full: bool = False,
     ) -> None:
         """``is_full``: somebody always waits."""
-        self.record, self.books = NodeRecord(), books
+        self.record, self.books = DecodeRecord(), books
         self._times, self._host_s, self._link, self._arrivals = times, host_s, link, arrivals
         self._is_full = is_full
         self._step: DecodeStep | None = None

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from gpu_node.graph.program import OperatorKind
-from services.simulator.weaving.arrivals import Arrivals
+from services.simulator.weaving.arrivals import PoissonArrivals
 from services.simulator.weaving.decode_books import DecodeBooks
-from services.simulator.weaving.node_record import NodeRecord
+from services.simulator.weaving.decode_record import DecodeRecord
 from services.simulator.weaving.operator_times import OperatorTimes
 
 
@@ -20,12 +20,12 @@ class ReceiverNode:
     """In virtual time: what it does is settled up to ``now``."""
 
     def __init__(
-        self, times: Callable[[], OperatorTimes], host_s: float, arrivals: Arrivals, books: DecodeBooks
+        self, times: Callable[[], OperatorTimes], host_s: float, arrivals: PoissonArrivals, books: DecodeBooks
     ) -> None:
         """``times``: of the program of the next step, which may be split anew."""
         self.now = 0.0
         self.served_s = 0.0
-        self.record = NodeRecord()
+        self.record = DecodeRecord()
         self.books = books
         self._times, self._host_s, self._arrivals = times, host_s, arrivals
         self._step_started_s = 0.0

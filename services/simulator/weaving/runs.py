@@ -11,14 +11,14 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import split_operators
 from gpu_node.graph.passes.splitting import OffloadProfile, Splitting
 from gpu_node.graph.program import OperatorKind
-from services.simulator.weaving.arrivals import Arrivals, Lengths
+from services.simulator.weaving.arrivals import PoissonArrivals, RequestLengths
 from services.simulator.weaving.decode_books import DecodeBooks
-from services.simulator.weaving.node_record import NodeRecord
+from services.simulator.weaving.decode_record import DecodeRecord
+from services.simulator.weaving.llama_on_device import ANSWER_BYTES, NUM_LAYERS, LlamaOnDevice
 from services.simulator.weaving.operator_times import DecodeStep, OperatorTimes
 from services.simulator.weaving.parallel_pair import ParallelModel, parts_s, run
 from services.simulator.weaving.receiver_node import ReceiverNode
 from services.simulator.weaving.sender_node import RemoteAttention, SenderNode, Waits
-from services.simulator.weaving.testbed import ANSWER_BYTES, NUM_LAYERS, Testbed
 
 COLD_SHARE = 0.15
 """Of the cold model's device, the blocks that stay its own."""
@@ -38,18 +38,18 @@ class Control(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OfferedLoad:
     """What is asked of both models."""
 
     hot_per_s: float
     cold_per_s: float
-    lengths: Lengths
+    lengths: RequestLengths
     is_full: bool = False
     """Somebody always waits for the hot model: its rate is the most that it can do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class RunLength:
     """Of a run, in virtual time."""
 
     warm_s: float
@@ -57,7 +57,7 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredPoint:
     """What was measured."""
 
     hot_per_s: float
@@ -80,12 +80,14 @@ class Point:
     """That the sender waited for an answer, a task."""
 
 
-def dedicated(bed: Testbed, load: Load, length: Length) -> Point:
+def dedicated(bed: LlamaOnDevice, load: OfferedLoad, length: RunLength) -> MeasuredPoint:
     """Each model alone on its device."""
     return woven(bed, load, length, 0.0)
 
 
-def woven(bed: Testbed, load: Load, length: Length, ratio: float, control: Control = Control.SPLITS) -> Point:
+def woven(
+    bed: LlamaOnDevice, load: OfferedLoad, length: RunLength, ratio: float, control: Control = Control.SPLITS
+) -> MeasuredPoint:
     """The cold model's device serves the hot one's remote attention."""
     pair = _Pair(bed, load, ratio, control)
     pair.run(length.warm_s)
@@ -94,7 +96,7 @@ def woven(bed: Testbed, load: Load, length: Length, ratio: float, control: Contr
     return pair.point()
 
 
-def parallel(bed: Testbed, load: Load, length: Length) -> Point:
+def parallel(bed: LlamaOnDevice, load: OfferedLoad, length: RunLength) -> MeasuredPoint:
     """Both models on both devices, by tensor parallelism."""
     num_cold = int(COLD_SHARE * bed.num_blocks)
     hot_arrivals, cold_arrivals = _arrivals(load)
@@ -114,23 +116,23 @@ def parallel(bed: Testbed, load: Load, length: Length) -> Point:
     return _point(load, hot.record, cold.record)
 
 
-def parallel_overhead(bed: Testbed, batch: float, num_tokens: float) -> float:
+def parallel_overhead(bed: LlamaOnDevice, batch: float, num_tokens: float) -> float:
     """What cutting the model in two costs: time of a step on two devices over half the time on one, less one."""
     step = DecodeStep(round(batch), round(num_tokens))
     return sum(parts_s(bed.parallel, bed.link, step)) / (bed.plain.total_s(step) / 2) - 1
 
 
-def _arrivals(load: Load) -> tuple[Arrivals, Arrivals]:
+def _arrivals(load: OfferedLoad) -> tuple[PoissonArrivals, PoissonArrivals]:
     return (
-        Arrivals(load.hot_per_s, load.lengths, HOT_SEED),
-        Arrivals(load.cold_per_s, load.lengths, COLD_SEED),
+        PoissonArrivals(load.hot_per_s, load.lengths, HOT_SEED),
+        PoissonArrivals(load.cold_per_s, load.lengths, COLD_SEED),
     )
 
 
 class _Pair:
     """A sender and its receiver, whose operators are split anew as profiles drift."""
 
-    def __init__(self, bed: Testbed, load: Load, ratio: float, control: Control) -> None:
+    def __init__(self, bed: LlamaOnDevice, load: OfferedLoad, ratio: float, control: Control) -> None:
         self._bed, self._load, self._control = bed, load, control
         self._is_woven = ratio > 0
         num_cold = int(COLD_SHARE * bed.num_blocks)
@@ -193,7 +195,7 @@ class _Pair:
         spans_s = [end - start for start, end in pairwise(looks) if end > start]
         return expected_wait_s(spans_s, 0.0) * ends_s[-1] / (ends_s[-1] + self._bed.host_s)
 
-    def point(self) -> Point:
+    def point(self) -> MeasuredPoint:
         """What was measured since."""
         served_s = self._receiver.served_s - self._served_before_s
         return _point(
@@ -207,16 +209,16 @@ class _Pair:
 
 
 def _point(
-    load: Load,
-    hot: NodeRecord,
-    cold: NodeRecord,
+    load: OfferedLoad,
+    hot: DecodeRecord,
+    cold: DecodeRecord,
     waits: Waits | None = None,
     served_share: float = 0.0,
     formula_wait_s: float = 0.0,
-) -> Point:
+) -> MeasuredPoint:
     num_tasks = max(1, waits.num) if waits else 1
     mean_output = sum(answer for _, answer in load.lengths) / len(load.lengths)
-    return Point(
+    return MeasuredPoint(
         hot_per_s=hot.num_tokens / hot.steps_s / mean_output,
         hot_batch=hot.batch,
         hot_tpot_s=hot.tpot_s,

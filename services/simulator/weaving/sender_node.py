@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_node.graph.program import OperatorKind
-from services.simulator.weaving.arrivals import Arrivals
+from services.simulator.weaving.arrivals import PoissonArrivals
 from services.simulator.weaving.decode_books import DecodeBooks
-from services.simulator.weaving.node_record import NodeRecord
+from services.simulator.weaving.decode_record import DecodeRecord
 from services.simulator.weaving.operator_times import DecodeStep, OperatorTimes
 from services.simulator.weaving.receiver_node import ReceiverNode
 
@@ -54,12 +54,12 @@ class SenderNode:
         offloaded: OperatorTimes,
         host_s: float,
         books: DecodeBooks,
-        arrivals: Arrivals,
+        arrivals: PoissonArrivals,
         remote: RemoteAttention | None = None,
     ) -> None:
         """``local`` and ``offloaded``: of its program without remote sequences and with them."""
         self.now = 0.0
-        self.record, self.waits = NodeRecord(), Waits()
+        self.record, self.waits = DecodeRecord(), Waits()
         self.books = books
         self._local, self._offloaded, self._host_s = local, offloaded, host_s
         self._arrivals, self._remote = arrivals, remote

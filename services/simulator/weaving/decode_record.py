@@ -9,7 +9,7 @@ from services.simulator.weaving.decode_books import DecodeBooks
 from services.simulator.weaving.operator_times import DecodeStep
 
 
-class NodeRecord:
+class DecodeRecord:
     """Sums over steps and requests since it was last cleared."""
 
     def __init__(self) -> None:

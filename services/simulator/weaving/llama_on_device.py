@@ -68,7 +68,7 @@ def _programs() -> tuple[Program, Program, Program]:
 
 
 @dataclass(frozen=True, slots=True)
-class Testbed:
+class LlamaOnDevice:
     """One kind of device, and Llama-3-8B there."""
 
     device: DataSheet
@@ -94,13 +94,13 @@ class Testbed:
         return self.attention_s(step.num_remote, step.remote_tokens)
 
 
-def testbed(device: DataSheet) -> Testbed:
+def llama_on(device: DataSheet) -> LlamaOnDevice:
     """By the same shares of what each data sheet says."""
     program, offloaded, parallel = _programs()
     speed = _speed(device)
     host_s = _host_s(OperatorTimes(program, _speed(A100)))
     free = _num_blocks() * kv_tokens(device, _SHAPE) / kv_tokens(A100, _SHAPE)
-    return Testbed(
+    return LlamaOnDevice(
         device,
         program,
         speed,
@@ -143,7 +143,7 @@ def _num_blocks() -> int:
 
 def constants() -> dict[str, float]:
     """All that is calibrated."""
-    bed = testbed(A100)
+    bed = llama_on(A100)
     return {
         "memory_share": memory_share(),
         "kv_memory_share": KV_SHARE,
