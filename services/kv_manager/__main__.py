@@ -6,4 +6,9 @@ from shared.bus import streams
 from shared.service.service import run_service
 
 if __name__ == "__main__":
-    run_service("kv-manager", streams.KV, lambda config: KvManagerCore(has_index=config.routes_warm), measure)
+    run_service(
+        "kv-manager",
+        streams.KV,
+        lambda config: KvManagerCore(has_index=config.routes_warm, offload=config.offload),
+        measure,
+    )

@@ -9,8 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from services.kv_manager.index import BlockIndex
+from services.kv_manager.leases import LeaseBook, LeaseState, PageLease
 from shared.bus import streams
+from shared.config.offload import NO_OFFLOAD, OffloadOptions
 from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks
+from shared.messages.leases import LeaseFailed, LeaseMade, LeftPages, Lent
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import Heartbeat, NodeGone
@@ -38,21 +41,24 @@ class KvState(msgspec.Struct):
 
     nodes: dict[str, NodeMemory] = {}
     alive: Liveness = msgspec.field(default_factory=lambda: Liveness(NODE_TIMEOUT_S))
+    leases: LeaseState = msgspec.field(default_factory=LeaseState)
 
 
 class KvManagerCore:
-    """Knows each node's memory and what is used of it, and where each cached block is."""
+    """Knows each node's memory and what is used of it, where each cached block is, and who lends pages to whom."""
 
-    def __init__(self, *, has_index: bool = False) -> None:
-        """``has_index``: nodes tell what they have cached."""
+    def __init__(self, *, has_index: bool = False, offload: OffloadOptions = NO_OFFLOAD) -> None:
+        """``has_index``: nodes tell what they have cached. ``offload``: who may lend to whom."""
         self._has_index = has_index
         self.state = KvState()
         self.index = BlockIndex()
+        self.leases = LeaseBook(offload.host_of, offload.ratio, self.state.leases)
 
     @property
     def wake_at(self) -> float | None:
-        """When the node that was silent longest is forgotten."""
-        return self.state.alive.wake_at
+        """When the node that was silent longest is forgotten, or a lease needs something."""
+        times = (self.state.alive.wake_at, self.leases.wake_at)
+        return min((one for one in times if one is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
         """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
@@ -64,21 +70,24 @@ class KvManagerCore:
                 return self._ask_again(message.node, message.epoch, now)
             case Heartbeat():
                 self._report(message, now)
-                return self._ask_again(message.node, message.epoch, now)
+                return [*self._ask_again(message.node, message.epoch, now), *self.leases.report(message, now)]
+            case LeaseMade() | LeaseFailed() | Lent() | LeftPages():
+                return self.leases.hear(message, now)
             case NodeGone(node=name, epoch=epoch):
                 if name in self.state.nodes and self.state.nodes[name].epoch == epoch:
                     self.state.alive.forget(name)
-                    self._forget(name)
+                    return self._forget(name)
             case Tick():
-                for name in self.state.alive.expire(now):
-                    self._forget(name)
+                gone = [effect for name in self.state.alive.expire(now) for effect in self._forget(name)]
+                return [*gone, *self.leases.tick(now)]
             case _:
                 raise TypeError(f"{type(message).__name__} is no message for the KV manager")
         return []
 
-    def _forget(self, node: str) -> None:
+    def _forget(self, node: str) -> list[Effect]:
         del self.state.nodes[node]
         self.index.forget(node)
+        return self.leases.forget(node)
 
     def _located(self, question: Locate) -> Effect:
         nodes = self.index.find(question.model, question.names)
@@ -115,6 +124,7 @@ class KvManagerCore:
         """Take over a snapshot."""
         self.state = msgspec.msgpack.decode(state, type=KvState)
         self.index = BlockIndex()
+        self.leases.state = self.state.leases
 
     def describe(self) -> dict[str, object]:
         """Memory by node and in all, in bytes and blocks."""
@@ -123,5 +133,10 @@ class KvManagerCore:
             "nodes": {node.node: msgspec.to_builtins(node) for node in nodes},
             "kv_bytes": sum(node.num_blocks * node.block_bytes for node in nodes),
             "used_kv_bytes": sum(node.num_used_blocks * node.block_bytes for node in nodes),
+            "leases": {name: _lease(lease) for name, lease in self.leases.leases.items()},
             "cached_blocks": {name: self.index.num_blocks_at(name) for name in self.state.nodes},
         }
+
+
+def _lease(lease: PageLease) -> dict[str, object]:
+    return {"receiver": lease.link.receiver, "stage": str(lease.stage), "num_pages": len(lease.pages)}

@@ -16,6 +16,7 @@ from shared.config.files import read_text, yaml_mapping, yaml_value
 from shared.config.gateway import GatewayOptions
 from shared.config.mend import UNCHECKED, Inspection, inspect
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
+from shared.config.offload import NO_OFFLOAD, OffloadOptions, offload_problems
 from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
@@ -94,6 +95,7 @@ class ClusterConfig(Section):
     """Nodes that come and go, beside those above."""
     scaling: ScalingOptions = ScalingOptions()
     engine: EngineOptions = EngineOptions()
+    offload: OffloadOptions = NO_OFFLOAD
     queue: QueueOptions = QueueOptions()
     gateway: GatewayOptions = GatewayOptions()
     tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
@@ -134,6 +136,7 @@ class ClusterConfig(Section):
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),
+            *offload_problems(self.offload, self.nodes, is_on=self.engine.offload != "off"),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]
         if not self.nodes and not self.pools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks
 from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.leases import LeaseAnswer, LeaseOrder
 from shared.messages.message import Tick
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
 from shared.messages.placement import PlacementProblem, Plan, PlanRequest, Solved
@@ -60,4 +61,6 @@ AnyMessage = (
     | TellBlocks
     | Locate
     | Located
+    | LeaseOrder
+    | LeaseAnswer
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.messages.leases import PageRoom
 from shared.messages.message import Message
 from shared.messages.requests import Attempt
 from shared.messages.step_cost import ModelRate
@@ -76,6 +77,8 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     block_bytes: int = 0
     num_running: int
     num_waiting: int
+    room: PageRoom | None = None
+    """Of a node that may lend pages to others, while it has a model."""
 
 
 class NodeUp(Message, frozen=True, kw_only=True):

@@ -10,6 +10,22 @@ from msgspec import inspect
 
 from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
 from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.messages.leases import (
+    AgreedSizes,
+    EndLease,
+    GrantLent,
+    LeaseFailed,
+    LeaseLink,
+    LeaseMade,
+    LeftPages,
+    LendTo,
+    Lent,
+    MakeLease,
+    PageRoom,
+    RenewLease,
+    TakeBack,
+    WantBack,
+)
 from shared.messages.message import Message, Tick
 from shared.messages.nodes import (
     Fence,
@@ -110,6 +126,8 @@ _FACTS = NodeFacts(
 )
 _NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
+_SIZES = AgreedSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
+_LINK = LeaseLink("node-0", "e-1", "node-1", "e-2")
 _PLAN = Plan(
     version=7,
     queues={"node-0": ["g-1", "g-2"], "node-1": []},
@@ -139,6 +157,7 @@ HEARTBEAT = Heartbeat(
     block_bytes=368640,
     loading="llama-b",
     traceparent=TRACE,
+    room=PageRoom(1 << 20, 7, 2),
 )
 _SAMPLING = Sampling(
     max_tokens=64,
@@ -301,6 +320,17 @@ MESSAGES: list[Message] = [
     TellBlocks(node="node-0", epoch="e-1", traceparent=TRACE),
     Locate(request_id="r-1", attempt=1, model="smol", names=[2**63, 7], traceparent=TRACE),
     Located(request_id="r-1", attempt=1, nodes=[WarmNode("node-0", 3, 2, 1)], traceparent=TRACE),
+    MakeLease(node="node-0", epoch="e-1", link=_LINK, model="smol", traceparent=TRACE),
+    LendTo(node="node-1", epoch="e-2", link=_LINK, sizes=_SIZES, num_pages=4, traceparent=TRACE),
+    GrantLent(node="node-0", epoch="e-1", link=_LINK, pages=[3, 5], page_bytes=1 << 20, ratio=0.25, traceparent=TRACE),
+    WantBack(node="node-0", epoch="e-1", link=_LINK, num_pages=2, traceparent=TRACE),
+    TakeBack(node="node-1", epoch="e-2", link=_LINK, pages=[3], traceparent=TRACE),
+    RenewLease(node="node-1", epoch="e-2", link=_LINK, traceparent=TRACE),
+    EndLease(node="node-1", epoch="e-2", link=_LINK, traceparent=TRACE),
+    LeaseMade(node="node-0", epoch="e-1", link=_LINK, sizes=_SIZES, traceparent=TRACE),
+    LeaseFailed(node="node-1", epoch="e-2", link=_LINK, reason="/dev/shm is full", traceparent=TRACE),
+    Lent(node="node-1", epoch="e-2", link=_LINK, pages=[3, 5], traceparent=TRACE),
+    LeftPages(node="node-0", epoch="e-1", link=_LINK, pages=[5], traceparent=TRACE),
 ]
 
 PAYLOAD = Payload(

@@ -92,7 +92,7 @@ def test_sections_of_the_cluster_take_what_the_code_takes() -> None:
 def test_the_chart_covers_the_whole_configuration() -> None:
     """A new section of cluster.yaml needs a place in the values, or a reason to have none."""
     elsewhere = {"models", "pools", "keys", "redis_url", "otlp_endpoint"}  # values of their own
-    of_one_machine = {"nodes", "admin_host", "admin_port", "data_dir"}
+    of_one_machine = {"nodes", "admin_host", "admin_port", "data_dir", "offload"}  # pods share no memory
     cluster = set(SCHEMA_NOW["properties"]["cluster"]["properties"])
     assert cluster == ClusterConfig.model_fields.keys() - elsewhere - of_one_machine
 

@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from services.kv_manager.core import KvManagerCore
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
@@ -20,6 +21,7 @@ from services.scheduler.core import SchedulerCore
 from shared.config.config import ClusterConfig, SloClass
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.offload import OffloadOptions
 from shared.config.queue import QueueOptions
 from shared.service.core import Core
 from tests.scenarios.transcript import replay
@@ -58,6 +60,10 @@ def make_pooled_scheduler() -> SchedulerCore:
     return SchedulerCore(POOLED)
 
 
+def make_kv_manager() -> KvManagerCore:
+    return KvManagerCore(offload=OffloadOptions(hosts=[["hot", "cold"]], ratio=0.5))
+
+
 def check_queue_manager(core: Core) -> None:
     invariants.check(cast("QueueManagerCore", core).state)
 
@@ -67,9 +73,17 @@ def check_scheduler(core: Core) -> None:
     assert state.nodes.keys() == state.alive.heard_s.keys()
 
 
+def check_kv_manager(core: Core) -> None:
+    """Pages are lent once."""
+    leases = cast("KvManagerCore", core).leases.leases.values()
+    lent = [(one.link.receiver, page) for one in leases for page in one.pages]
+    assert len(lent) == len(set(lent))
+
+
 SERVICES: dict[str, tuple[Callable[[], Core], Callable[[Core], None]]] = {
     "queue_manager": (make_queue_manager, check_queue_manager),
     "scheduler": (make_scheduler, check_scheduler),
+    "kv_manager": (make_kv_manager, check_kv_manager),
     "arrivals": (make_pooled_queue_manager, check_queue_manager),
     "scaling": (make_pooled_scheduler, check_scheduler),
 }

@@ -487,3 +487,31 @@ nodes:
         f"engine.tiers.ssd_bytes: a has executor: cuda, whose blocks cannot be written to an SSD yet; {remedy}",
         f"engine.tiers.ssd_bytes: each process of b (tensor_parallel) has a part of every block; {remedy}",
     ]
+
+
+def test_who_may_weave_is_checked_all_at_once() -> None:
+    found = problems(
+        """
+nodes: [{name: a}, {name: b}, {name: c, executor: reference}]
+offload: {hosts: [[a, b], [b, c], [a, d]]}
+"""
+    )
+    assert found == [
+        "offload.hosts: engines have no links; set engine.offload to 'on' or 'ahead', or leave it out",
+        "offload.hosts.1: 'b' is there twice; a node is on one machine",
+        "offload.hosts.1: 'c' computes with reference; links are between executor: cpu",
+        "offload.hosts.2: 'a' is there twice; a node is on one machine",
+        "offload.hosts.2: 'd' is no node (nodes: a, b, c); nodes of pools come and go",
+    ]
+    assert problems("offload: {ratio: 0.5}") == [
+        "offload.ratio: nobody may lend; name the nodes of a machine in offload.hosts, or leave it out"
+    ]
+
+
+def test_nodes_of_a_host_may_weave_with_one_another() -> None:
+    nodes = "nodes: [{name: a}, {name: b}, {name: c}, {name: d}]"
+    offload = "engine: {offload: 'on'}\noffload: {hosts: [[a, b, c]], ratio: 0.25}"
+    config = parse_config(f"{nodes}\n{offload}", "cluster.yaml")
+    assert config.offload.host_of("b") == ("a", "c")
+    assert config.offload.host_of("d") == ()
+    assert config.offload.ratio == 0.25
