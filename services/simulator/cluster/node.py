@@ -19,6 +19,7 @@ from gpu_node.agent.decisions.actions import (
     Resume,
     SayBlocks,
     SayInventory,
+    SayLease,
     Store,
     Taken,
     TakeStock,
@@ -209,8 +210,8 @@ class SimulatedNode:
             case Beat(heartbeat):
                 for stream in (streams.SCHEDULER, streams.KV):
                     self._bus.send(stream, heartbeat)
-            case SayBlocks(news):
-                self._bus.send(streams.KV, news)
+            case SayBlocks(message) | SayLease(message):
+                self._bus.send(streams.KV, message)
             case NewEpoch():
                 self.die()
                 self.start()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from gpu_node.engine.process.protocol import Command
 from shared.messages.blocks import BlockNews
+from shared.messages.leases import LeaseAnswer
 from shared.messages.nodes import Heartbeat
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, Tokens
@@ -46,6 +47,14 @@ class TakeStock:
 @dataclass(frozen=True, slots=True)
 class BlocksDue:
     """It is time to tell what has changed of the cached blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesDue:
+    """It is time to look at leases."""
+
+    now: float
+    """Of any clock that does not step."""
 
 
 # --- actions --------------------------------------------------------------------------------------------------------
@@ -133,8 +142,15 @@ class SayBlocks:
 
 
 @dataclass(frozen=True, slots=True)
+class SayLease:
+    """Tell the KV manager what has come of an order about a lease; once: what it does not hear, it ends."""
+
+    answer: LeaseAnswer
+
+
+@dataclass(frozen=True, slots=True)
 class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-AgentAction = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | SayBlocks | NewEpoch
+AgentAction = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | SayBlocks | SayLease | NewEpoch

@@ -17,6 +17,7 @@ from gpu_node.agent.decisions.actions import (
     Beat,
     BlocksDue,
     Drain,
+    LeasesDue,
     NewEpoch,
     Publish,
     Pull,
@@ -28,6 +29,7 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.agent.decisions.block_reports import BlockReports
 from gpu_node.agent.decisions.evictions import EngineEvictions
 from gpu_node.agent.decisions.intake import Intake
+from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
@@ -36,6 +38,7 @@ from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from shared.config.engine import EngineOptions
 from shared.messages.blocks import TellBlocks
+from shared.messages.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
 from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
@@ -49,6 +52,8 @@ AgentEvent = (
     | Fence
     | TellBlocks
     | BlocksDue
+    | LeaseOrder
+    | LeasesDue
     | Taken
     | TakeStock
     | Drain
@@ -84,6 +89,7 @@ class AgentCore:
         self._evictions = EngineEvictions(node, self._ledger)
         self._intake = Intake(node, self._ledger, self.models)
         self._blocks = BlockReports(node, epoch)
+        self._leases = NodeLeases(node, epoch)
         self._queue: list[GroupRef] = []
         self._yielding: list[str] = []
         self._hopeless: list[str] = []
@@ -139,15 +145,22 @@ class AgentCore:
                 actions = self._taken(event)
             case TakeStock() | Drain() | TellBlocks() | BlocksDue():
                 actions = self._asked(event)
-            case ModelLoaded():
-                actions = self._model_loaded(event)
-            case EngineReady() | ModelFailed() | protocol.BlocksTold() | protocol.LinkFrame():
+            case EngineReady() | ModelLoaded() | ModelFailed() | protocol.BlocksTold():
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
             case protocol.TakenOut() | protocol.Image():
                 actions = self._left(event)
+            case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
+                actions = self._leased(event)
         return [*actions, *self._intake.begin(), *self._next()]
+
+    def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
+        if isinstance(event, LeasesDue):
+            return self._leases.due(event.now)
+        if isinstance(event, LeaseMessage):
+            return self._leases.obey(event, self.model) if self._is_mine(event) else []
+        return self._leases.told(event)
 
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
@@ -173,7 +186,7 @@ class AgentCore:
             loading=self.models.fetching,
         )
 
-    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence | TellBlocks) -> bool:
+    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence | TellBlocks | LeaseOrder) -> bool:
         return message.epoch == self.epoch
 
     # --- what to do next ------------------------------------------------------------------------------------------
@@ -318,8 +331,9 @@ class AgentCore:
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
-    def _told(self, event: EngineReady | ModelFailed | protocol.BlocksTold | protocol.LinkFrame) -> list[AgentAction]:
-        assert not isinstance(event, protocol.LinkFrame), "no link was asked for"
+    def _told(self, event: EngineReady | ModelLoaded | ModelFailed | protocol.BlocksTold) -> list[AgentAction]:
+        if isinstance(event, ModelLoaded):
+            return self._model_loaded(event)
         if isinstance(event, protocol.BlocksTold):
             return self._blocks.told(event)
         if isinstance(event, EngineReady):

@@ -15,12 +15,14 @@ from gpu_node.agent.decisions.actions import (
     Beat,
     BlocksDue,
     Drain,
+    LeasesDue,
     NewEpoch,
     Publish,
     Pull,
     Resume,
     SayBlocks,
     SayInventory,
+    SayLease,
     Store,
     Taken,
     TakeStock,
@@ -39,6 +41,7 @@ from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
 from shared.messages.blocks import BlockNews, TellBlocks
+from shared.messages.leases import LeaseAnswer, LeaseOrder
 from shared.messages.nodes import Fence, Load
 from shared.messages.payload import Payload
 from shared.messages.requests import Abort, Evict, VirtualQueue
@@ -154,7 +157,7 @@ class Epoch:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             for message in messages:
-                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence | TellBlocks):
+                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence | TellBlocks | LeaseOrder):
                     await self._events.put(message)
                 else:
                     log.error("not a message for a node", type=type(message).__name__)
@@ -163,6 +166,7 @@ class Epoch:
         while True:
             await self._send_beat(Beat(self.core.heartbeat()))
             await self._look_at_redis(reader)
+            await self._events.put(LeasesDue(_now()))
             await asyncio.sleep(self._heartbeat_s)
 
     async def _look_at_blocks(self) -> None:
@@ -219,6 +223,8 @@ class Epoch:
                 await self._send_beat(action)
             case SayBlocks(news):
                 await self._say_blocks(news)
+            case SayLease(answer):
+                await self._say_lease(answer)
             case NewEpoch():
                 raise EpochOverError("fenced: the scheduler had declared this node dead")
 
@@ -288,6 +294,12 @@ class Epoch:
             await self._bus.say_blocks(news)
         except (RedisError, OSError) as error:
             log.warning("cached blocks not told", error=str(error))  # the KV manager misses the number, and asks
+
+    async def _say_lease(self, answer: LeaseAnswer) -> None:
+        try:
+            await self._bus.say_lease(answer)
+        except (RedisError, OSError) as error:
+            log.warning("answer about a lease not said", error=str(error))  # the KV manager ends what is not answered
 
     async def _send_beat(self, action: Beat) -> None:
         try:

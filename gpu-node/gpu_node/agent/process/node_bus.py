@@ -16,6 +16,7 @@ from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge,
 from shared.messages import inventories
 from shared.messages.blocks import BlockNews
 from shared.messages.codec import FIELD, UndecodableError, decode, decode_payload
+from shared.messages.leases import LeaseAnswer
 from shared.messages.message import Message
 from shared.messages.nodes import Heartbeat, NodeGone
 from shared.messages.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished
@@ -135,6 +136,10 @@ class NodeBus:
     async def say_blocks(self, news: BlockNews) -> None:
         """What has changed of the cached blocks, to the KV manager. Of what is too much for it, the oldest is lost."""
         await self._writer.write(add(streams.KV, news, streams.MAX_KV_LOG))
+
+    async def say_lease(self, answer: LeaseAnswer) -> None:
+        """What has come of an order about a lease, to the KV manager."""
+        await self._writer.write(add(streams.KV, answer, streams.MAX_KV_LOG))
 
     async def say_goodbye(self, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()) -> None:
         """Hand the node's work back at once instead of letting the heartbeats run out."""
