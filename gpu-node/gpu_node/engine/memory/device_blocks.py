@@ -77,7 +77,7 @@ class DeviceBlocks:
 
     def is_held(self, block: int) -> bool:
         """Whether a sequence holds a block of the device; else it is free, with or without content."""
-        return self._device.numreferences(block) > 0
+        return self._device.num_references(block) > 0
 
     def num_distinct_blocks(self, sequence_ids: Collection[int]) -> int:
         """Blocks of the device that these sequences hold, each once."""
@@ -86,7 +86,7 @@ class DeviceBlocks:
     def num_lasting_blocks(self, sequence_ids: Collection[int]) -> int:
         """Those of them that stay cached, whoever needs memory, when these are freed: other sequences hold them too."""
         own = Counter(block for sequence_id in sequence_ids for block in self._tables[sequence_id].blocks)
-        shared = [block for block, count in own.items() if self._device.numreferences(block) > count]
+        shared = [block for block, count in own.items() if self._device.num_references(block) > count]
         return sum(block in self._prefixes for block in shared)
 
     def forget_cached(self) -> None:
