@@ -19,7 +19,7 @@ from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, StepPla
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import FoundBlocks
-from gpu_node.engine.memory.device_blocks import BlockTable, DeviceBlocks, distinct, references
+from gpu_node.engine.memory.device_blocks import SequenceBlocks, DeviceBlocks, distinct, references
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Digest, token_blocks
 from gpu_node.engine.memory.remote_blocks import RemoteBlocks
@@ -49,7 +49,7 @@ class BlockManager(DeviceBlocks):
         assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
         super().__init__(model, device, digest)
         self.salt = model.salt
-        self._swapped_out: dict[int, BlockTable] = {}  # their blocks are the host's
+        self._swapped_out: dict[int, SequenceBlocks] = {}  # their blocks are the host's
         heard = self.log.of(Tier.HOST)
         self.host = HostCache(model, host, self._chains, heard, caches=caches_in_host, has_store=has_store)
         self.arrivals = AwaitedPrefixes()
@@ -112,7 +112,7 @@ class BlockManager(DeviceBlocks):
         assert prefix is not None
         if self._caches_in_host:
             self.lookup.touch_in_host(prefix)
-        self._tables[sequence_id] = BlockTable(blocks, prefix, len(blocks))
+        self._tables[sequence_id] = SequenceBlocks(blocks, prefix, len(blocks))
         return len(blocks) * self.block_size
 
     def bring_in(self, sequence_id: int, token_ids: Sequence[int]) -> BroughtIn:
@@ -233,7 +233,7 @@ class BlockManager(DeviceBlocks):
             blocks = self._host.take_for(table.blocks, moves)
             for block in reversed(table.blocks):
                 self._release(block)
-            self._swapped_out[sequence_id] = BlockTable(blocks, table.prefix, table.num_known)
+            self._swapped_out[sequence_id] = SequenceBlocks(blocks, table.prefix, table.num_known)
         self.host.lend(moves.values())
         return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moves.items())
 
@@ -251,7 +251,7 @@ class BlockManager(DeviceBlocks):
         self.host.lend(distinct(self._swapped_out, sequence_ids))
         for sequence_id in sequence_ids:
             swapped = self._swapped_out.pop(sequence_id)
-            table = BlockTable(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
+            table = SequenceBlocks(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
             for block in swapped.blocks:
                 self._host.release(block)
             for token_ids in token_blocks(swapped.prefix):
@@ -300,7 +300,7 @@ class BlockManager(DeviceBlocks):
     def call_back(self, sequence_id: int) -> list[BlockMove]:
         """Move a sequence back to the device; the moves to make before the step. Enough blocks are free."""
         moves = [BlockMove(self._device.take(), block) for block in self.remote.call_back(sequence_id)]
-        self._tables[sequence_id] = BlockTable(
+        self._tables[sequence_id] = SequenceBlocks(
             [move.device_block for move in moves], self._prefixes.root, 0, comes=True
         )
         return moves
@@ -338,7 +338,7 @@ class BlockManager(DeviceBlocks):
         for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1]), strict=False):
             moves.setdefault(place, block)
         unwritten = [place for place in places if place not in moves]
-        self._tables[sequence_id] = BlockTable(self._device.take_for(places, moves), self._prefixes.root, 0)
+        self._tables[sequence_id] = SequenceBlocks(self._device.take_for(places, moves), self._prefixes.root, 0)
         self.publish(sequence_id, token_ids, num_computed_tokens)
         return unwritten
 

@@ -15,7 +15,7 @@ from shared.messages.tiers import Tier
 
 
 @dataclass(slots=True)
-class BlockTable:
+class SequenceBlocks:
     """Blocks of one sequence. ``prefix`` covers the first ``num_known`` of them: those that are full and computed.
 
     While it ``comes`` back from a receiver, its content may be lost still, so nothing of it is offered for reuse.
@@ -37,7 +37,7 @@ class DeviceBlocks:
         self.log = BlockLog()
         self._chains = Chains(digest)
         self._prefixes = PrefixCache(self._chains, self.log.of(Tier.DEVICE))
-        self._tables: dict[int, BlockTable] = {}
+        self._tables: dict[int, SequenceBlocks] = {}
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
 
     @property
@@ -73,7 +73,7 @@ class DeviceBlocks:
         parent = self._tables[parent_id]
         for block in parent.blocks:
             self._device.hold(block)
-        self._tables[child_id] = BlockTable(list(parent.blocks), parent.prefix, parent.num_known)
+        self._tables[child_id] = SequenceBlocks(list(parent.blocks), parent.prefix, parent.num_known)
 
     def is_held(self, block: int) -> bool:
         """Whether a sequence holds a block of the device; else it is free, with or without content."""
@@ -96,7 +96,7 @@ class DeviceBlocks:
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def _offer(self, table: BlockTable, token_ids: tuple[int, ...]) -> int:
+    def _offer(self, table: SequenceBlocks, token_ids: tuple[int, ...]) -> int:
         """One more block of a table is full and computed; that block."""
         prefix = self._prefixes.extend(table.prefix, token_ids)
         block = table.blocks[table.num_known]
@@ -108,11 +108,11 @@ class DeviceBlocks:
         self._device.release(block, keep=block in self._prefixes)
 
 
-def references(tables: Mapping[int, BlockTable]) -> Counter[int]:
+def references(tables: Mapping[int, SequenceBlocks]) -> Counter[int]:
     """How many of these tables hold each block."""
     return Counter(block for table in tables.values() for block in table.blocks)
 
 
-def distinct(tables: Mapping[int, BlockTable], sequence_ids: Collection[int]) -> set[int]:
+def distinct(tables: Mapping[int, SequenceBlocks], sequence_ids: Collection[int]) -> set[int]:
     """Blocks that these sequences hold, each once."""
     return {block for sequence_id in sequence_ids for block in tables[sequence_id].blocks}
