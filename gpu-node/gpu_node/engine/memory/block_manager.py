@@ -19,7 +19,7 @@ from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, StepPla
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import FoundBlocks
-from gpu_node.engine.memory.device_blocks import SequenceBlocks, DeviceBlocks, distinct, references
+from gpu_node.engine.memory.device_blocks import DeviceBlocks, SequenceBlocks, distinct, references
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Digest, token_blocks
 from gpu_node.engine.memory.remote_blocks import RemoteBlocks
