@@ -23,6 +23,9 @@ from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, StepReport
 from shared.config.engine import ModelSpec
+from shared.errors import OperatorError
+
+SIDES = ("hot", "cold")
 
 Show = Callable[[str], None]
 """Hears what is done now."""
@@ -45,17 +48,21 @@ class LivePlan:
     num_prompt_tokens: int = 560
     num_output_tokens: int = 112
     num_requests: int = 14
-    ratio: float = 0.45
+    ratio: float = 0.5
+    """Four at home and four remote."""
     ratios: tuple[float, ...] = ()
     """Of the sweep."""
     warm_up_s: float = 2.0
     seconds: float = 4.0
     num_repeats: int = 1
-    cpus: tuple[int, int] = (0, 1)
 
 
 QUICK = LivePlan()
 FULL = LivePlan(num_requests=24, ratios=(0.15, 0.3, 0.45, 0.6, 0.75), warm_up_s=5.0, seconds=15.0, num_repeats=3)
+
+
+class TooFewCpusError(OperatorError):
+    """There is no CPU for one of the engines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +110,11 @@ def live_bench(spec: ModelSpec, plan: LivePlan, show: Show) -> Iterator[LiveBenc
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treadle-offload-")))
         show("starting two engines")
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < len(SIDES):
+            raise TooFewCpusError(f"two engines need a CPU each; this process may use {len(cpus)}")
         sizes = {"hot": plan.hot_kv_bytes, "cold": plan.cold_kv_bytes}
-        ends = [_start(stack, folder, spec, name, sizes[name], cpu) for name, cpu in zip(sizes, plan.cpus, strict=True)]
+        ends = [_start(stack, folder, spec, name, sizes[name], cpu) for name, cpu in zip(SIDES, cpus, strict=False)]
         for end in ends:
             end.ask(EngineReady)
             end.send(LoadModel(spec.name))

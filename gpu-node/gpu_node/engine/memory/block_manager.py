@@ -13,36 +13,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
-from gpu_node.engine.memory.block_log import BlockLog, FoundBlocks
-from gpu_node.engine.memory.block_pool import BlockPool
+from gpu_node.engine.memory.block_log import FoundBlocks
+from gpu_node.engine.memory.device_blocks import DeviceBlocks, SequenceBlocks, distinct, references
 from gpu_node.engine.memory.host_cache import HostCache
-from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache, token_blocks
+from gpu_node.engine.memory.prefix import Digest, token_blocks
 from gpu_node.engine.memory.remote_blocks import RemoteBlocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 from shared.messages.prefixes import chained_digest
 from shared.messages.tiers import Tier
 
 
-@dataclass(slots=True)
-class _Table:
-    """Blocks of one sequence. ``prefix`` covers the first ``num_known`` of them: those that are full and computed.
-
-    While it ``comes`` back from a receiver, its content may be lost still, so nothing of it is offered for reuse.
-    """
-
-    blocks: list[int]
-    prefix: Prefix
-    num_known: int
-    comes: bool = False
-
-
-class BlockManager:
+class BlockManager(DeviceBlocks):
     """All blocks of one model on one device. A model loaded anew has a new one: no old content is reachable."""
 
     def __init__(
@@ -61,17 +47,11 @@ class BlockManager:
         `ArenaFullError` while they hold too much for that. ``caches_in_host``, ``has_store``: as `HostCache`.
         """
         assert (device.num_pages, host.num_pages) == (model.num_pages, model.num_host_pages), "cut from these pages"
-        self.num_blocks = model.num_blocks
-        self.block_size = model.block_size
+        super().__init__(model, device, digest)
         self.salt = model.salt
-        self.log = BlockLog()
-        chains = Chains(digest)
-        self._prefixes = PrefixCache(chains, self.log.of(Tier.DEVICE))
-        self._tables: dict[int, _Table] = {}
-        self._swapped_out: dict[int, _Table] = {}  # their blocks are the host's
-        self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
+        self._swapped_out: dict[int, SequenceBlocks] = {}  # their blocks are the host's
         heard = self.log.of(Tier.HOST)
-        self.host = HostCache(model, host, chains, heard, caches=caches_in_host, has_store=has_store)
+        self.host = HostCache(model, host, self._chains, heard, caches=caches_in_host, has_store=has_store)
         self.arrivals = AwaitedPrefixes()
         self.lookup = TierLookup(self._prefixes, self.host, model.block_size)
         self._caches_in_host = caches_in_host
@@ -101,29 +81,9 @@ class BlockManager:
     # --- what there is ------------------------------------------------------------------------------------------------
 
     @property
-    def num_free_blocks(self) -> int:
-        """Blocks that could be taken now, those of pages that other models lend included."""
-        return self._device.num_free
-
-    @property
-    def num_used_blocks(self) -> int:
-        """Blocks that sequences hold."""
-        return self._device.num_used
-
-    @property
     def num_used_host_blocks(self) -> int:
         """Blocks of host memory that swapped-out sequences hold."""
-        return len(_distinct(self._swapped_out, self._swapped_out))
-
-    @property
-    def num_usable_blocks(self) -> int:
-        """Used and free ones: what this model can have while other models hold what they do."""
-        return self.num_used_blocks + self.num_free_blocks
-
-    @property
-    def free_blocks(self) -> list[int]:
-        """Free blocks of the pages that this model has, in the order in which they will be taken."""
-        return self._device.free_blocks
+        return len(distinct(self._swapped_out, self._swapped_out))
 
     def table(self, sequence_id: int) -> Sequence[int]:
         """Blocks of a sequence, in the order of its positions; the host's while it is swapped out, or the receiver's.
@@ -140,13 +100,6 @@ class BlockManager:
         yield from ((Tier.DEVICE, digest) for digest in self._prefixes.digests())
         yield from ((Tier.HOST, digest) for digest in self.host.digests())
 
-    def match(self, token_ids: Sequence[int]) -> list[int]:
-        """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
-
-        The last token is always computed, because its logits are wanted. Changes nothing.
-        """
-        return self._prefixes.match(token_ids, self.block_size)
-
     # --- the life of a sequence ---------------------------------------------------------------------------------------
 
     def open(self, sequence_id: int, token_ids: Sequence[int]) -> int:
@@ -159,7 +112,7 @@ class BlockManager:
         assert prefix is not None
         if self._caches_in_host:
             self.lookup.touch_in_host(prefix)
-        self._tables[sequence_id] = _Table(blocks, prefix, len(blocks))
+        self._tables[sequence_id] = SequenceBlocks(blocks, prefix, len(blocks))
         return len(blocks) * self.block_size
 
     def bring_in(self, sequence_id: int, token_ids: Sequence[int]) -> BroughtIn:
@@ -237,14 +190,6 @@ class BlockManager:
             if self._caches_in_host and self._prefixes.prefix_of(block) is table.prefix:
                 self.host.note(block, table.prefix)
 
-    def fork(self, parent_id: int, child_id: int) -> None:
-        """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
-        assert not self._is_known(child_id)
-        parent = self._tables[parent_id]
-        for block in parent.blocks:
-            self._device.hold(block)
-        self._tables[child_id] = _Table(list(parent.blocks), parent.prefix, parent.num_known)
-
     def free(self, sequence_id: int) -> None:
         """End a table, here or in host memory. Last block first, so that a prefix is given up from its tail on."""
         is_remote = self.remote.has(sequence_id)
@@ -270,20 +215,6 @@ class BlockManager:
         """Of host memory, those of pages that other models lend included."""
         return self._host.num_free
 
-    def is_held(self, block: int) -> bool:
-        """Whether a sequence holds a block of the device; else it is free, with or without content."""
-        return self._device.num_references(block) > 0
-
-    def num_distinct_blocks(self, sequence_ids: Collection[int]) -> int:
-        """Blocks of the device that these sequences hold, each once."""
-        return len(_distinct(self._tables, sequence_ids))
-
-    def num_lasting_blocks(self, sequence_ids: Collection[int]) -> int:
-        """Those of them that stay cached, whoever needs memory, when these are freed: other sequences hold them too."""
-        own = Counter(block for sequence_id in sequence_ids for block in self._tables[sequence_id].blocks)
-        shared = [block for block, count in own.items() if self._device.num_references(block) > count]
-        return sum(block in self._prefixes for block in shared)
-
     def can_swap_out(self, sequence_ids: Collection[int]) -> bool:
         """Whether host memory has room for all blocks of these sequences together."""
         return self.num_distinct_blocks(sequence_ids) <= self._host.num_free
@@ -302,13 +233,13 @@ class BlockManager:
             blocks = self._host.take_for(table.blocks, moves)
             for block in reversed(table.blocks):
                 self._release(block)
-            self._swapped_out[sequence_id] = _Table(blocks, table.prefix, table.num_known)
+            self._swapped_out[sequence_id] = SequenceBlocks(blocks, table.prefix, table.num_known)
         self.host.lend(moves.values())
         return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moves.items())
 
     def num_swap_in_blocks(self, sequence_ids: Collection[int]) -> int:
         """Free blocks that `swap_in` will take."""
-        return len(_distinct(self._swapped_out, sequence_ids))
+        return len(distinct(self._swapped_out, sequence_ids))
 
     def swap_in(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
         """Move the sequences of a request back, sharing what they shared; the moves to make before the step.
@@ -317,10 +248,10 @@ class BlockManager:
         seen to it that enough blocks are free.
         """
         moves: dict[int, int] = {}
-        self.host.lend(_distinct(self._swapped_out, sequence_ids))
+        self.host.lend(distinct(self._swapped_out, sequence_ids))
         for sequence_id in sequence_ids:
             swapped = self._swapped_out.pop(sequence_id)
-            table = _Table(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
+            table = SequenceBlocks(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
             for block in swapped.blocks:
                 self._host.release(block)
             for token_ids in token_blocks(swapped.prefix):
@@ -369,7 +300,9 @@ class BlockManager:
     def call_back(self, sequence_id: int) -> list[BlockMove]:
         """Move a sequence back to the device; the moves to make before the step. Enough blocks are free."""
         moves = [BlockMove(self._device.take(), block) for block in self.remote.call_back(sequence_id)]
-        self._tables[sequence_id] = _Table([move.device_block for move in moves], self._prefixes.root, 0, comes=True)
+        self._tables[sequence_id] = SequenceBlocks(
+            [move.device_block for move in moves], self._prefixes.root, 0, comes=True
+        )
         return moves
 
     def arrive(self, sequence_id: int) -> None:
@@ -405,7 +338,7 @@ class BlockManager:
         for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1]), strict=False):
             moves.setdefault(place, block)
         unwritten = [place for place in places if place not in moves]
-        self._tables[sequence_id] = _Table(self._device.take_for(places, moves), self._prefixes.root, 0)
+        self._tables[sequence_id] = SequenceBlocks(self._device.take_for(places, moves), self._prefixes.root, 0)
         self.publish(sequence_id, token_ids, num_computed_tokens)
         return unwritten
 
@@ -421,10 +354,6 @@ class BlockManager:
 
     # --- the end, and the books ---------------------------------------------------------------------------------------
 
-    def forget_cached(self) -> None:
-        """What free blocks held is lost."""
-        self._device.forget_kept()
-
     def close(self) -> None:
         """Give all pages back. No sequence may be left."""
         assert not self._tables, "sequences hold blocks"
@@ -436,12 +365,12 @@ class BlockManager:
         """Assert that the books balance. O(blocks)."""
         self._device.check()
         self.remote.check()
-        held = _references(self._tables) + Counter(self._left)
+        held = references(self._tables) + Counter(self._left)
         assert self._device.num_used == len(held), "used blocks are in tables"
         assert all(self._device.num_references(block) == count for block, count in held.items()), (
             "counts are references"
         )
-        self.host.check(_references(self._swapped_out))
+        self.host.check(references(self._swapped_out))
         for tables in (self._tables, self._swapped_out):
             assert all(len(set(table.blocks)) == len(table.blocks) for table in tables.values()), "owned twice"
         assert not self._tables.keys() & self._swapped_out.keys(), "here or there"
@@ -451,25 +380,3 @@ class BlockManager:
 
     def _is_known(self, sequence_id: int) -> bool:
         return sequence_id in self._tables or sequence_id in self._swapped_out or self.remote.has(sequence_id)
-
-    def _num_blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
-
-    def _offer(self, table: _Table, token_ids: tuple[int, ...]) -> int:
-        """One more block of a table is full and computed; that block."""
-        prefix = self._prefixes.extend(table.prefix, token_ids)
-        block = table.blocks[table.num_known]
-        table.prefix = self._prefixes.offer(block, prefix)
-        table.num_known += 1
-        return block
-
-    def _release(self, block: int) -> None:
-        self._device.release(block, keep=block in self._prefixes)
-
-
-def _references(tables: dict[int, _Table]) -> Counter[int]:
-    return Counter(block for table in tables.values() for block in table.blocks)
-
-
-def _distinct(tables: dict[int, _Table], sequence_ids: Collection[int]) -> set[int]:
-    return {block for sequence_id in sequence_ids for block in tables[sequence_id].blocks}

@@ -45,7 +45,6 @@ class LinkCommands:
         except LinkRefusedError as error:
             log.warning("link refused", error=str(error))
             self._send(LinkRefused(command.link, str(error)))
-        self.tell_news()
 
     def _carry_out(self, command: LinkCommandFrame) -> None:
         offload = self._engine.offload

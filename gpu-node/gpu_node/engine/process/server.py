@@ -87,6 +87,7 @@ class EngineServer:
                     self._links.carry_out(about_links)
         if commands:
             self._commands.report()
+            self._links.tell_news()
         return True
 
     def _load(self, name: str) -> None:

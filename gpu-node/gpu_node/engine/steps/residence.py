@@ -119,7 +119,7 @@ class Residences:
         if result.is_remote_lost:
             if plan.generation == self._generation:
                 self.lose_all()
-            for request in step.called_back:
+            for request in (*step.called_back, *step.remote_requests()):
                 self._lose(request)
         else:
             for request in step.called_back:

@@ -75,6 +75,8 @@ class Roster:
     def put_back(self, request: EngineRequest) -> None:
         """Drop what a request has computed and put it first in line. Its blocks stay cached until they are taken."""
         del self.running[request.request_id]
+        if self.steps:
+            self.steps[-1].cancel_call_back(request, self.blocks.table(request.sequences[0].sequence_id))
         self._release(request)
         request.is_forked = request.goes_over = False
         for sequence in request.sequences:
@@ -83,11 +85,12 @@ class Roster:
 
     def lose(self, request: EngineRequest) -> bool:
         """What a request has computed is lost, wherever it was moved since; False where it has nothing any more."""
-        if request.request_id in self.running:
+        if self.running.get(request.request_id) is request:
             self.put_back(request)
             return True
-        if self.swapped.pop(request.request_id, None) is None:
-            return False
+        if self.swapped.get(request.request_id) is not request:
+            return False  # it has left; another attempt of it may be here
+        del self.swapped[request.request_id]
         self._release(request)
         request.is_forked = False
         for sequence in request.sequences:
@@ -96,6 +99,8 @@ class Roster:
 
     def can_swap_out(self, request: EngineRequest) -> bool:
         """Whether the step that is drafted moves no content of the request yet: swaps out are made before all else."""
+        if request in self.steps[-1].called_back:
+            return False
         parts = [self.steps[-1].part(one.sequence_id) for one in request.holders]
         return all(part is None or (part.scheduled is not None and not part.copies) for part in parts)
 

@@ -6,6 +6,7 @@ from a step in flight, then what it brings is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, Restore, ScheduledSequence, StepPlan
@@ -65,6 +66,12 @@ class Step:
         if part is not None and part.scheduled is not None:
             self.num_left_tokens += len(part.scheduled.token_ids)
 
+    def cancel_call_back(self, request: EngineRequest, blocks: Collection[int]) -> None:
+        """A request that is called back in this draft gives way again: its ``blocks`` of the device may be others'."""
+        if self.plan is None and request in self.called_back:
+            self.called_back.remove(request)
+            self.calls_back = [move for move in self.calls_back if move.device_block not in blocks]
+
     def seal(self, generation: int) -> StepPlan:
         """The plan of the step as it stands, for that generation of a link; from now on it is in flight."""
         assert self.plan is None
@@ -81,6 +88,10 @@ class Step:
             restores=tuple(self.restores),
         )
         return self.plan
+
+    def remote_requests(self) -> list[EngineRequest]:
+        """Who is computed at a receiver in it, and has not left since."""
+        return [part.request for part in self._parts.values() if part.scheduled and part.scheduled.is_remote]
 
     def parts(self) -> list[StepPart]:
         """A copy: taking in one part may discard others."""
