@@ -37,7 +37,7 @@ def exported(source: Path, folder: Path) -> Path:
     return target
 
 
-def write_config(folder: Path, model: Path, python: Path, **engine: object) -> Path:
+def write_config(folder: Path, model: Path, python: Path, kv: str = "recompute", **engine: object) -> Path:
     """Two names for one model, and two that cannot be served."""
     broken = folder / "broken"
     broken.mkdir()
@@ -48,7 +48,7 @@ def write_config(folder: Path, model: Path, python: Path, **engine: object) -> P
         {"name": "broken", "source": str(broken), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
-    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python)}}
+    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": kv}}
     options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1} | engine
     path = folder / "treadle.yaml"
     path.write_text(yaml.safe_dump({"models": models, "nodes": [node], "engine": options}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from gpu_node.vllm.border import CoreRequest, OwnDraw
+from gpu_node.vllm.border import CoreKept, CoreRequest, OwnDraw
 
 LACKS = ("beam search",)
 """What vLLM does not do here, by the names that clients are told."""
@@ -20,8 +20,10 @@ def lacking(request: EngineRequest) -> str:
     return ""
 
 
-def core_request(request: EngineRequest, sequence: Sequence, model: LoadedModel) -> CoreRequest:
-    """The output of earlier attempts goes along as prompt; so much less may be drawn."""
+def core_request(
+    request: EngineRequest, sequence: Sequence, model: LoadedModel, kept: CoreKept | None = None
+) -> CoreRequest:
+    """The output of earlier attempts goes along as prompt; so much less may be drawn. ``kept``: what it begins with."""
     sampling = request.sampling
     own_draw = _own_draw(request, sequence)
     return CoreRequest(
@@ -40,6 +42,7 @@ def core_request(request: EngineRequest, sequence: Sequence, model: LoadedModel)
         logit_bias=sampling.logit_bias,
         num_top=request.num_top,
         own_draw=own_draw,
+        kept=kept,
     )
 
 
