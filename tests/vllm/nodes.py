@@ -19,7 +19,6 @@ from shared.messages.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 
-ROOT = Path(__file__).parents[2]
 PYTHON_ENV = "TREADLE_VLLM_PYTHON"
 EXPORTED_ENV = "TREADLE_VLLM_MODEL"
 """A directory that was exported before, so that a test alone begins at once."""

@@ -133,7 +133,7 @@ def test_a_prompt_that_is_half_computed_leaves_with_that_half(agent: Agent) -> N
 
 
 def test_each_choice_comes_back_with_its_own(agent: Agent) -> None:
-    way = {"temperature": 1.0, "seed": 5, "is_seeded": True, "num_choices": 2, "num_candidates": 2}
+    way: dict[str, Any] = {"temperature": 1.0, "seed": 5, "is_seeded": True, "num_choices": 2, "num_candidates": 2}
     wanted = whole(agent, SHORT, **way)
     asked = request("e", SHORT, MAX_TOKENS, **way)
     heard = Heard(agent, "e")
