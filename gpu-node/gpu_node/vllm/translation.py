@@ -5,9 +5,10 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.vllm.border import CoreKept, CoreRequest, OwnDraw
+from shared.messages.payload import BEAM_SEARCH
 
-LACKS = ("beam search",)
-"""What vLLM does not do here, by the names that clients are told."""
+LACKS = (BEAM_SEARCH,)
+"""What vLLM does not do here (`Sampling.needs`)."""
 
 TICKS_PER_S = 1000
 """vLLM orders by whole numbers: promises are told apart by the millisecond."""
