@@ -12,7 +12,7 @@ import click
 import yaml
 
 from cli.bench.profile import measure
-from cli.bench.vllm_parts import Prompts, agreement, changes, evictions, first_tokens, predictions, throughput
+from cli.bench.vllm_parts import MadePrompts, agreement, changes, evictions, first_tokens, predictions, throughput
 from cli.bench.vllm_sides import Setup, cluster, direct, engine
 from cli.config.option import config_option
 from cli.config.vllm_check import environment_problem
@@ -82,7 +82,7 @@ def vllm(
 
 def _report(setup: Setup, points: tuple[BenchPoint, ...], rounds: int, *, quick: bool) -> dict[str, Any]:
     """Parts that ``quick`` leaves out are null."""
-    prompts = Prompts(0)
+    prompts = MadePrompts(0)
     num_pairs = QUICK_PAIRS if quick else PAIRS
     report: dict[str, Any] = {"num_threads": setup.num_threads, "kv_bytes": setup.kv_bytes}
     waited: dict[str, Any] = {"predicted_start_error": None}

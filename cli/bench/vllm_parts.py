@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from cli.bench.percentiles import percentile
-from cli.bench.vllm_sides import MODEL, OTHER, Direct, EngineEnd, RunningCluster, Tokens
+from cli.bench.vllm_sides import MODEL, OTHER, Direct, EngineEnd, RunningCluster, TokenLists
 from cli.errors import ClusterError
 from gpu_node.bench.point import BenchPoint
 from gpu_node.engine.process.protocol import RunAttempt, StepReport, TakenOut, TakeOut
@@ -29,16 +29,16 @@ EVICTED_PROMPT_TOKENS, EVICTED_AT_TOKENS, EVICTED_MAX_TOKENS = 300, 8, 64
 NUM_CHANGES = 5
 _PLACE = b": queue "
 
-Advance = Callable[[], None]
+Counting = Callable[[], None]
 
 
-class Prompts:
+class MadePrompts:
     """Made up; no two begin alike."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - text to compute
 
-    def make(self, num: int, num_tokens: int) -> Tokens:
+    def make(self, num: int, num_tokens: int) -> TokenLists:
         """So many of a length."""
         return [[self.chance.randrange(FIRST_TOKEN, LAST_TOKEN) for _ in range(num_tokens)] for _ in range(num)]
 
@@ -53,7 +53,7 @@ class Streamed:
     """When it was told, how many were ahead, and how long it would take."""
 
 
-async def stream(url: str, prompts: Tokens, max_tokens: list[int], *, tells_queue: bool = False) -> list[Streamed]:
+async def stream(url: str, prompts: TokenLists, max_tokens: list[int], *, tells_queue: bool = False) -> list[Streamed]:
     """All at once."""
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
@@ -96,7 +96,7 @@ async def _one(
 
 
 def throughput(
-    point: BenchPoint, rounds: int, alone: Direct, through: RunningCluster, prompts: Prompts, advance: Advance
+    point: BenchPoint, rounds: int, alone: Direct, through: RunningCluster, prompts: MadePrompts, advance: Counting
 ) -> dict[str, Any]:
     """Output tokens a second of both, and what they are to each other; who is first alternates."""
     seconds: dict[str, list[float]] = {"direct": [], "through": []}
@@ -126,7 +126,7 @@ def throughput(
 
 
 def first_tokens(
-    num_pairs: int, alone: Direct, through: RunningCluster, prompts: Prompts, advance: Advance
+    num_pairs: int, alone: Direct, through: RunningCluster, prompts: MadePrompts, advance: Counting
 ) -> dict[str, float]:
     """Seconds that one client waits longer for a first token than vLLM alone takes to say it."""
     added: list[float] = []
@@ -145,7 +145,7 @@ def first_tokens(
     return {"p50": percentile(added, 50), "p99": percentile(added, 99)}
 
 
-def predictions(num_requests: int, through: RunningCluster, prompts: Prompts) -> dict[str, Any]:
+def predictions(num_requests: int, through: RunningCluster, prompts: MadePrompts) -> dict[str, Any]:
     """How far predicted starts behind many were off, and how often vLLM computed again, where all have to wait."""
     asked = prompts.make(num_requests, QUEUED_PROMPT_TOKENS)
     lengths = [prompts.chance.randint(*QUEUED_OUTPUT_TOKENS) for _ in asked]
@@ -167,23 +167,23 @@ def predictions(num_requests: int, through: RunningCluster, prompts: Prompts) ->
 # --- behind the engine process ----------------------------------------------------------------------------------------
 
 
-def agreement(point: BenchPoint, alone: Direct, end: EngineEnd, prompts: Prompts) -> float:
+def agreement(point: BenchPoint, alone: Direct, end: EngineEnd, prompts: MadePrompts) -> float:
     """Part of the tokens that are the same, up to where two answers part: sums hang on the batch."""
     asked = prompts.make(point.num_requests, point.num_prompt_tokens)
     wanted = alone.ask(asked, point.num_output_tokens)[1]
-    heard = Heard(end)
+    heard = EngineTold(end)
     names = [f"agree-{number}" for number in range(len(asked))]
     end.send(*(run(name, prompt, point.num_output_tokens) for name, prompt in zip(names, asked, strict=True)))
     heard.until(lambda: all(len(heard.tokens.get(name, ())) == point.num_output_tokens for name in names))
     return _agreement(wanted, [heard.tokens[name] for name in names])
 
 
-def evictions(num_rounds: int, end: EngineEnd, prompts: Prompts) -> dict[str, float]:
+def evictions(num_rounds: int, end: EngineEnd, prompts: MadePrompts) -> dict[str, float]:
     """Requests that leave with their KV and go on: what is kept, what is computed again, how long they are silent."""
     kept_tokens, recomputed, resumed_s = [], [], []
     for number, prompt in enumerate(prompts.make(num_rounds, EVICTED_PROMPT_TOKENS)):
         name = f"evict-{number}"
-        heard = Heard(end)
+        heard = EngineTold(end)
         asked = run(name, prompt, EVICTED_MAX_TOKENS)
         end.send(asked)
         heard.until(lambda: len(heard.tokens.get(name, ())) >= EVICTED_AT_TOKENS)  # noqa: B023 - asked at once
@@ -218,7 +218,7 @@ def changes(end: EngineEnd) -> dict[str, float]:
     return {"first": first, "resident": statistics.median(taken)}
 
 
-class Heard:
+class EngineTold:
     """What an engine process has said of requests."""
 
     def __init__(self, end: EngineEnd) -> None:
@@ -245,7 +245,7 @@ def run(name: str, prompt: list[int], max_tokens: int) -> RunAttempt:
     return RunAttempt(Payload(name, 0, "bench", MODEL, prompt, sampling))
 
 
-def _agreement(first: Tokens, second: Tokens) -> float:
+def _agreement(first: TokenLists, second: TokenLists) -> float:
     same = sum(
         next((place for place, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1]), len(a))
         for a, b in zip(first, second, strict=True)

@@ -43,7 +43,7 @@ UP_S = 400
 WAIT_S = 600.0
 END_S = 60.0
 
-Tokens = list[list[int]]
+TokenLists = list[list[int]]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Direct:
         """Until it has loaded."""
         assert self._line() == "ready\n"
 
-    def ask(self, prompts: Tokens, max_tokens: int) -> tuple[float, Tokens]:
+    def ask(self, prompts: TokenLists, max_tokens: int) -> tuple[float, TokenLists]:
         """All at once, by `LLM.generate`; seconds to the last token, and the tokens."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"prompts": prompts, "max_tokens": max_tokens}) + "\n")

@@ -36,19 +36,20 @@ def exported(source: Path, folder: Path) -> Path:
     return target
 
 
-def write_config(folder: Path, model: Path, python: Path, kv: str = "recompute", **engine: object) -> Path:
-    """Two names for one model, and two that cannot be served."""
+def write_config(folder: Path, model: Path, python: Path) -> Path:
+    """Three names for one model, of which two can stay at a time, and two that cannot be served."""
     broken = folder / "broken"
     broken.mkdir()
     (broken / "config.json").write_text('{"model_type": "nobody", "architectures": ["NobodyForCausalLM"]}')
     models = [
         {"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN},
         {"name": "smol-b", "source": str(model), "max_model_len": 256},
+        {"name": "smol-c", "source": str(model), "max_model_len": 256},
         {"name": "broken", "source": str(broken), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
-    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": kv}}
-    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1} | engine
+    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": "host"}}
+    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1}
     path = folder / "treadle.yaml"
     path.write_text(yaml.safe_dump({"models": models, "nodes": [node], "engine": options}))
     return path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from gpu_node.engine.process.protocol import (
     HandOverImages,
     Image,
     ModelLoaded,
-    Reset,
     RunAttempt,
     StepReport,
     TakenOut,
@@ -21,7 +18,7 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.image import Kept
 from tests.gpu_node.engine.process.agent_end import Agent
-from tests.vllm.nodes import ready, request, write_config
+from tests.vllm.nodes import request
 
 SHORT = list(range(1000, 1040))
 LONG = [7 + number % 100 for number in range(300)]
@@ -33,22 +30,6 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"temperature": 1.0, "seed": 11, "is_seeded": True},
     {"repetition_penalty": 1.5, "presence_penalty": 2.0, "temperature": 0.7, "seed": 12, "is_seeded": True},
 )
-
-
-@pytest.fixture(scope="module")
-def keeping(smol: Path, vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """One model at a time."""
-    path = write_config(tmp_path_factory.mktemp("keeping"), smol, vllm_python, kv="host", host_models=0)
-    with ready(path, vllm_python) as agent:
-        yield agent
-
-
-@pytest.fixture
-def agent(keeping: Agent) -> Agent:
-    keeping.send(Reset())
-    keeping.next()
-    assert isinstance(keeping.load("smol"), ModelLoaded)
-    return keeping
 
 
 class Heard:
@@ -150,9 +131,11 @@ def test_it_lasts_over_a_change_of_the_model(agent: Agent) -> None:
     agent.send(RunAttempt(asked))
     kept = heard.evict(5)
     before = heard.restored
-    other = agent.load("smol-b")
-    assert isinstance(other, ModelLoaded)
-    assert other.tiers == {"smol-b": "device"}, "whoever had it has gone"
+    for other in ("smol-b", "smol-c"):
+        loaded = agent.load(other)
+        assert isinstance(loaded, ModelLoaded)
+        tiers = loaded.tiers
+    assert tiers == {"smol-b": "device", "smol-c": "device"}, "whoever had it has gone"
     assert isinstance(agent.load("smol"), ModelLoaded)
     agent.send(RunAttempt(asked))
     assert heard.to_the_end() == wanted

@@ -12,16 +12,12 @@ import pytest
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import (
     AbortRequests,
-    HandOverImages,
     ModelFailed,
     ModelLoaded,
     RunAttempt,
     Shutdown,
     StepReport,
-    TakenOut,
-    TakeOut,
 )
-from gpu_node.engine.requests.image import Kept
 from tests.e2e.cluster import wait_for
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.nodes import chunks_until_end, left, members, ready, request, tokens_of, write_config
@@ -88,24 +84,6 @@ def test_an_aborted_request_is_silent_and_its_blocks_are_free(agent: Agent) -> N
     behind = [report for report in reports if report.stats.num_received == heard]
     assert {chunk.request_id for report in behind for chunk in report.chunks} == {"after"}
     assert (behind[-1].stats.num_running, behind[-1].stats.num_free_blocks) == (0, 33)
-
-
-def test_an_evicted_request_is_resumed_without_a_token_lost_or_doubled(agent: Agent) -> None:
-    whole = answer(agent, "whole", max_tokens=40)
-    agent.send(RunAttempt(request("e", TEXT, 40)))
-    had: list[int] = []
-    while len(had) < 5:
-        event = agent.next()
-        assert isinstance(event, StepReport)
-        had += [token for chunk in event.chunks for token in chunk.token_ids]
-    agent.send(TakeOut(["e", "unknown"]), HandOverImages(["e"]))
-    while not isinstance(event, TakenOut):
-        event = agent.next()
-        if isinstance(event, StepReport):
-            had += [token for chunk in event.chunks for token in chunk.token_ids]
-    assert event.requests == [Kept("e", 0)]
-    assert had == whole[: len(had)]
-    assert answer(agent, "e", max_tokens=40, output=had, attempt=1) == whole[len(had) :]
 
 
 def test_what_it_lacks_is_refused_by_name(agent: Agent) -> None:

@@ -106,8 +106,7 @@ class RequestGroups:
             return group
         due_s = message.slo.start_by_s(now)
         rank = self._fairness.next_tag(kind, tenant)
-        own = {"model": kind.weights, "slo_kind": kind.slo_kind, "tenant": tenant, "key": key}
-        return Group(gid="", rank=rank, start_by_s=due_s, **own)
+        return Group("", kind.weights, kind.slo_kind, tenant, key, rank, start_by_s=due_s)
 
     def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.

@@ -30,8 +30,8 @@ def two_nodes(*, lacking: tuple[str, ...] = ("n0",)) -> State:
     return state
 
 
-def beams(state: State, gid: str, **more: int) -> Group:
-    group = make_group(state, gid, **more)
+def beams(state: State, gid: str) -> Group:
+    group = make_group(state, gid)
     group.key = GroupKey(needs=BEAM_SEARCH)
     return group
 
