@@ -22,7 +22,7 @@ log = logging.getLogger(f"vllm.{__name__}")
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class KeptMove:
     """Of one continuation, to its file or from it."""
 
     core_id: str
@@ -33,11 +33,11 @@ class Move:
 
 
 @dataclass(slots=True)
-class Moves(KVConnectorMetadata):  # type: ignore[misc]
+class KeptMoves(KVConnectorMetadata):  # type: ignore[misc]
     """Of one step; those that leave do so before others take their blocks."""
 
-    out: list[Move] = field(default_factory=list)
-    back: list[Move] = field(default_factory=list)
+    out: list[KeptMove] = field(default_factory=list)
+    back: list[KeptMove] = field(default_factory=list)
 
 
 class KeptBlocks(KVConnectorBase_V1):  # type: ignore[misc]
@@ -46,7 +46,7 @@ class KeptBlocks(KVConnectorBase_V1):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self._block_size: int = vllm_config.cache_config.block_size
-        self._moves = Moves()
+        self._moves = KeptMoves()
         self._leaving: set[str] = set()
         self._moving: dict[str, int] = {}
         """Tokens of those that are on their way out."""
@@ -87,7 +87,7 @@ class KeptBlocks(KVConnectorBase_V1):  # type: ignore[misc]
         num_tokens = min(num_kept, request.num_tokens - 1)
         first, end = (num_tokens - num_external_tokens) // self._block_size, self._num_blocks(num_tokens)
         (table,) = blocks.get_block_ids()
-        self._moves.back.append(Move(request.request_id, self._num_blocks(num_kept), list(table[first:end])))
+        self._moves.back.append(KeptMove(request.request_id, self._num_blocks(num_kept), list(table[first:end])))
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
         """True: its blocks stay until they are copied."""
@@ -101,14 +101,14 @@ class KeptBlocks(KVConnectorBase_V1):  # type: ignore[misc]
             self._kept[core_id] = 0
             return False, None
         num_blocks = self._num_blocks(num_tokens)
-        self._moves.out.append(Move(core_id, num_blocks, list(block_ids[:num_blocks])))
+        self._moves.out.append(KeptMove(core_id, num_blocks, list(block_ids[:num_blocks])))
         self._moving[core_id] = num_tokens
         return True, None
 
-    def build_connector_meta(self, scheduler_output: Any) -> Moves:
+    def build_connector_meta(self, scheduler_output: Any) -> KeptMoves:
         """What the workers are to move in this step."""
         del scheduler_output
-        moves, self._moves = self._moves, Moves()
+        moves, self._moves = self._moves, KeptMoves()
         return moves
 
     def update_connector_output(self, connector_output: Any) -> None:
@@ -170,7 +170,7 @@ class BlockMover:
         """Where the blocks of each layer are; which dimension counts them hangs on vLLM's attention."""
         self._layers = [_blocks_first(name, layer, num_blocks) for name, layer in sorted(layers.items())]
 
-    def out(self, move: Move) -> None:
+    def out(self, move: KeptMove) -> None:
         """Without room nothing lies there, and whoever looks knows."""
         path = part_of(self._folder, move.core_id, self._rank)
         try:
@@ -182,7 +182,7 @@ class BlockMover:
             path.unlink(missing_ok=True)
         self._moved.add(move.core_id)
 
-    def back(self, move: Move) -> None:
+    def back(self, move: KeptMove) -> None:
         """What cannot be read is computed again; vLLM is told of it."""
         path = part_of(self._folder, move.core_id, self._rank)
         try:
