@@ -73,6 +73,7 @@ class Heard:
         while not isinstance(event, TakenOut):
             event = self.next()
         (kept,) = event.requests
+        assert isinstance(self.next(), StepReport), "behind all commands that came together"
         return kept
 
 
