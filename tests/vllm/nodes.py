@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -37,15 +38,20 @@ def exported(source: Path, folder: Path) -> Path:
 
 
 def write_config(folder: Path, model: Path, python: Path) -> Path:
-    """Three names for one model, of which two can stay at a time, and two that cannot be served."""
+    """Three names for one model, of which two can stay at a time, and three that cannot be served."""
     broken = folder / "broken"
     broken.mkdir()
     (broken / "config.json").write_text('{"model_type": "nobody", "architectures": ["NobodyForCausalLM"]}')
+    odd = folder / "odd"
+    odd.mkdir()
+    values = json.loads((model / "config.json").read_text())
+    (odd / "config.json").write_text(json.dumps(values | {"quantization_config": {"quant_method": "nobody-s"}}))
     models = [
         {"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN},
         {"name": "smol-b", "source": str(model), "max_model_len": 256},
         {"name": "smol-c", "source": str(model), "max_model_len": 256},
         {"name": "broken", "source": str(broken), "max_model_len": 64},
+        {"name": "odd", "source": str(odd), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
     node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": "host"}}

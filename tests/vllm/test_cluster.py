@@ -57,6 +57,24 @@ async def test_both_serve_one_queue(cluster: Cluster) -> None:
     cluster.wait_idle()
 
 
+async def test_beams_go_to_the_node_that_has_them(cluster: Cluster) -> None:
+    """However many come: those that the other could not do wait for it."""
+    before = {name: cluster.metric(name, "treadle_node_output_tokens_total") for name in cluster.nodes}
+    async with openai_client(cluster) as client:
+        answers = await asyncio.gather(
+            *(
+                client.completions.create(
+                    model="smol", prompt=prompt, max_tokens=8, n=2, extra_body={"use_beam_search": True}
+                )
+                for prompt in PROMPTS
+            )
+        )
+    assert [len({choice.text for choice in answer.choices}) for answer in answers] == [2] * len(PROMPTS)
+    assert cluster.metric(VLLM, "treadle_node_output_tokens_total") == before[VLLM]
+    assert cluster.metric(OURS, "treadle_node_output_tokens_total") > before[OURS]
+    cluster.wait_idle()
+
+
 async def test_a_client_that_leaves_frees_the_memory_that_it_had(cluster: Cluster) -> None:
     async with openai_client(cluster) as client:
         streams = [

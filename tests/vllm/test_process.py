@@ -117,6 +117,10 @@ def test_models_change_and_those_that_cannot_be_served_say_why(agent: Agent) -> 
     assert isinstance(broken, ModelFailed)
     assert "\n" not in broken.error
     assert "nobody" in broken.error, "vLLM's own reason"
+    odd = agent.load("odd")
+    assert isinstance(odd, ModelFailed)
+    assert "\n" not in odd.error
+    assert "nobody-s" in odd.error
     too_long = agent.load("long")
     assert isinstance(too_long, ModelFailed)
     assert "KV cache" in too_long.error
