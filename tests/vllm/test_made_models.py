@@ -16,8 +16,9 @@ from tests.vllm.made_models import next_logprobs, write_plain, write_quantized
 from tests.vllm.nodes import TIMEOUT_S, chunks_until_end, left, request, tokens_of
 
 PROMPT = list(range(100, 140))
-MAX_ERROR = 0.1
-"""Of a logprob, beside float32: activations are rounded to bfloat16, or to int8."""
+MAX_ERROR = {False: 0.1, True: 0.3}
+"""Of a logprob, beside float32, by whether weights are int8: activations are rounded to bfloat16, and then to int8, too.
+Wrong scales, or none, would be off by units."""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +57,8 @@ def check_first_logprobs(agent: Agent, plain: Path, *, is_quantized: bool) -> No
     (found,) = chunk.logprobs
     assert len(found.top) == 5
     for token, logprob in found.top:
-        assert abs(wanted[token].item() - logprob) < MAX_ERROR
-    assert wanted[chunk.token_ids[0]] > wanted.max() - MAX_ERROR
+        assert abs(wanted[token].item() - logprob) < MAX_ERROR[is_quantized]
+    assert wanted[chunk.token_ids[0]] > wanted.max() - MAX_ERROR[is_quantized]
 
 
 def test_two_ranks_share_a_model_and_each_keeps_its_part_of_an_evicted_request(
