@@ -17,7 +17,7 @@ from tests.vllm.nodes import TIMEOUT_S, chunks_until_end, left, request, tokens_
 
 PROMPT = list(range(100, 140))
 MAX_ERROR = {False: 0.1, True: 0.3}
-"""Of a logprob, beside float32, by whether weights are int8: activations are rounded to bfloat16, and then to int8, too.
+"""Of a logprob, beside float32, by whether weights are int8: activations are rounded to bfloat16, and there to int8.
 Wrong scales, or none, would be off by units."""
 
 
