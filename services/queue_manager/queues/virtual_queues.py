@@ -63,7 +63,7 @@ class VirtualQueues:
         return self._seats.best(newcomer, slo, warm) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
-        """Of the nodes that hold its model and have what it needs the one that ends an answer of the group first, as the rule places it.
+        """Of the nodes that hold its model and have what it needs the one that ends an answer of it first, by the rule.
 
         Of equal ones the one with the least work, in seconds; then the first by name. The baselines know no answer's
         length, and go by work alone.
