@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from cli.bench.percentiles import percentile
-from cli.bench.vllm_sides import MODEL, OTHER, Direct, EngineEnd, RunningCluster, TokenLists
+from cli.bench.vllm_sides import MODEL, OTHER, Direct, RunningCluster, TokenLists, VllmEnd
 from cli.errors import ClusterError
 from gpu_node.bench.point import BenchPoint
 from gpu_node.engine.process.protocol import RunAttempt, StepReport, TakenOut, TakeOut
@@ -167,7 +167,7 @@ def predictions(num_requests: int, through: RunningCluster, prompts: MadePrompts
 # --- behind the engine process ----------------------------------------------------------------------------------------
 
 
-def agreement(point: BenchPoint, alone: Direct, end: EngineEnd, prompts: MadePrompts) -> float:
+def agreement(point: BenchPoint, alone: Direct, end: VllmEnd, prompts: MadePrompts) -> float:
     """Part of the tokens that are the same, up to where two answers part: sums hang on the batch."""
     asked = prompts.make(point.num_requests, point.num_prompt_tokens)
     wanted = alone.ask(asked, point.num_output_tokens)[1]
@@ -178,7 +178,7 @@ def agreement(point: BenchPoint, alone: Direct, end: EngineEnd, prompts: MadePro
     return _agreement(wanted, [heard.tokens[name] for name in names])
 
 
-def evictions(num_rounds: int, end: EngineEnd, prompts: MadePrompts) -> dict[str, float]:
+def evictions(num_rounds: int, end: VllmEnd, prompts: MadePrompts) -> dict[str, float]:
     """Requests that leave with their KV and go on: what is kept, what is computed again, how long they are silent."""
     kept_tokens, recomputed, resumed_s = [], [], []
     for number, prompt in enumerate(prompts.make(num_rounds, EVICTED_PROMPT_TOKENS)):
@@ -207,7 +207,7 @@ def evictions(num_rounds: int, end: EngineEnd, prompts: MadePrompts) -> dict[str
     }
 
 
-def changes(end: EngineEnd) -> dict[str, float]:
+def changes(end: VllmEnd) -> dict[str, float]:
     """Seconds: the first load of another model, and between two that stay."""
     first = end.load(OTHER).load_s
     taken = []
@@ -221,7 +221,7 @@ def changes(end: EngineEnd) -> dict[str, float]:
 class EngineTold:
     """What an engine process has said of requests."""
 
-    def __init__(self, end: EngineEnd) -> None:
+    def __init__(self, end: VllmEnd) -> None:
         self._end = end
         self.tokens: dict[str, list[int]] = {}
         self.taken: TakenOut | None = None

@@ -184,7 +184,7 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-class EngineEnd:
+class VllmEnd:
     """The agent's end of an engine process."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -227,7 +227,7 @@ class EngineEnd:
 
 
 @contextmanager
-def engine(setup: Setup) -> Iterator[EngineEnd]:
+def engine(setup: Setup) -> Iterator[VllmEnd]:
     """An engine process that reads commands."""
     with tempfile.TemporaryDirectory(prefix="treadle-bench-") as folder:
         config = Path(folder, "cluster.yaml")
@@ -241,7 +241,7 @@ def engine(setup: Setup) -> Iterator[EngineEnd]:
             process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], **quiet)  # noqa: S603
         with process, ours:
             try:
-                end = EngineEnd(ours)
+                end = VllmEnd(ours)
                 ready = end.next()
                 if not isinstance(ready, EngineReady):
                     raise ClusterError(f"no engine: {ready}")
