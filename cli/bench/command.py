@@ -19,6 +19,7 @@ from cli.bench.paging import paging
 from cli.bench.percentiles import PERCENTS
 from cli.bench.pipeline import pipeline
 from cli.bench.serve import LoadResult, LoadSpec, run_load, served_models
+from cli.bench.vllm import vllm
 from cli.errors import CliError
 from cli.tables import print_table
 from shared.processes import open_files
@@ -38,6 +39,7 @@ command.add_command(memory)
 command.add_command(offload)
 command.add_command(paging)
 command.add_command(pipeline)
+command.add_command(vllm)
 
 
 @command.command("serve")

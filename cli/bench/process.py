@@ -21,8 +21,10 @@ END_TIMEOUT_S = 30.0  # after its last line, or when it is told to end: a step o
 _LAST_LINES = 5
 
 
-def lines_of(config: ClusterConfig, arguments: Sequence[str], module: str = "gpu_node.bench") -> Generator[Said]:
-    """Run ``python -m MODULE`` on the first node and model of ``config``.
+def lines_of(
+    config: ClusterConfig, arguments: Sequence[str], module: str = "gpu_node.bench", python: str = sys.executable
+) -> Generator[Said]:
+    """Run ``PYTHON -m MODULE`` on the first node and model of ``config``.
 
     `CliError` for what the user can put right, `ClusterError` when the process dies. Close the generator to end it.
     """
@@ -30,7 +32,7 @@ def lines_of(config: ClusterConfig, arguments: Sequence[str], module: str = "gpu
         file, errors = Path(folder, "cluster.yaml"), Path(folder, "stderr")
         file.write_text(process_yaml(config), encoding="utf-8")
         environment = process_environment(str(file), "", config.nodes[0].num_threads)
-        command = [sys.executable, "-m", module, *arguments]
+        command = [python, "-m", module, *arguments]
         with errors.open("wb") as stderr:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)  # noqa: S603
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from rich.table import Table
 from cli.bench.process import lines_of
 from cli.cluster.run_dir import RunDir, write_atomically
 from cli.config.option import config_option
+from cli.config.vllm_check import vllm_problems
 from cli.errors import CliError
 from cli.models.argument import find_model
 from cli.tables import print_table
 from gpu_node.bench.report import PointProgress as Doing
-from gpu_node.bench.report import PredictorTables, ProfilePoint, ProfileResult, ProfileStart, encode
+from gpu_node.bench.report import PredictorTables, ProfilePoint, ProfileResult, ProfileStart, Said, encode
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
@@ -40,15 +42,13 @@ def command(config_file: Path | None, model: str | None, node: str | None, as_js
     """
     config = load_config(config_file)
     node_spec = _named_node(config, node)
-    if node_spec.engine == "vllm":
-        raise CliError(
-            f"node {node_spec.name!r} has engine: vllm, which is not profiled yet: it learns what steps cost as it runs"
-        )
+    if problems := vllm_problems(config.model_copy(update={"nodes": [node_spec], "pools": []})):
+        raise CliError("\n".join(problems))
     spec = _named_model(config, model)
     path = profiles_file(config)
     try:
         profiles = read_profiles(path)  # says what is wrong with the file before anything is measured
-        points, tables, result = _measure(config.model_copy(update={"models": [spec], "nodes": [node_spec]}))
+        points, tables, result = measure(config.model_copy(update={"models": [spec], "nodes": [node_spec]}))
     except ProfileError as error:
         raise CliError(str(error)) from error
     RunDir(config).create()
@@ -82,8 +82,8 @@ def _named_node(config: ClusterConfig, name: str | None) -> NodeSpec:
     return config.node(name or names[0])
 
 
-def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables | None, ProfileResult]:
-    """With a progress bar on stderr where that is a terminal."""
+def measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables | None, ProfileResult]:
+    """Of the only node and the only model. With a progress bar on stderr where that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
@@ -91,7 +91,7 @@ def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables
     tables: PredictorTables | None = None
     result: ProfileResult | None = None
     task = progress.add_task("starting", total=None)
-    with progress, closing(lines_of(config, (), module="gpu_node.bench.profiling")) as lines:
+    with progress, closing(_lines(config)) as lines:
         for line in lines:
             match line:
                 case Doing():
@@ -108,6 +108,15 @@ def _measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables
                     raise AssertionError(f"no part of a profile: {line}")
     assert result is not None, "the process ended well, so it has said its result"
     return points, tables, result
+
+
+def _lines(config: ClusterConfig) -> Generator[Said]:
+    """Of the process that measures the only node there is, as its engine wants it."""
+    (node,) = config.nodes
+    if node.engine == "vllm":
+        python = str(node.vllm_options.python.expanduser().absolute())
+        return lines_of(config, (), module="gpu_node.vllm.profiling", python=python)
+    return lines_of(config, (), module="gpu_node.bench.profiling")
 
 
 def _predictor(
@@ -152,7 +161,7 @@ def _profile(spec: ModelSpec, node: NodeSpec, result: ProfileResult) -> Profile:
         source=spec.source,
         weights=spec.weights,
         device=result.device,
-        executor=node.executor,
+        executor=node.kind,
         num_threads=node.num_threads,
         tensor_parallel=node.tensor_parallel,
         cost=result.cost,

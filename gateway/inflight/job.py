@@ -70,6 +70,7 @@ class Job:
             wants_place=self.wants_place and not outputs,
             done_tokens=done_tokens,
             waited_s=waited_s if attempt else 0.0,
+            needs=self.sampling.needs,
             prefix=prompt_prefix(self.prompt_token_ids, self.block_tokens) if self.block_tokens else None,
             traceparent=parent,
         )

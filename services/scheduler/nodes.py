@@ -28,6 +28,7 @@ def has_changed(told: NodeState, state: NodeState) -> bool:
     known = {rate.model: rate for rate in told.rates}
     return (
         (told.model, told.broken_models, told.device) != (state.model, state.broken_models, state.device)
+        or told.lacks != state.lacks
         or told.is_loading != state.is_loading
         or (told.max_num_seqs, told.step_tokens) != (state.max_num_seqs, state.step_tokens)
         or _is_off(told.kv_bytes_per_s, state.kv_bytes_per_s)

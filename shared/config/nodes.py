@@ -55,6 +55,11 @@ class NodeTemplate(Section):
         return self.vllm or VllmOptions()
 
     @property
+    def keeps_kv(self) -> bool:
+        """Whether its vLLM lets evicted requests leave with their KV."""
+        return self.engine == "vllm" and self.vllm_options.kv == "host"
+
+    @property
     def kind(self) -> str:
         """What computes: the executor, or ``vllm``. What is measured on one kind says nothing of another."""
         return "vllm" if self.engine == "vllm" else self.executor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -62,6 +63,9 @@ class VllmOptions(Section):
     """The interpreter of an environment that has vLLM; ``make vllm-env`` makes one. Relative to where the node runs."""
     args: list[str] = Field(default_factory=list)
     """Further arguments of vLLM's own, as on its command line: ``[--dtype, float32]``."""
+    kv: Literal["recompute", "host"] = "recompute"
+    """What becomes of the KV of evicted requests. ``host``: it goes to host memory, as far as
+    ``engine.evicted_kv_bytes`` has room, lasts over a change of the model, and goes along to other such nodes."""
 
     @field_validator("args")
     @classmethod

@@ -32,6 +32,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it knows of the models that it has loaded in this epoch, or has a profile of."""
     broken_models: list[str] = []
     """Models that could not be loaded here in this epoch."""
+    lacks: list[str] = []
+    """What requests may need (`Sampling.needs`) that its engine cannot do."""
+
+    def can_serve(self, model: str, needs: str) -> bool:
+        """Whether such requests can run here, as far as is known; ``needs`` as in `Submit`."""
+        return model not in self.broken_models and needs not in self.lacks
 
 
 class NodeState(NodeFacts, frozen=True):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 UNPROMISED_S = 86_400.0
 """A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
 
+BEAM_SEARCH = "beam search"
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -51,6 +53,11 @@ class Sampling:
     def has_penalties(self) -> bool:
         """The tokens so far change how likely the next ones are."""
         return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
+    @property
+    def needs(self) -> str:
+        """What not every engine can do, by the name under which `NodeFacts.lacks` has it; ``""`` where any can."""
+        return BEAM_SEARCH if self.is_beam else ""
 
     @property
     def is_ranked(self) -> bool:

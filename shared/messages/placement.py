@@ -70,6 +70,8 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     """From its arrival to its promised end; infinite where none was."""
     promised_token_s: float = math.inf
     """Between two tokens, as promised."""
+    needs: str = ""
+    """Of its members, as in `Submit`: nodes that lack it are left out, as long as another has it."""
 
     @property
     def num_requests(self) -> int:

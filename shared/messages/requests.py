@@ -38,6 +38,8 @@ class Submit(Message, frozen=True, kw_only=True):
     """Of a further attempt: by how much ``max_tokens`` has become less since the first."""
     waited_s: float = 0.0
     """Of a further attempt: seconds since the first, should that be forgotten."""
+    needs: str = ""
+    """What not every engine can do (`Sampling.needs`); ``""``: any node with the model will do."""
     prefix: PromptPrefix | None = None
     """Names of beginnings of the prompt, where requests go to what is cached of them; None for a short one."""
 

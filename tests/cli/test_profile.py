@@ -105,9 +105,9 @@ def test_a_file_that_is_something_else_is_not_overwritten(config: Path, tmp_path
     assert file.read_text() == "my notes"
 
 
-def test_a_node_with_vllm_is_not_profiled(tmp_path: Path) -> None:
+def test_a_node_with_vllm_needs_its_environment(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    file.write_text("nodes: [{name: n, engine: vllm}]")
+    file.write_text("nodes: [{name: n, engine: vllm, vllm: {python: nowhere/python}}]")
     result = CliRunner().invoke(main, ["profile", "-f", str(file)])
     assert result.exit_code == 2
-    assert "node 'n' has engine: vllm, which is not profiled yet" in result.stderr
+    assert "nowhere/python cannot be started (No such file or directory); `make vllm-env` makes" in result.stderr

@@ -113,6 +113,7 @@ _LOAD = GroupLoad(
     warm_tokens=48.5,
     promised_s=60.5,
     promised_token_s=0.25,
+    needs="beam search",
 )
 _RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
 _FACTS = NodeFacts(
@@ -123,6 +124,7 @@ _FACTS = NodeFacts(
     swap_s=0.75,
     rates=[_RATE],
     broken_models=["llama"],
+    lacks=["beam search"],
 )
 _NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
@@ -144,6 +146,7 @@ HEARTBEAT = Heartbeat(
         device="cpu",
         swap_s=0.75,
         broken_models=["llama"],
+        lacks=["beam search"],
         max_num_seqs=32,
         step_tokens=256,
         kv_bytes_per_s=1e9,
@@ -194,6 +197,7 @@ MESSAGES: list[Message] = [
         wants_place=True,
         done_tokens=17,
         waited_s=2.5,
+        needs="beam search",
         prefix=PromptPrefix(32, [2**63, 7]),
         traceparent=TRACE,
     ),
@@ -263,6 +267,7 @@ MESSAGES: list[Message] = [
             rates=[_RATE],
             swap_s=0.75,
             broken_models=["llama"],
+            lacks=["beam search"],
         ),
         traceparent=TRACE,
     ),

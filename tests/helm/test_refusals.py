@@ -51,8 +51,8 @@ POOL = {"name": "cpu"}
             ["gpuNode.pools.0.node.device: a pod sees only the devices that it is given; set cuda:0"],
         ),
         (
-            {"gpuNode": {"pools": [{**POOL, "node": {"engine": "vllm"}}]}},
-            ["gpuNode.pools.0.image.repository: no image of Treadle's holds vLLM; name one of yours"],
+            {"gpuNode": {"pools": [{**POOL, "node": {"engine": "vllm", "device": "cuda:0"}}]}},
+            ["gpuNode.pools.0.image.repository: the image gpu-node-vllm is for processors; name one of yours"],
         ),
         ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
         # what follows is refused by the schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from shared.messages.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 
-ROOT = Path(__file__).parents[2]
 PYTHON_ENV = "TREADLE_VLLM_PYTHON"
 EXPORTED_ENV = "TREADLE_VLLM_MODEL"
 """A directory that was exported before, so that a test alone begins at once."""
@@ -37,19 +37,25 @@ def exported(source: Path, folder: Path) -> Path:
     return target
 
 
-def write_config(folder: Path, model: Path, python: Path, **engine: object) -> Path:
-    """Two names for one model, and two that cannot be served."""
+def write_config(folder: Path, model: Path, python: Path) -> Path:
+    """Three names for one model, of which two can stay at a time, and three that cannot be served."""
     broken = folder / "broken"
     broken.mkdir()
     (broken / "config.json").write_text('{"model_type": "nobody", "architectures": ["NobodyForCausalLM"]}')
+    odd = folder / "odd"
+    odd.mkdir()
+    values = json.loads((model / "config.json").read_text())
+    (odd / "config.json").write_text(json.dumps(values | {"quantization_config": {"quant_method": "nobody-s"}}))
     models = [
         {"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN},
         {"name": "smol-b", "source": str(model), "max_model_len": 256},
+        {"name": "smol-c", "source": str(model), "max_model_len": 256},
         {"name": "broken", "source": str(broken), "max_model_len": 64},
+        {"name": "odd", "source": str(odd), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
-    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python)}}
-    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1} | engine
+    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": "host"}}
+    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1}
     path = folder / "treadle.yaml"
     path.write_text(yaml.safe_dump({"models": models, "nodes": [node], "engine": options}))
     return path

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
-from tests.vllm.nodes import members
+from tests.vllm.nodes import left, members
 from tests.vllm.test_process import process_named
 
 VLLM, OURS = "node-0", "node-1"
@@ -57,6 +57,24 @@ async def test_both_serve_one_queue(cluster: Cluster) -> None:
     cluster.wait_idle()
 
 
+async def test_beams_go_to_the_node_that_has_them(cluster: Cluster) -> None:
+    """However many come: those that the other could not do wait for it."""
+    before = {name: cluster.metric(name, "treadle_node_output_tokens_total") for name in cluster.nodes}
+    async with openai_client(cluster) as client:
+        answers = await asyncio.gather(
+            *(
+                client.completions.create(
+                    model="smol", prompt=prompt, max_tokens=8, n=2, extra_body={"use_beam_search": True}
+                )
+                for prompt in PROMPTS
+            )
+        )
+    assert [len({choice.text for choice in answer.choices}) for answer in answers] == [2] * len(PROMPTS)
+    assert cluster.metric(VLLM, "treadle_node_output_tokens_total") == before[VLLM]
+    assert cluster.metric(OURS, "treadle_node_output_tokens_total") > before[OURS]
+    cluster.wait_idle()
+
+
 async def test_a_client_that_leaves_frees_the_memory_that_it_had(cluster: Cluster) -> None:
     async with openai_client(cluster) as client:
         streams = [
@@ -85,4 +103,26 @@ async def test_an_engine_core_that_is_killed_loses_no_token_and_doubles_none(clu
     assert {(answer.num_tokens, answer.finish_reason) for answer in done} == {(200, "length")}
     assert members(died) == []
     await asyncio.to_thread(wait_for, "the node serves again", lambda: cluster.get(VLLM, "/readyz")[0] == 200, UP_S)
+    await asyncio.to_thread(cluster.wait_idle)
+
+
+@pytest.mark.parametrize("victim", ["redis", VLLM])
+async def test_what_dies_beside_the_engine_loses_no_token_and_leaves_no_process(cluster: Cluster, victim: str) -> None:
+    """Redis, and the agent: with it goes its engine, and comes again."""
+    asks = [Ask("smol", PROMPTS[number % len(PROMPTS)], 150) for number in range(6)]
+    engine = cluster.status(VLLM)["engine_pid"]
+    before = cluster.metric(VLLM, "treadle_node_output_tokens_total")
+    async with openai_client(cluster) as client:
+        answers = asyncio.create_task(complete(client, asks))
+        await asyncio.to_thread(
+            wait_for, "vLLM runs", lambda: cluster.metric(VLLM, "treadle_node_output_tokens_total") > before + 10
+        )
+        await asyncio.to_thread(cluster.kill, victim)
+        up = await asyncio.to_thread(cluster.treadle, "up", "--wait-s", str(UP_S))
+        assert up.returncode == 0, up.stderr
+        done = await answers
+    assert {(answer.num_tokens, answer.finish_reason) for answer in done} == {(150, "length")}
+    if victim == VLLM:
+        assert left(engine) == []
+    await asyncio.to_thread(wait_for, "the node serves", lambda: cluster.get(VLLM, "/readyz")[0] == 200, UP_S)
     await asyncio.to_thread(cluster.wait_idle)

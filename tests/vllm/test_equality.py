@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 from pathlib import Path
@@ -12,31 +11,38 @@ import pytest
 
 from gpu_node.engine.process.protocol import EngineReady, ModelLoaded, RunAttempt, StepReport
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
-from tests.vllm.nodes import ROOT, chunks_until_end, request, tokens_of, write_our_config
+from tests.vllm.nodes import chunks_until_end, request, tokens_of, write_our_config
+from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 
+SIZES = {
+    "kv_bytes": KV_BYTES,
+    "max_model_len": MAX_MODEL_LEN,
+    "max_num_seqs": 16,
+    "num_threads": 1,
+    "step_tokens": STEP_TOKENS,
+}
 NUM_PROMPTS, NUM_TOKENS = 50, 40
 MIN_AGREEMENT = 0.98
-NUM_AT_ONCE = 10
+NUM_AT_ONCE = 16
 
 
 def prompts() -> list[list[int]]:
-    """Runs of neighbouring ids of the vocabulary, of 8 to 40 tokens."""
+    """Runs of neighbouring ids of the vocabulary, of 4 to 12 tokens."""
     chance = random.Random(7)
     starts = [chance.randrange(1_000, 40_000) for _ in range(NUM_PROMPTS)]
-    return [[start + step for step in range(chance.randint(8, 40))] for start in starts]
+    return [[start + step for step in range(chance.randint(4, 12))] for start in starts]
 
 
 @pytest.fixture(scope="module")
 def direct(smol: Path, vllm_python: Path) -> list[list[int]]:
     """What vLLM says to each prompt alone, without Treadle."""
-    command = [str(vllm_python), str(Path(__file__).with_name("direct.py")), str(smol), str(NUM_TOKENS)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'gpu-node'}"}
-    done = subprocess.run(
-        command, input=json.dumps(prompts()), env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
+    command = [str(vllm_python), "-m", "gpu_node.vllm.direct", str(smol), json.dumps(SIZES)]
+    asked = [json.dumps({"prompts": [prompt], "max_tokens": NUM_TOKENS}) for prompt in prompts()]
+    done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    answers: list[list[int]] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    ready, *answers = done.stdout.splitlines()
+    assert ready == "ready"
+    return [json.loads(answer)["tokens"][0] for answer in answers]
 
 
 def test_alone_each_answer_is_vllm_s_own(agent: Agent, direct: list[list[int]]) -> None:

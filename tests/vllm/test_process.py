@@ -12,16 +12,12 @@ import pytest
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import (
     AbortRequests,
-    HandOverImages,
     ModelFailed,
     ModelLoaded,
     RunAttempt,
     Shutdown,
     StepReport,
-    TakenOut,
-    TakeOut,
 )
-from gpu_node.engine.requests.image import Kept
 from tests.e2e.cluster import wait_for
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.nodes import chunks_until_end, left, members, ready, request, tokens_of, write_config
@@ -90,24 +86,6 @@ def test_an_aborted_request_is_silent_and_its_blocks_are_free(agent: Agent) -> N
     assert (behind[-1].stats.num_running, behind[-1].stats.num_free_blocks) == (0, 33)
 
 
-def test_an_evicted_request_is_resumed_without_a_token_lost_or_doubled(agent: Agent) -> None:
-    whole = answer(agent, "whole", max_tokens=40)
-    agent.send(RunAttempt(request("e", TEXT, 40)))
-    had: list[int] = []
-    while len(had) < 5:
-        event = agent.next()
-        assert isinstance(event, StepReport)
-        had += [token for chunk in event.chunks for token in chunk.token_ids]
-    agent.send(TakeOut(["e", "unknown"]), HandOverImages(["e"]))
-    while not isinstance(event, TakenOut):
-        event = agent.next()
-        if isinstance(event, StepReport):
-            had += [token for chunk in event.chunks for token in chunk.token_ids]
-    assert event.requests == [Kept("e", 0)]
-    assert had == whole[: len(had)]
-    assert answer(agent, "e", max_tokens=40, output=had, attempt=1) == whole[len(had) :]
-
-
 def test_what_it_lacks_is_refused_by_name(agent: Agent) -> None:
     agent.send(RunAttempt(request("beam", TEXT, 4, is_beam=True, num_candidates=2, num_choices=2)))
     (chunk,) = chunks_until_end(agent, "beam")
@@ -139,6 +117,10 @@ def test_models_change_and_those_that_cannot_be_served_say_why(agent: Agent) -> 
     assert isinstance(broken, ModelFailed)
     assert "\n" not in broken.error
     assert "nobody" in broken.error, "vLLM's own reason"
+    odd = agent.load("odd")
+    assert isinstance(odd, ModelFailed)
+    assert "\n" not in odd.error
+    assert "nobody-s" in odd.error
     too_long = agent.load("long")
     assert isinstance(too_long, ModelFailed)
     assert "KV cache" in too_long.error

@@ -12,23 +12,28 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-from statistics import median
 
 from gpu_node.bench.measurement import Bench
 from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.predictors.samples import CostBench, CostKind
+from gpu_node.bench.profile_grid import (
+    BATCHES,
+    CONTEXTS,
+    HELD_OUT_BATCHES,
+    HELD_OUT_CONTEXTS,
+    Measured,
+    fit_grid,
+    grid,
+)
 from gpu_node.bench.report import (
     PointProgress,
     PredictorTables,
-    ProfilePoint,
     ProfileResult,
     ProfileStart,
     ReportLine,
     encode,
 )
-from gpu_node.bench.step_fit import StepSample, fit, median_error
+from gpu_node.bench.step_fit import StepSample
 from gpu_node.bench.step_log import LoggedStep
 from gpu_node.engine.border.executor import BlocksStayError, Executor, ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
@@ -40,60 +45,11 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 
-BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)
-HELD_OUT_BATCHES, HELD_OUT_CONTEXTS = (2, 8, 32), (96, 640)
-NUM_DECODES = 12
-"""Steps of each point in which the whole batch decodes."""
-MAX_POINT_TOKENS = 16_384
-"""Prompts of a point, all together: more would take a small device minutes."""
 WARM_UP = BenchPoint(2, 8, 4)
 MOVED_BLOCKS = 64
 KINDS: tuple[CostKind, ...] = ("prompt", "chunk", "move_out", "move_in")
 LEAST_POINTS = 5
 """Of a cost, fitted and held-out ones together."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A kind of step at a point of the grid."""
-
-    kind_of_step: str
-    point: BenchPoint
-    samples: list[StepSample]
-    is_held_out: bool
-
-    def line(self, cost: ProfileResult) -> ProfilePoint:
-        """What is told of it."""
-        return ProfilePoint(
-            kind_of_step=self.kind_of_step,
-            num_sequences=self.point.num_requests,
-            context_tokens=self.point.num_prompt_tokens,
-            num_steps=len(self.samples),
-            measured_s=median(sample.duration_s for sample in self.samples),
-            predicted_s=median(sample.predicted_s(cost.cost) for sample in self.samples),
-            is_held_out=self.is_held_out,
-        )
-
-
-def grid(
-    batches: Sequence[int], contexts: Sequence[int], options: EngineOptions, model: LoadedModel
-) -> list[BenchPoint]:
-    """Points that the engine can run and that do not take for ever."""
-    points = [_point(batch, context, options.step_tokens) for batch, context in product(batches, contexts)]
-    return [
-        point
-        for point in points
-        if point.num_requests <= options.max_num_seqs
-        and point.num_tokens <= model.max_model_len
-        and point.num_requests * point.num_prompt_tokens <= MAX_POINT_TOKENS
-        and point.num_requests * point.num_tokens <= model.num_blocks * model.block_size // 2
-    ]
-
-
-def _point(batch: int, context: int, step_tokens: int) -> BenchPoint:
-    """Whose first request still decodes when the last prompt is computed, and some steps longer."""
-    num_prompt_steps = -(-batch * context // max(1, step_tokens - batch))
-    return BenchPoint(batch, context, num_prompt_steps + NUM_DECODES)
 
 
 def profile(config: ClusterConfig) -> None:
@@ -107,28 +63,26 @@ def profile(config: ClusterConfig) -> None:
     held_out = grid(HELD_OUT_BATCHES, HELD_OUT_CONTEXTS, options, bench.model)
     _say(ProfileStart(sum(point.num_rows for point in [*fitted, *held_out])))
     bench.measure(WARM_UP, lambda _: None)
-    measured: list[_Measured] = []
+    measured: list[Measured] = []
     for point in [*fitted, *held_out]:
         doing = f"{point.num_requests} x {point.num_prompt_tokens} tokens"
         _say(PointProgress(doing))
         run = bench.measure(point, lambda _: None)
         _say(PointProgress(doing, point.num_rows))
         measured += _sorted(point, run.steps, is_held_out=point not in fitted)
-    samples = [sample for one in measured if not one.is_held_out for sample in one.samples]
-    others = [sample for one in measured if one.is_held_out for sample in one.samples]
-    cost = fit(samples)
+    fitted_cost = fit_grid(measured)
     result = ProfileResult(
         device=executor.device,
-        cost=cost,
-        fit_error=median_error(cost, samples),
-        held_out_error=median_error(cost, others),
+        cost=fitted_cost.cost,
+        fit_error=fitted_cost.fit_error,
+        held_out_error=fitted_cost.held_out_error,
         disk_load_s=disk_load_s,
         host_load_s=host_load_s,
         kv_bytes_per_s=_kv_bytes_per_s(executor, bench.model),
         load=os.getloadavg()[0],
     )
     for one in measured:
-        _say(one.line(result))
+        _say(one.line(result.cost))
     tables = _predictors(executor, options, spec)
     if tables is not None:
         _say(tables)
@@ -150,12 +104,12 @@ def _predictors(executor: Executor, options: EngineOptions, spec: ModelSpec) -> 
     return PredictorTables(shape.num_layers, shape.hidden_size, prompt, chunk, move_out, move_in)
 
 
-def _sorted(point: BenchPoint, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[_Measured]:
+def _sorted(point: BenchPoint, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[Measured]:
     """Decodes and prompts apart; a step with both counts as a prompt's."""
     decodes = [_sample(step) for step in steps if step.is_decode]
     prompts = [_sample(step) for step in steps if not step.is_decode]
     kinds = (("decode", decodes), ("prompt", prompts))
-    return [_Measured(kind, point, samples, is_held_out) for kind, samples in kinds if samples]
+    return [Measured(kind, point, samples, is_held_out) for kind, samples in kinds if samples]
 
 
 def _sample(step: LoggedStep) -> StepSample:

@@ -66,7 +66,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
 
     starter = CoreStarter(node, config.engine, folder, tell)
     profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)
-    engine = VllmEngine(starter.start, config.engine, profiled)
+    engine = VllmEngine(starter.start, config.engine, profiled, config.engine.evicted_kv_bytes if node.keeps_kv else 0)
     try:
         with socket.socket(fileno=descriptor) as sock:
             connection = EngineConnection(sock)

@@ -6,6 +6,12 @@ When another version is to be spoken to (`shared.config.vllm.VLLM_VERSION`), thi
 from __future__ import annotations
 
 from vllm import SamplingParams
+from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
 from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -15,6 +21,7 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreReques
 from vllm.v1.engine.core_client import SyncMPClient
 from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.executor.abstract import Executor
+from vllm.v1.request import RequestStatus
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 __all__ = [
@@ -27,8 +34,13 @@ __all__ = [
     "EngineDeadError",
     "Executor",
     "FlexibleArgumentParser",
+    "KVConnectorBase_V1",
+    "KVConnectorMetadata",
+    "KVConnectorRole",
+    "KVTransferConfig",
     "LogitsProcessor",
     "MoveDirectionality",
+    "RequestStatus",
     "SamplingParams",
     "Scheduler",
     "SchedulerOutput",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field
 
@@ -12,10 +12,13 @@ from gpu_node.engine.requests.beams import Hypothesis, score
 from gpu_node.engine.requests.choices import end_chunks, error_chunk, ranked_chunks, refusal_chunk, token_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
+from gpu_node.engine.requests.image import RequestImage
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.limits import refusal
+from gpu_node.engine.steps.resumption import resumed
 from gpu_node.engine.steps.rows import num_tops
 from gpu_node.vllm.border import CoreOutput, CoreRequest, CoreStep
+from gpu_node.vllm.departures import Departures, restored
 from gpu_node.vllm.forecast import BlockForecast
 from gpu_node.vllm.translation import core_id, core_request, lacking
 from shared.config.engine import EngineOptions
@@ -49,6 +52,9 @@ class CoreBook:
         """Those that vLLM has computed nothing of yet."""
         self._silent: set[str] = set()
         """Those that have brought no token yet."""
+        self._restored: set[str] = set()
+        """Those of them that began with KV that had been kept."""
+        self.departures = Departures(model)
         self._forecast = BlockForecast(model, options.max_num_seqs)
         self._kv_usage = 0.0
         self._num_added = 0
@@ -83,10 +89,14 @@ class CoreBook:
         request = self._requests.get(request_id)
         return None if request is None else request.payload.attempt
 
-    def add(self, payload: Payload) -> Change:
-        """A request that is not here. What ends at once is told: what can never run, choices that were complete."""
+    def add(self, payload: Payload, image: RequestImage | None = None) -> Change:
+        """A request that is not here, from an ``image`` of it where there is one.
+
+        What ends at once is told: what can never run, choices that were complete.
+        """
         assert payload.request_id not in self._requests
-        request = EngineRequest.of(payload, self._num_added, self._ids, self.model.max_model_len)
+        limits = self._num_added, self._ids, self.model.max_model_len
+        request = EngineRequest.of(payload, *limits) if image is None else resumed(image.state, payload, *limits)
         request.first_enqueued_s = payload.enqueued_s
         if error := refusal(payload, self.model, self._options) or lacking(request):
             return Change([refusal_chunk(payload, error)])
@@ -98,14 +108,31 @@ class CoreBook:
         if not request.sequences:
             return Change(chunks)
         self._requests[payload.request_id] = request
-        self._forecast.on_arrival(request)
-        if any(one.num_output_tokens for one in request.sequences):
-            self.counts += Counts(num_recomputed=1)
+        leader = request.sequences[0]
+        self._forecast.typical.on_arrival(leader.num_prompt_tokens, leader.max_len)
+        kept = restored(request, image, self.model) if image is not None else {}
         for one in request.sequences:
             self._sequences[core_id(one)] = request, one
             self._fresh.add(core_id(one))
             self._silent.add(core_id(one))
-        return Change(chunks, begin=[core_request(request, one, self.model) for one in request.sequences])
+        self._restored.update(kept)
+        begin = [core_request(request, one, self.model, kept.get(core_id(one))) for one in request.sequences]
+        return Change(chunks, begin=begin)
+
+    def depart(self, request_ids: Iterable[str]) -> list[str]:
+        """Those that are to leave with their KV, by their ids in vLLM, which is to be asked for it."""
+        leaving = [core_id(one) for request_id in request_ids for one in self._requests[request_id].sequences]
+        self.departures.await_(leaving)
+        return leaving
+
+    def image(self, request_id: str) -> RequestImage | None:
+        """A request as it left; None where nothing of it is kept."""
+        return self.departures.image(self._requests[request_id])
+
+    def num_bytes(self, request_id: str) -> int:
+        """The most that an image of it takes."""
+        tokens = [len(one.token_ids) for one in self._requests[request_id].sequences]
+        return sum(-(-num_tokens // self.model.block_size) for num_tokens in tokens) * self.model.block_bytes
 
     def remove(self, request_id: str) -> Change:
         """Forget a request; unknown ones are ignored."""
@@ -131,6 +158,7 @@ class CoreBook:
             found = self._sequences.get(output.core_id)
             if found is not None:
                 self._take_output(*found, output, change)
+        self.departures.take({one: kept for one, kept in step.kept.items() if one in self._sequences})
         return change
 
     def check(self) -> None:
@@ -138,14 +166,15 @@ class CoreBook:
         here = {core_id(one) for request in self._requests.values() for one in request.sequences}
         assert here == self._sequences.keys()
         assert self._fresh <= self._silent <= here
+        assert self._restored <= here
+        assert self.departures.core_ids <= here
         assert all(request.sequences for request in self._requests.values())
 
     def _take_output(self, request: EngineRequest, one: Sequence, output: CoreOutput, change: Change) -> None:
         own_id = core_id(one)
         if own_id in self._silent and output.token_ids:
             self._silent.discard(own_id)
-            is_prompt = not one.num_output_tokens
-            self.counts += looked_up(len(one.token_ids), output.num_cached_tokens, is_prompt=is_prompt)
+            self.counts += self._found(own_id, one, output.num_cached_tokens)
         logprobs: AnySequence[TokenLogprob | None] = output.logprobs or [None] * len(output.token_ids)
         for token_id, logprob in zip(output.token_ids, logprobs, strict=True):
             one.token_ids.append(token_id)
@@ -160,6 +189,11 @@ class CoreBook:
             error = "vLLM has ended the request before its end; its log says why"
             change.chunks.append(error_chunk(request.payload, error, one.choice, one.num_output_tokens))
             change.end.extend(self.remove(request.request_id).end)
+
+    def _found(self, own_id: str, one: Sequence, num_tokens: int) -> Counts:
+        if own_id in self._restored:
+            return Counts(restored_tokens=num_tokens)
+        return looked_up(len(one.token_ids), num_tokens, is_prompt=not one.num_output_tokens)
 
     def _told(
         self, request: EngineRequest, one: Sequence, logprob: TokenLogprob | None, reason: str
@@ -178,7 +212,7 @@ class CoreBook:
         return ranked_chunks(request) if len(request.sequences) == 1 else []
 
     def _end(self, request: EngineRequest, one: Sequence) -> None:
-        self._forecast.on_finish(one.num_output_tokens)
+        self._forecast.typical.on_finish(one.num_output_tokens)
         request.sequences.remove(one)
         self._forget(core_id(one))
         if not request.sequences:
@@ -186,5 +220,6 @@ class CoreBook:
 
     def _forget(self, own_id: str) -> None:
         del self._sequences[own_id]
-        self._fresh.discard(own_id)
-        self._silent.discard(own_id)
+        for group in (self._fresh, self._silent, self._restored):
+            group.discard(own_id)
+        self.departures.forget(own_id)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
@@ -33,6 +33,16 @@ class OwnDraw:
 
 
 @dataclass(frozen=True, slots=True)
+class CoreKept:
+    """What was computed of a continuation, outside of vLLM."""
+
+    num_tokens: int
+    """Whose KV it is; 0 where nothing was computed, or had no room."""
+    content: memoryview
+    """Of the blocks of these tokens, as vLLM's workers have laid it down."""
+
+
+@dataclass(frozen=True, slots=True)
 class CoreRequest:
     """One continuation of a request, which is a request of its own to vLLM."""
 
@@ -54,6 +64,8 @@ class CoreRequest:
     num_top: int | None
     """Logprobs that each token brings, beside its own; None: not even that."""
     own_draw: OwnDraw | None = None
+    kept: CoreKept | None = None
+    """What it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,8 @@ class CoreStep:
     """Of vLLM's own accord, for want of blocks: they are computed again."""
     size: StepSize | None = None
     """None where nothing was computed."""
+    kept: Mapping[str, CoreKept] = field(default_factory=dict)
+    """Of those that were asked to leave with their KV. All that they had brought before has been told."""
 
 
 class EngineCore(Protocol):
@@ -104,6 +118,13 @@ class EngineCore(Protocol):
 
     def abort(self, core_ids: Sequence[str]) -> None:
         """Forget continuations before the next step; those that have ended are ignored."""
+        ...
+
+    def keep(self, core_ids: Sequence[str]) -> None:
+        """Let continuations end before the next step, and tell of each what it had computed (`CoreStep.kept`).
+
+        Of those that have ended meanwhile nothing is told.
+        """
         ...
 
     def close(self) -> None:

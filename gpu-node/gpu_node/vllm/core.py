@@ -17,9 +17,10 @@ from gpu_node.vllm.adapter import (
     SamplingParams,
     SyncMPClient,
 )
-from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreOutput, CoreRequest, CoreStep, StepSize
+from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
 from gpu_node.vllm.draw_state import extra_args
-from gpu_node.vllm.step_scheduler import REPORT
+from gpu_node.vllm.step_scheduler import KEEP, REPORT
+from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from shared.messages.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 3.0  # for its processes to end in order; then they are killed
@@ -31,9 +32,13 @@ log = structlog.get_logger()
 class VllmCore:
     """As `gpu_node.vllm.border.EngineCore`. Two threads tell what it brings, and that it has died."""
 
-    def __init__(self, client: SyncMPClient, model: str, tell: Callable[[CoreEvent], None]) -> None:
+    def __init__(
+        self, client: SyncMPClient, model: str, tell: Callable[[CoreEvent], None], transit: Transit | None = None
+    ) -> None:
+        """``transit``: where KV comes and goes; None where it is computed again."""
         self._client = client
         self._model = model
+        self._transit = transit
         self._tell = tell
         self._is_closing = threading.Event()
         for work in (self._read, self._watch):
@@ -41,17 +46,30 @@ class VllmCore:
 
     def add(self, request: CoreRequest) -> None:
         """Let a continuation run."""
-        self._send(lambda: self._client.add_request(engine_request(request)))
+        kept = request.kept
+        if kept is not None and (self._transit is None or not self._transit.put(request.core_id, kept.content)):
+            log.warning("KV has no room on its way back; it is computed again", model=self._model)
+            kept = None
+        self._send(lambda: self._client.add_request(engine_request(request, kept.num_tokens if kept else 0)))
 
     def abort(self, core_ids: Sequence[str]) -> None:
         """Forget continuations before the next step."""
         self._send(lambda: self._client.abort_requests(list(core_ids)))
+        if self._transit is not None:
+            self._transit.drop(core_ids)  # which it may not have loaded yet
+
+    def keep(self, core_ids: Sequence[str]) -> None:
+        """Let continuations end, and tell what they had computed."""
+        assert self._transit is not None
+        self._send(lambda: self._client.abort_requests([one + KEEP for one in core_ids]))
 
     def close(self) -> None:
         """End it, with all processes that it has."""
         self._is_closing.set()
         self._client.shutdown(timeout=CLOSE_TIMEOUT_S)
         self._client.outputs_queue.put_nowait(EngineDeadError())  # lets the reader go
+        if self._transit is not None:
+            self._transit.close()
 
     def _send(self, send: Callable[[], None]) -> None:
         try:
@@ -66,7 +84,12 @@ class VllmCore:
             except Exception as error:  # whatever it is, nothing more comes
                 self._die(f"{type(error).__name__}: {error}")
                 return
-            self._tell(core_step(outputs))
+            self._tell(core_step(outputs, self._take_kept))
+
+    def _take_kept(self, core_id: str, num_tokens: int) -> CoreKept:
+        assert self._transit is not None
+        content = self._transit.take(core_id) if num_tokens else b""
+        return CoreKept(num_tokens if content else 0, memoryview(content))
 
     def _watch(self) -> None:
         """vLLM's own watch ends what is left, and tells nobody."""
@@ -80,13 +103,16 @@ class VllmCore:
             self._tell(CoreDiedError(f"the vLLM of model {self._model!r} has died: {why}"))
 
 
-def engine_request(request: CoreRequest) -> EngineCoreRequest:
-    """As vLLM's front end would make it; texts are no business of this process."""
+def engine_request(request: CoreRequest, num_kept_tokens: int = 0) -> EngineCoreRequest:
+    """As vLLM's front end would make it; texts are no business of this process.
+
+    ``num_kept_tokens``: of its beginning, KV is there to be loaded.
+    """
     return EngineCoreRequest(
         request_id=request.core_id,
         prompt_token_ids=list(request.token_ids),
         mm_features=None,
-        sampling_params=_sampling(request),
+        sampling_params=_sampling(request, num_kept_tokens),
         pooling_params=None,
         arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
         lora_request=None,
@@ -96,9 +122,12 @@ def engine_request(request: CoreRequest) -> EngineCoreRequest:
     )
 
 
-def _sampling(request: CoreRequest) -> SamplingParams:
+def _sampling(request: CoreRequest, num_kept_tokens: int) -> SamplingParams:
     """Of a token that is drawn by Treadle, vLLM only takes the one that is left."""
-    drawing: dict[str, Any] = {"temperature": 0.0, "extra_args": extra_args(request)}
+    extra = extra_args(request)
+    if num_kept_tokens:
+        extra = (extra or {}) | {"kv_transfer_params": {KEPT_TOKENS: num_kept_tokens}}
+    drawing: dict[str, Any] = {"temperature": 0.0}
     if request.own_draw is None:
         drawing = {
             "temperature": request.temperature,
@@ -116,12 +145,13 @@ def _sampling(request: CoreRequest) -> SamplingParams:
         ignore_eos=True,  # all that ends it is in the list
         logprobs=request.num_top,
         detokenize=False,
+        extra_args=extra,
         **drawing,
     )
 
 
-def core_step(outputs: EngineCoreOutputs) -> CoreStep:
-    """What a message of vLLM says, in our words."""
+def core_step(outputs: EngineCoreOutputs, take_kept: Callable[[str, int], CoreKept]) -> CoreStep:
+    """What a message of vLLM says, in our words. ``take_kept`` fetches what has left, by its id and tokens."""
     stats = outputs.scheduler_stats
     report = (stats.ec_connector_stats or {}).get(REPORT) if stats is not None else None
     said = [_output(one) for one in outputs.outputs]
@@ -129,7 +159,8 @@ def core_step(outputs: EngineCoreOutputs) -> CoreStep:
     if report is None:
         return CoreStep(said, usage)
     size = StepSize(report["rows"], report["context"], report["attended"], report["seconds"])
-    return CoreStep(said, usage, report["begun"], report["preempted"], size if report["rows"] else None)
+    kept = {core_id: take_kept(core_id, num_tokens) for core_id, num_tokens in report["kept"].items()}
+    return CoreStep(said, usage, report["begun"], report["preempted"], size if report["rows"] else None, kept)
 
 
 def _output(one: EngineCoreOutput) -> CoreOutput:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.evictions.image_store import ImageStore
 from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk
@@ -35,16 +36,23 @@ class _Resident:
 
 
 class VllmEngine:
-    """As `gpu_node.engine.process.commands.CommandedEngine`. Nothing is kept of who is evicted: vLLM has its cache.
+    """As `gpu_node.engine.process.commands.CommandedEngine`.
+
+    Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
     Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has come,
     so whoever cannot be loaded changes nothing.
     """
 
     def __init__(
-        self, start: StartCore, options: EngineOptions, profiled: Mapping[str, StepCost] | None = None
+        self,
+        start: StartCore,
+        options: EngineOptions,
+        profiled: Mapping[str, StepCost] | None = None,
+        evicted_kv_bytes: int = 0,
     ) -> None:
-        """``profiled`` is what steps of models were found to cost here before."""
+        """``profiled`` is what steps of models were found to cost here before. Without ``evicted_kv_bytes``, vLLM is
+        never asked for KV."""
         self._start = start
         self._options = options
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
@@ -54,6 +62,8 @@ class VllmEngine:
         self._step_s = 0.0
         self._counts_of_gone = Counts()
         self._owes_answer = True  # of its cached blocks, to the KV manager
+        self._keeps_kv = evicted_kv_bytes > 0
+        self._images = ImageStore(evicted_kv_bytes)
 
     @property
     def tiers(self) -> Mapping[str, str]:
@@ -115,30 +125,39 @@ class VllmEngine:
     def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
         """Let a request run. What ends at once is told.
 
-        A newer attempt replaces an older one; the same attempt again, or an older one, changes nothing. The ``image``
-        of another engine is of no use here: what it holds is computed again.
+        A newer attempt replaces an older one; the same attempt again, or an older one, changes nothing. An attempt that
+        left with its KV goes on where it was, and so does one that comes with the ``image`` of a node of equal format.
         """
-        del image
         self._num_received += 1
         resident = self._residents.get(payload.model)
         if resident is None:
+            self._images.drop(payload.request_id)
             loaded = ", ".join(map(repr, self._residents)) or "none"
             return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
         present = resident.book.attempt_of(payload.request_id)
+        kept = self._images.lot.state(payload.request_id)
         if present is not None and present >= payload.attempt:
             return []
+        if kept is not None and kept.attempt > payload.attempt:
+            return []
         self._carry_out(resident, resident.book.remove(payload.request_id))
-        return self._carry_out(resident, resident.book.add(payload))
+        state = self._images.find(payload, resident.book.model, image)
+        if state is not None:
+            self._images.count(TierCounts(in_bytes=state.num_bytes, num_restored=1))
+        return self._carry_out(resident, resident.book.add(payload, self._images.lot.take(payload.request_id)))
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests; unknown ones are ignored."""
+        """Forget requests, and what is kept of them; unknown ones are ignored."""
         ids = list(request_ids)
+        for request_id in ids:
+            self._images.drop(request_id)
         for resident in self._residents.values():
             end = [one for request_id in ids for one in resident.book.remove(request_id).end]
             self._carry_out(resident, Change(end=end))
 
     def reset(self) -> None:
-        """Forget all requests; the models stay."""
+        """Forget all requests, the evicted ones too; the models stay."""
+        self._images.lot.clear()
         for resident in self._residents.values():
             self._carry_out(resident, resident.book.clear())
 
@@ -152,22 +171,60 @@ class VllmEngine:
         owes_answer, self._owes_answer = self._owes_answer, False
         return BlockChanges("", is_new=owes_answer)
 
-    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
-        """Take requests out. Of what they had computed, only what vLLM's prefix cache happens to keep is found again.
+    def begin_eviction(self, request_ids: Iterable[str]) -> None:
+        """Ask vLLM for the KV of those that are about to be evicted, as far as there is room; `take` hears of it."""
+        if not self._keeps_kv:
+            return
+        num_bytes = 0
+        for resident in self._residents.values():
+            here = [one for one in dict.fromkeys(request_ids) if resident.book.attempt_of(one) is not None]
+            going = []
+            for request_id in here:
+                if self._images.lot.has_room(num_bytes + resident.book.num_bytes(request_id)):
+                    num_bytes += resident.book.num_bytes(request_id)
+                    going.append(request_id)
+                else:
+                    self._images.count(TierCounts(num_refused=1))
+            if going:
+                resident.core.keep(resident.book.depart(going))
 
-        So nothing is said to be kept.
+    @property
+    def is_evicting(self) -> bool:
+        """Whether vLLM has yet to tell of any that it was asked for."""
+        return any(resident.book.departures.are_awaited for resident in self._residents.values())
+
+    def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
+        """Take requests out, with the KV that `begin_eviction` asked for.
+
+        Of others, only what vLLM's prefix cache happens to keep is found again; so nothing is said to be kept.
         """
-        here = [one for one in dict.fromkeys(request_ids) if self._is_here(one)]
-        self.abort(here)
-        return [], [Kept(request_id, 0) for request_id in here]
+        assert not self.is_evicting
+        return [], [kept for one in dict.fromkeys(request_ids) if (kept := self._evict(one)) is not None]
+
+    def _evict(self, request_id: str) -> Kept | None:
+        resident = self._resident_of(request_id)
+        if resident is None:
+            state = self._images.lot.state(request_id)  # it may be out already
+            return None if state is None else Kept(request_id, state.kv_tokens)
+        image = resident.book.image(request_id)
+        self._carry_out(resident, resident.book.remove(request_id))
+        if image is None or not self._images.lot.put(image):
+            return Kept(request_id, 0)
+        self._images.count(TierCounts(out_bytes=image.state.num_bytes))
+        return Kept(request_id, image.state.kv_tokens)
 
     def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
-        """Nothing is kept that could be given away."""
-        del request_ids
-        return []
+        """Give away what is kept of evicted requests. Those that are back in line, or unknown, are left out."""
+        images = []
+        for request_id in request_ids:
+            data = self._images.hand_over(request_id) if self._resident_of(request_id) is None else None
+            if data is not None:
+                images.append(HandedOver(request_id, data))
+        return images
 
-    def _is_here(self, request_id: str) -> bool:
-        return any(resident.book.attempt_of(request_id) is not None for resident in self._residents.values())
+    def _resident_of(self, request_id: str) -> _Resident | None:
+        residents = self._residents.values()
+        return next((resident for resident in residents if resident.book.attempt_of(request_id) is not None), None)
 
     def _carry_out(self, resident: _Resident, change: Change) -> list[OutputChunk]:
         if change.end:
@@ -201,10 +258,11 @@ class VllmEngine:
             step_s=self._step_s,
             num_received=self._num_received,
             cost=current.costs.cost if current else None,
-            counts=sum((resident.book.counts for resident in residents), self._counts_of_gone),
+            counts=sum((resident.book.counts for resident in residents), self._counts_of_gone + self._images.counts),
         )
 
     def check(self) -> None:
         """Assert that the books balance."""
+        self._images.lot.check()
         for resident in self._residents.values():
             resident.book.check()

@@ -21,23 +21,15 @@ class BlockForecast:
     def __init__(self, model: LoadedModel, max_num_seqs: int) -> None:
         self._model = model
         self._rule = AdmissionRule(max_num_seqs, model.block_size)
-        self._typical = TypicalRequest(model)
-
-    def on_arrival(self, request: EngineRequest) -> None:
-        """Learn what a typical request asks for."""
-        leader = request.sequences[0]
-        self._typical.on_arrival(leader.num_prompt_tokens, leader.max_len)
-
-    def on_finish(self, num_output_tokens: int) -> None:
-        """Learn how long an output has become."""
-        self._typical.on_finish(num_output_tokens)
+        self.typical = TypicalRequest(model)
+        """Hears of those that come and end."""
 
     def num_admittable(self, present: Collection[EngineRequest]) -> int:
         """How many typical requests fit beside these. Prefixes that they share with one another count for each."""
 
         def peak() -> int:
             demands = [
-                (self._typical.growth(len(one.token_ids), one.num_prompt_tokens, one.max_len), len(one.token_ids))
+                (self.typical.growth(len(one.token_ids), one.num_prompt_tokens, one.max_len), len(one.token_ids))
                 for request in present
                 for one in request.sequences
             ]
@@ -46,4 +38,4 @@ class BlockForecast:
 
         num_places = sum(request.num_places for request in present)
         case = AdmissionCase(num_places, 0, self._model.num_blocks, peak)
-        return self._rule.num_admittable(case, self._typical.num_blocks)
+        return self._rule.num_admittable(case, self.typical.num_blocks)

@@ -22,6 +22,7 @@ from gpu_node.engine.process.protocol import (
     ProtocolError,
     Shutdown,
     StepReport,
+    TakeOut,
 )
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, ModelRefusedError
 from gpu_node.vllm.engine import ModelsBusyError, VllmEngine
@@ -81,6 +82,7 @@ class VllmServer:
         self._device = device
         self._clock = clock
         self._commands = Commands(engine, connection.send)
+        self._left: deque[Command] = deque()
 
     def run(self) -> None:
         """Take event after event. Raises `CoreDiedError` and `ProtocolError`."""
@@ -115,9 +117,12 @@ class VllmServer:
 
     def _carry_out(self, commands: list[Command]) -> bool:
         """In their order; the agent then learns what they changed."""
-        left = deque(commands)
-        while left:
-            match self._commands.carry_out(left):
+        self._left.extend(commands)
+        while self._left:
+            command = self._left.popleft()
+            if isinstance(command, TakeOut):
+                self._let_leave(command.request_ids)
+            match self._commands.carry_out(deque([command])):
                 case Shutdown():
                     return False
                 case LoadModel(model):
@@ -126,6 +131,18 @@ class VllmServer:
                     self._connection.send(LinkRefused(link, f"no link {link}: a vLLM engine has none"))
         self._commands.report()
         return True
+
+    def _let_leave(self, request_ids: list[str]) -> None:
+        """Until vLLM has told of all that leave with their KV; what it brings meanwhile is told, commands wait."""
+        self._engine.begin_eviction(request_ids)
+        if self._engine.is_evicting:
+            self._commands.report()  # what earlier commands ended is told before what steps bring
+        while self._engine.is_evicting:
+            match self._inbox.get():
+                case list(commands):
+                    self._left.extend(commands)
+                case event:
+                    self._take(event)
 
     def _load(self, name: str) -> None:
         started_s = self._clock()

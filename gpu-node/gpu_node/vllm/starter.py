@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.adapter import EngineArgs, Executor, FlexibleArgumentParser, SyncMPClient
+from gpu_node.vllm.adapter import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
 from gpu_node.vllm.environment import is_eager, log_to
 from gpu_node.vllm.installed import VllmError
 from gpu_node.vllm.reasons import first_error, one_line
+from gpu_node.vllm.transit import FOLDER, Transit
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.vllm import VLLM_VERSION
 from shared.files.model_file import ModelFileError, checked_path
 
 _ROOM = __name__.rpartition(".")[0]
@@ -46,7 +48,8 @@ class CoreStarter:
 
     def start(self, spec: ModelSpec) -> tuple[VllmCore, LoadedModel]:
         """Takes as long as a load. `ModelRefusedError` has vLLM's own reason, in one line."""
-        errors = self._folder / f"errors-{next(self._numbers)}.log"
+        number = next(self._numbers)
+        errors = self._folder / f"errors-{number}.log"
         log_to(errors)
         try:
             path = checked_path(spec)
@@ -55,16 +58,29 @@ class CoreStarter:
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
             with _refusing(spec, errors):
-                config = self._arguments(spec, path).create_engine_config()
+                config = self._arguments(spec, path, number).create_engine_config()
                 client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
         except ModelFileError as error:
             raise ModelRefusedError(str(error)) from error
-        core = VllmCore(client, spec.name, lambda event: self._tell(spec.name, event))
+        kv_folder = self._kv_folder(number)
+        transit = Transit(kv_folder, self._node.tensor_parallel) if self._node.keeps_kv else None
+        core = VllmCore(client, spec.name, lambda event: self._tell(spec.name, event), transit)
         return core, _loaded(spec, client.vllm_config)
 
-    def _arguments(self, spec: ModelSpec, path: Path) -> EngineArgs:
+    def _kv_folder(self, number: int) -> Path:
+        return self._folder / f"kv-{number}"
+
+    def _arguments(self, spec: ModelSpec, path: Path, number: int) -> EngineArgs:
         """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
         decided = self._decided(spec, path)
+        if self._node.keeps_kv:
+            decided["kv_transfer_config"] = KVTransferConfig(
+                kv_connector="KeptBlocks",
+                kv_connector_module_path=f"{_ROOM}.kept_blocks",
+                kv_role="kv_both",
+                kv_connector_extra_config={FOLDER: str(self._kv_folder(number))},
+                kv_load_failure_policy="recompute",
+            )
         unknown = decided.keys() - {field.name for field in dataclasses.fields(EngineArgs)}
         assert not unknown, f"vLLM has no arguments {unknown}"
         return EngineArgs.from_cli_args(argparse.Namespace(**vars(self._own_arguments) | decided))
@@ -131,7 +147,17 @@ def _loaded(spec: ModelSpec, config: Any) -> LoadedModel:
         max_model_len=model.max_model_len,
         vocab_size=model.get_vocab_size(),
         eos_token_ids=_eos(model),
+        kv_layout=_layout(config),
     )
+
+
+def _layout(config: Any) -> str:
+    """What content of a block means to whoever gets it: shapes, types, and how ranks share the heads."""
+    model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
+    heads = f"{model.get_num_layers(parallel)}x{model.get_num_kv_heads(parallel)}x{model.get_head_size()}"
+    device = config.device_config.device_type
+    kinds = f"{model.dtype}:{cache.cache_dtype}:tp{parallel.tensor_parallel_size}"
+    return f"vllm-{VLLM_VERSION}:{device}:{heads}:{kinds}"
 
 
 def _token_bytes(model: Any, parallel: Any) -> int:

@@ -1,14 +1,21 @@
-"""vLLM's scheduler, telling of each step what it computed and how long it took. Runs in vLLM's own process."""
+"""vLLM's scheduler, telling of each step what it computed and how long it took. Runs in vLLM's own process.
+
+Where KV is kept, it also lets requests leave with it: between two steps, behind all that they have brought.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from gpu_node.vllm.adapter import AsyncScheduler, Scheduler, SchedulerOutput
+from gpu_node.vllm.adapter import AsyncScheduler, RequestStatus, Scheduler, SchedulerOutput
 
 REPORT = "treadle"
 """Under which the report of a step lies in a part of vLLM's statistics that is free here (`ec_connector_stats`)."""
+
+KEEP = "+keep"
+"""Behind the id of a request that is aborted, and is to leave with its KV."""
 
 
 class _Measuring:
@@ -17,6 +24,8 @@ class _Measuring:
     _sizes: dict[int, dict[str, Any]]
     _report: dict[str, Any] | None = None
     _ended_s = 0.0
+    _leaving: tuple[str, ...] = ()
+    """Those that leave when the step has ended."""
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         started_s = time.monotonic()
@@ -47,12 +56,34 @@ class _Measuring:
         size = self._sizes.pop(id(scheduler_output))
         size["seconds"] = now_s - max(size.pop("started_s"), self._ended_s)  # where steps overlap, from end to end
         self._ended_s, self._report = now_s, size
-        return super().update_from_output(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+        outputs = super().update_from_output(scheduler_output, *args, **kwargs)  # type: ignore[misc]
+        leaving, self._leaving = self._leaving, ()
+        self._let_go(leaving)
+        return outputs
+
+    def finish_requests(self, request_ids: str | Iterable[str] | None, finished_status: Any) -> Any:
+        """vLLM hears of aborts within a step too; what the step computes of those that leave is to be told before."""
+        if request_ids is None or isinstance(request_ids, str):
+            return super().finish_requests(request_ids, finished_status)  # type: ignore[misc]
+        ids = list(request_ids)
+        leaving = [one.removesuffix(KEEP) for one in ids if one.endswith(KEEP)]
+        if self.__dict__.get("_sizes"):
+            self._leaving += tuple(leaving)
+        else:
+            self._let_go(leaving)
+        return super().finish_requests([one for one in ids if not one.endswith(KEEP)], finished_status)  # type: ignore[misc]
+
+    def _let_go(self, request_ids: Iterable[str]) -> None:
+        here = [one for one in request_ids if one in self.requests and not self.requests[one].is_finished()]  # type: ignore[attr-defined]
+        if here:
+            self.connector.keep(here)  # type: ignore[attr-defined]
+            super().finish_requests(here, RequestStatus.FINISHED_ABORTED)  # type: ignore[misc]
 
     def make_stats(self, *args: Any, **kwargs: Any) -> Any:
         stats = super().make_stats(*args, **kwargs)  # type: ignore[misc]
         if stats is not None and self._report is not None:
-            stats.ec_connector_stats, self._report = {REPORT: self._report}, None
+            kept = self.connector.take_kept() if self.connector is not None else {}  # type: ignore[attr-defined]
+            stats.ec_connector_stats, self._report = {REPORT: self._report | {"kept": kept}}, None
         return stats
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from gpu_node.vllm.border import CoreRequest, OwnDraw
+from gpu_node.vllm.border import CoreKept, CoreRequest, OwnDraw
+from shared.messages.payload import BEAM_SEARCH
 
-LACKS = ("beam search",)
-"""What vLLM does not do here, by the names that clients are told."""
+LACKS = (BEAM_SEARCH,)
+"""What vLLM does not do here (`Sampling.needs`)."""
 
 TICKS_PER_S = 1000
 """vLLM orders by whole numbers: promises are told apart by the millisecond."""
@@ -20,8 +21,10 @@ def lacking(request: EngineRequest) -> str:
     return ""
 
 
-def core_request(request: EngineRequest, sequence: Sequence, model: LoadedModel) -> CoreRequest:
-    """The output of earlier attempts goes along as prompt; so much less may be drawn."""
+def core_request(
+    request: EngineRequest, sequence: Sequence, model: LoadedModel, kept: CoreKept | None = None
+) -> CoreRequest:
+    """The output of earlier attempts goes along as prompt; so much less may be drawn. ``kept``: what it begins with."""
     sampling = request.sampling
     own_draw = _own_draw(request, sequence)
     return CoreRequest(
@@ -40,6 +43,7 @@ def core_request(request: EngineRequest, sequence: Sequence, model: LoadedModel)
         logit_bias=sampling.logit_bias,
         num_top=request.num_top,
         own_draw=own_draw,
+        kept=kept,
     )
 
 

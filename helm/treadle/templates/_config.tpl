@@ -5,6 +5,9 @@
 {{- $pool := mergeOverwrite (omit .root.Values.gpuNode "pools" | deepCopy) (deepCopy .pool) -}}
 {{- $pool = set $pool "fullname" (printf "%s-%s" (include "treadle.fullname" .root) .pool.name) -}}
 {{- $pool = merge $pool (dict "node" (dict "max_nodes" 1 "num_threads" 1)) -}}
+{{- if eq ($pool.node.engine | default "treadle") "vllm" -}}
+{{- $pool = merge $pool (dict "node" (dict "vllm" (dict "python" "/opt/treadle/bin/python"))) -}}
+{{- end -}}
 {{- $devices := include "treadle.poolDevices" $pool | int -}}
 {{- $limits := dig "resources" "limits" dict $pool -}}
 {{- if and $devices (not (hasKey $limits "nvidia.com/gpu")) -}}

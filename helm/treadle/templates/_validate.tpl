@@ -47,8 +47,8 @@
 {{- if and (hasPrefix "cuda:" $device) (ne $device "cuda:0") -}}
 {{- $problems = append $problems (printf "gpuNode.pools.%d.node.device: a pod sees only the devices that it is given; set cuda:0" $number) -}}
 {{- end -}}
-{{- if and (eq (dig "node" "engine" "treadle" $pool) "vllm") (not (dig "image" "repository" "" $pool)) -}}
-{{- $problems = append $problems (printf "gpuNode.pools.%d.image.repository: no image of Treadle's holds vLLM; name one of yours, with node.vllm.python in it" $number) -}}
+{{- if and (eq (dig "node" "engine" "treadle" $pool) "vllm") (hasPrefix "cuda:" $device) (not (dig "image" "repository" "" $pool)) -}}
+{{- $problems = append $problems (printf "gpuNode.pools.%d.image.repository: the image gpu-node-vllm is for processors; name one of yours, with node.vllm.python in it" $number) -}}
 {{- end -}}
 {{- end -}}
 {{- with $problems -}}

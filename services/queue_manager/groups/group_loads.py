@@ -81,6 +81,7 @@ class Loads:
             found_tokens=warm_tokens if warm_tokens and group.node in ("", group.warm_at) else None,
             promised_s=promised_s,
             promised_token_s=promised_token_s,
+            needs=group.needs,
         )
 
     def newcomer(self, message: Submit, now: float) -> GroupLoad:
@@ -98,6 +99,7 @@ class Loads:
             std_output_tokens=std,
             output_error_tokens=lengths.error(std),
             max_tokens=message.max_tokens,
+            needs=message.needs,
         )
 
     def typical(self, flow: Flow) -> RequestShape:

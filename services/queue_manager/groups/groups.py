@@ -72,7 +72,7 @@ class RequestGroups:
         tenant, cluster = "", 0
         if self._rules.is_fine:
             tenant, cluster = request.tenant, self._clusters.nearest(kind, request.prompt_tokens, output_tokens, now)
-        key = GroupKey(kind, tenant, cluster, seat, is_new, warm_at="" if seat else warm_at)
+        key = GroupKey(kind, tenant, cluster, seat, is_new, warm_at="" if seat else warm_at, needs=request.needs)
         group = self.open_groups.find(key, now)
         if group is None:
             rank = self._fairness.open(kind, tenant) if is_new else self._fairness.reopen(kind)
@@ -100,12 +100,13 @@ class RequestGroups:
         if self._rules.is_fine:
             output_tokens = self._loads.expected_output(message).mean
             tenant, cluster = message.tenant, self._clusters.peek(kind, message.prompt_tokens, output_tokens)
-        group = self.open_groups.find(GroupKey(kind, tenant, cluster, seat, is_new=True), now)
+        key = GroupKey(kind, tenant, cluster, seat, is_new=True, needs=message.needs)
+        group = self.open_groups.find(key, now)
         if group is not None:
             return group
         due_s = message.slo.start_by_s(now)
         rank = self._fairness.next_tag(kind, tenant)
-        return Group(gid="", model=kind.weights, slo_kind=kind.slo_kind, tenant=tenant, rank=rank, start_by_s=due_s)
+        return Group("", kind.weights, kind.slo_kind, tenant, key, rank, start_by_s=due_s)
 
     def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.
@@ -115,7 +116,7 @@ class RequestGroups:
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
-        key = GroupKey(origin.kind, origin.tenant, place=kv_at, root=root)
+        key = GroupKey(origin.kind, origin.tenant, place=kv_at, root=root, needs=origin.needs)
         group = self.open_groups.newest(key)
         if group is None:
             self._fairness.reopen(origin.kind, origin.rank)

@@ -74,15 +74,22 @@ class TakeOvers:
             able = [
                 group
                 for group in groups
-                if group.model == node.model and self._may_go(group) and (is_harmless or group.gid not in other.patient)
+                if self._may_go(group, node) and (is_harmless or group.gid not in other.patient)
             ]
             if able:
                 return min(able, key=lambda group: group.start_by_s)
         return None
 
-    def _may_go(self, group: Group) -> bool:
-        """Nothing of it is at its node but its place."""
-        return bool(group.waiting) and not group.running and not group.kv_at and group.gid not in self._state.hand_overs
+    def _may_go(self, group: Group, node: Node) -> bool:
+        """The node can serve it, and nothing of it is where it waits but its place."""
+        is_able = group.model == node.model and group.needs not in node.known.lacks
+        return (
+            is_able
+            and bool(group.waiting)
+            and not group.running
+            and not group.kv_at
+            and group.gid not in self._state.hand_overs
+        )
 
     def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
         """By group that is to move, the one of these nodes that it goes to. O(nodes), for each that is idle."""
@@ -116,7 +123,13 @@ class TakeOvers:
             for gid in self._state.nodes[name].queue:
                 group = self._state.groups[gid]
                 num_more = num_here + group.num_running
-                is_free = group.running and not group.waiting and gid not in self._state.hand_overs and gid not in taken
+                is_free = (
+                    group.needs not in node.known.lacks
+                    and group.running
+                    and not group.waiting
+                    and gid not in self._state.hand_overs
+                    and gid not in taken
+                )
                 if not is_free or num_more > MAX_TAKEN:
                     continue
                 gain_s = self._gain_s(group, pace_s - here.step_at(num_more), now)

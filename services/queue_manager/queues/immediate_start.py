@@ -69,7 +69,7 @@ class ImmediateStarts:
         best: Node | None = None
         least = (math.inf, 0, "")
         for node in self._state.nodes.values():
-            if node.model != load.model or node.known.is_loading or load.model in node.known.broken_models:
+            if node.model != load.model or node.known.is_loading or not node.known.can_serve(load.model, load.needs):
                 continue
             here = load if warm is None else warm.load_at(load, node.node)
             bring_in_s = 0.0 if warm is None else warm.bring_in_s(node.known, load.model)

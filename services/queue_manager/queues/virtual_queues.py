@@ -63,7 +63,7 @@ class VirtualQueues:
         return self._seats.best(newcomer, slo, warm) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
-        """Of the nodes that hold its model the one that ends an answer of the group first, as the rule places it.
+        """Of the nodes that hold its model and have what it needs the one that ends an answer of it first, by the rule.
 
         Of equal ones the one with the least work, in seconds; then the first by name. The baselines know no answer's
         length, and go by work alone.
@@ -74,7 +74,8 @@ class VirtualQueues:
             return self._answer_in_s(node, group, load, free_s) if self._predicts else 0.0, free_s, node.node
 
         holders = (node for node in self._state.nodes.values() if node.model == group.model)
-        return min(holders, key=order, default=None)
+        able = (node for node in holders if group.needs not in node.known.lacks)
+        return min(able, key=order, default=None)
 
     def _answer_in_s(self, node: Node, group: Group, load: GroupLoad, free_s: float) -> float:
         """QLM's C = W + P + D (SoCC'24 §5) behind the groups that would be ahead, at the pace of a full batch."""

@@ -22,6 +22,8 @@ class GroupKey(NamedTuple):
     """Of a resume group, the group that its members joined first."""
     warm_at: str = ""
     """The node that has cached a good part of its members' prompts, of those that wait; they may do so anywhere."""
+    needs: str = ""
+    """As in `Submit`."""
 
     @property
     def is_movable(self) -> bool:

@@ -36,6 +36,7 @@ class Interning:
             arrival_s=now - message.waited_s,
             attempt=message.attempt,
             done_tokens=message.done_tokens,
+            needs=sys.intern(message.needs),
         )
 
     def restore(self, state: State) -> None:
@@ -54,6 +55,7 @@ class Interning:
         for request in state.requests.values():
             request.gateway, request.model = sys.intern(request.gateway), sys.intern(request.model)
             request.tenant, request.node = sys.intern(request.tenant), sys.intern(request.node)
+            request.needs = sys.intern(request.needs)
             request.slo, request.group = self._slo(request.slo), gids[request.group]
 
     def _slo(self, slo: Slo) -> Slo:
@@ -83,4 +85,5 @@ def _shared(key: GroupKey, kinds: dict[RequestKind, RequestKind], gids: Mapping[
         place=sys.intern(key.place),
         root=gids.get(key.root, key.root),
         warm_at=sys.intern(key.warm_at),
+        needs=sys.intern(key.needs),
     )

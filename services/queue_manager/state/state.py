@@ -65,6 +65,8 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """While it waits after an eviction: tokens whose KV is kept at its group's ``kv_at``."""
     warm_tokens: int = 0
     """Of its prompt, those that its group's node has cached (`Group.warm_at`)."""
+    needs: str = ""
+    """As in `Submit`."""
 
     @property
     def start_by_s(self) -> float:
@@ -125,6 +127,11 @@ class Group(msgspec.Struct, gc=False):
     def kind(self) -> RequestKind:
         """Of its members."""
         return RequestKind(self.model, self.slo_kind)
+
+    @property
+    def needs(self) -> str:
+        """Of its members, as in `Submit`."""
+        return self.key.needs
 
     @property
     def num_waiting(self) -> int:

@@ -11,7 +11,7 @@ from shared.messages.placement import GroupLoad, Operations
 def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) -> tuple[int, ...]:
     """Numbers of the nodes, in order; none where the group has to wait until a node has its model.
 
-    A model that is broken everywhere may go everywhere, so that its clients are told at least. A running group of which
+    What no node can serve may go everywhere, so that its clients are told at least. A running group of which
     some wait stays: nobody could pull from it until all of it was handed over.
     """
     numbers = {node.node: number for number, node in enumerate(nodes)}
@@ -20,11 +20,11 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
     if load.kv_at in numbers and not (operations.migrate and operations.balance):
         return (numbers[load.kv_at],)
     if load.num_running and load.node in numbers:
-        able = [number for number, node in enumerate(nodes) if _can_serve(node, load.model)]
+        able = [number for number, node in enumerate(nodes) if _can_serve(node, load)]
         return tuple(sorted({numbers[load.node], *_within(nodes, able, load, operations)}))
     if load.node in numbers and not operations.balance:
         return _within(nodes, [numbers[load.node]], load, operations)
-    able = [number for number, node in enumerate(nodes) if _can_serve(node, load.model)]
+    able = [number for number, node in enumerate(nodes) if _can_serve(node, load)]
     return _within(nodes, able or range(len(nodes)), load, operations)
 
 
@@ -35,6 +35,7 @@ def _within(
     return tuple(number for number in numbers if operations.swap or nodes[number].model == load.model)
 
 
-def _can_serve(node: NodeState, model: str) -> bool:
+def _can_serve(node: NodeState, load: GroupLoad) -> bool:
     """Whether the model could be loaded, as far as is known, and has room for keys and values."""
-    return model not in node.broken_models and all(rate.kv_tokens > 0 for rate in node.rates if rate.model == model)
+    has_room = all(rate.kv_tokens > 0 for rate in node.rates if rate.model == load.model)
+    return node.can_serve(load.model, load.needs) and has_room

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpu_node.bench.profiling import NUM_DECODES, grid
+from gpu_node.bench.profile_grid import NUM_DECODES, grid
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.engine.border.model import LoadedModel
 from shared.config.engine import EngineOptions

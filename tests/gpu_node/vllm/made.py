@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.border import CoreOutput, CoreRequest, CoreStep, ModelRefusedError
+from gpu_node.vllm.border import CoreKept, CoreOutput, CoreRequest, CoreStep, ModelRefusedError
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
 
@@ -15,7 +15,7 @@ OPTIONS = EngineOptions(max_num_seqs=4, step_tokens=64, host_models=1)
 
 def model(name: str = "m", num_blocks: int = 10) -> LoadedModel:
     """Of 10 blocks with 4 tokens each."""
-    return LoadedModel(name, num_blocks, 4, 256, 32, 100, frozenset({EOS}))
+    return LoadedModel(name, num_blocks, 4, 256, 32, 100, frozenset({EOS}), kv_layout="two numbers")
 
 
 def payload(
@@ -41,11 +41,18 @@ def step(
     return CoreStep(outputs, usage, begun)
 
 
+def kept(core_id: str, num_tokens: int, fill: int = 7) -> CoreStep:
+    """It has left with so many tokens, in blocks of 4 tokens and 256 bytes."""
+    content = bytes([fill]) * (256 * -(-num_tokens // 4))
+    return CoreStep([], 0.5, kept={core_id: CoreKept(num_tokens, memoryview(content))})
+
+
 class WrittenCore:
     """A `gpu_node.vllm.border.EngineCore` that runs nothing."""
 
     def __init__(self) -> None:
         self.running: list[CoreRequest] = []
+        self.leaving: list[str] = []
         self.is_closed = False
 
     def add(self, request: CoreRequest) -> None:
@@ -55,6 +62,10 @@ class WrittenCore:
     def abort(self, core_ids: Sequence[str]) -> None:
         assert not self.is_closed
         self.running = [one for one in self.running if one.core_id not in core_ids]
+
+    def keep(self, core_ids: Sequence[str]) -> None:
+        self.leaving += core_ids
+        self.abort(core_ids)
 
     def close(self) -> None:
         self.is_closed = True

@@ -69,6 +69,11 @@ def test_a_load_that_failed_leaves_the_model_before() -> None:
     assert (known.model, known.ready_at_s) == ("a", 0.0)
 
 
+def test_it_is_news_what_an_engine_lacks() -> None:
+    lacks = msgspec.structs.replace(beat(), facts=msgspec.structs.replace(beat().facts, lacks=["beam search"]))
+    assert has_changed(node_state(beat(), None, 99.0), node_state(lacks, None, 99.0))
+
+
 def test_it_is_news_when_a_load_begins_and_when_it_ends_and_not_between() -> None:
     before, loading = node_state(beat(), None, 99.0), begun()
     assert has_changed(before, loading)

@@ -176,6 +176,7 @@ class AgentCore:
                 step_tokens=self._options.step_tokens,
                 kv_bytes_per_s=self.stats.kv_bytes_per_s,
                 rates=self.models.rates(),
+                lacks=self.lacks,
             ),
             model=self.model,
             num_blocks=loaded.num_blocks if loaded else 0,

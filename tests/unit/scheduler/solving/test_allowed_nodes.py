@@ -55,5 +55,13 @@ def test_a_model_goes_where_it_can_be_loaded() -> None:
     assert places(nodes, load("g", "b"), Operations()) == (1,)
 
 
+def test_what_an_engine_lacks_goes_to_a_node_that_has_it_or_to_any_where_none_has() -> None:
+    lacking = [msgspec.structs.replace(node(name, "a"), lacks=["beam search"]) for name in ("n0", "n1")]
+    beams = msgspec.structs.replace(load("g", "a"), needs="beam search")
+    assert places([*lacking, node("n2", "b")], beams, Operations()) == (2,)
+    assert places([*lacking, node("n2", "b")], load("g", "a"), Operations()) == (0, 1, 2)
+    assert places(lacking, beams, Operations()) == (0, 1), "which tells its clients why not"
+
+
 def test_a_model_that_is_broken_everywhere_may_go_everywhere_so_that_its_clients_hear_of_it() -> None:
     assert places([node("n0", "a", broken="b")], load("g", "b"), Operations()) == (0,)

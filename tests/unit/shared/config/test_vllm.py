@@ -18,6 +18,11 @@ def test_a_node_has_the_environment_of_the_makefile_unless_it_says_another() -> 
     assert (other.vllm_options.python, other.vllm_options.args) == (Path("p"), ["--dtype", "float32"])
 
 
+def test_evicted_requests_leave_with_their_kv_where_that_is_asked_for() -> None:
+    text = "nodes: [{name: a}, {name: b, engine: vllm}, {name: c, engine: vllm, vllm: {kv: host}}]"
+    assert [node.keeps_kv for node in parse_config(text, "ok").nodes] == [False, False, True]
+
+
 def test_what_does_not_go_with_vllm_is_reported_at_once() -> None:
     text = """
         nodes:

@@ -1,0 +1,78 @@
+"""Images of evicted requests in host memory: kept here, or brought by another engine; given away, or gone on from."""
+
+from __future__ import annotations
+
+import logging
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.evictions.parking_lot import ParkingLot
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.requests.image import ImageError, RequestImage, RequestState
+from shared.bus.streams import MAX_IMAGE_BYTES
+from shared.messages.payload import Payload
+
+log = logging.getLogger(__name__)
+
+
+class ImageStore:
+    """Of one engine, whatever computes there."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.lot = ParkingLot(capacity_bytes)
+        self.counts = Counts()
+        """Of requests that leave and come; what schedulers see of them, these count."""
+
+    def find(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
+        """The state that an attempt goes on from: what is kept of it here, else what ``image`` brings, if anything.
+
+        None where it has to run from its payload. What is kept of an older attempt is dropped.
+        """
+        state = self._find(payload, model, image)
+        if state is None and (payload.outputs or image):
+            self.counts += Counts(num_recomputed=1)
+        return state
+
+    def _find(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
+        state = self.lot.state(payload.request_id)
+        if state is not None and not state.refusal(payload, model):
+            return state
+        self.drop(payload.request_id)
+        if not image:
+            return None
+        from gpu_node.engine.evictions.image_codec import decode_image  # only who moves images needs its packages
+
+        try:
+            return self._accept(payload, model, decode_image(image))
+        except ImageError as error:
+            log.warning("image of request %s, attempt %d, not used: %s", payload.request_id, payload.attempt, error)
+            return None
+
+    def _accept(self, payload: Payload, model: LoadedModel, image: RequestImage) -> RequestState:
+        error = image.state.refusal(payload, model)
+        if error:
+            raise ImageError(error)
+        if not self.lot.put(image):
+            self.count(TierCounts(num_refused=1))
+            raise ImageError(f"evicted_kv_bytes has no room for its {image.state.num_bytes} bytes")
+        return image.state
+
+    def hand_over(self, request_id: str) -> bytes | None:
+        """The serialised image of a request that is not here any more; ``b""`` where it is larger than a frame may be.
+
+        None where nothing is kept.
+        """
+        image = self.lot.take(request_id)
+        if image is None:
+            return None
+        from gpu_node.engine.evictions.image_codec import encode_image  # as above
+
+        data = encode_image(image) if image.state.num_bytes <= MAX_IMAGE_BYTES else b""
+        return data if len(data) <= MAX_IMAGE_BYTES else b""
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request; unknown ones are ignored."""
+        self.lot.take(request_id)
+
+    def count(self, evicted: TierCounts) -> None:
+        """Of what moves to and from host memory."""
+        self.counts += Counts(evicted=evicted)
