@@ -34,18 +34,24 @@ def pipeline(predicted: bool, quick: bool, as_json: bool) -> None:
         table.add_column(name, justify="right" if name in ("ours", "paper") else "left")
     for figure, values in found.items():
         for what, ours, paper in _rows(values):
-            table.add_row(figure, what, f"{ours:,.4g}", f"{paper:,.4g}")
+            table.add_row(figure, what, f"{ours:,.4g}", "" if paper is None else f"{paper:,.4g}")
     print_table(table)
 
 
-def _rows(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float, float]]:
-    """Every number that the paper has too."""
+_Row = tuple[str, float, float | None]
+"""What, ours, the paper's."""
+
+
+def _rows(values: dict[str, Any], prefix: str = "") -> list[_Row]:
+    """Every number that the paper has too, and ceilings, which stand alone."""
     if set(values) == {"ours", "paper"}:
         return _pairs(values["ours"], values["paper"], prefix)
+    if all(isinstance(value, float) for value in values.values()):
+        return [(f"{prefix} {name}", value, None) for name, value in values.items()]
     return [row for name, inner in values.items() for row in _rows(inner, f"{prefix} {name}".strip())]
 
 
-def _pairs(ours: Any, paper: Any, prefix: str) -> list[tuple[str, float, float]]:
+def _pairs(ours: Any, paper: Any, prefix: str) -> list[_Row]:
     if not isinstance(paper, dict):
         return [(prefix, ours, paper)]
     return [row for name in paper for row in _pairs(ours[name], paper[name], f"{prefix} {name}".strip())]

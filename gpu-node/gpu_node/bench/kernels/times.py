@@ -1,0 +1,89 @@
+"""Best time of each operator within its layer: what a step takes less without it, by rows (NanoFlow, §4.1.1).
+
+So weights are as warm as in a step, where those of all other operators of all layers come between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from gpu_node.bench.kernels.executors import MAX_CONTEXT_TOKENS, TimedExecutor
+from gpu_node.bench.kernels.roles import ATTENTION, FEED_FORWARD, KQV, OUTPUT, ROLES, num_layers
+from gpu_node.engine.border.plan import StepPlan
+from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.program import Program
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.pipeline_profile import OperatorTime
+
+GRANULE_ROWS = 16
+ROWS = (16, 32, 48, 64, 96, 128, 192, 256)
+CONTEXTS = (128, 384)
+NUM_ROUNDS = 5
+"""Of each size; all executors come in each."""
+LEAST_S = 1e-9
+"""Of an operator that is lost in what the measurement is worth."""
+
+
+def operator_times(
+    program: Program,
+    options: EngineOptions,
+    spec: ModelSpec,
+    token_bytes: int,
+    cpus: Sequence[int],
+    say: Callable[[str], None],
+) -> list[OperatorTime]:
+    """Of the program of a model as it comes from its architecture."""
+    counts = num_layers(optimize(program))
+    executors: dict[str, TimedExecutor] = {}
+    try:
+        for role in ("", *ROLES):
+            say(f"loading {spec.name} {f'without {role}' if role else ''}".strip())
+            executors[role] = TimedExecutor(options, spec, token_bytes, cpus, (role,) if role else ())
+        whole, found = executors[""], []
+        for context in CONTEXTS:
+            for rows in sizes(options, context):
+                say(f"{rows} rows, {context} tokens each")
+                products = (
+                    [(KQV, KQV), (OUTPUT, OUTPUT), (FEED_FORWARD, FEED_FORWARD)] if context == CONTEXTS[0] else []
+                )
+                kinds = [*products, (ATTENTION, "DecAttn")]
+                found += _times(executors, whole.decodes(rows, context), kinds, counts, rows, context)
+                kinds = [(ATTENTION, "PfAttn")]
+                found += _times(executors, whole.prompts(rows, context), kinds, counts, rows, context)
+        return found
+    finally:
+        for executor in executors.values():
+            executor.close()
+
+
+def sizes(options: EngineOptions, context_tokens: int) -> list[int]:
+    """Rows of steps that the engine makes, and whose keys and values there is room for."""
+    return [rows for rows in ROWS if rows <= options.step_tokens and rows * context_tokens <= MAX_CONTEXT_TOKENS]
+
+
+def _times(
+    executors: dict[str, TimedExecutor],
+    plan: StepPlan,
+    kinds: Sequence[tuple[str, str]],
+    counts: dict[str, int],
+    rows: int,
+    context: int,
+) -> list[OperatorTime]:
+    """By role and name; the executors take turns, so that what else the machine does meets all of them alike."""
+    measured: dict[str, list[float]] = {role: [] for role in ("", *(role for role, _ in kinds))}
+    for number in range(NUM_ROUNDS + 1):
+        for role in measured:
+            (seconds,) = executors[role].times_s(plan, 1)
+            if number:  # the first warms up
+                measured[role].append(seconds)
+    whole = measured[""]
+    return [
+        OperatorTime(
+            name,
+            context if role == ATTENTION else 0,
+            rows,
+            max(LEAST_S, median(a - b for a, b in zip(whole, measured[role], strict=True)) / counts[role]),
+        )
+        for role, name in kinds
+    ]
