@@ -17,7 +17,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipeline_profile import OperatorTime
 
 GRANULE_ROWS = 16
-ROWS = (16, 32, 48, 64, 96, 128, 192, 256)
+ROWS = (16, 32, 64, 128, 256)
 CONTEXTS = (128, 384)
 NUM_ROUNDS = 5
 """Of each size; all executors come in each."""
