@@ -1,7 +1,7 @@
 """How well steps and waits are predicted where a predicted device runs a pipeline, beside where it does not.
 
-Mistral-7B on predicted A100s, W_A of QLM's evaluation; the pipeline is searched here (`--quick`). Three settings: the
-usual step, a step as long as the pipeline's, and that with the pipeline. Told of each: the median and the 95th
+Mistral-7B on predicted A100s, 1,024 tokens in and 512 out; the pipeline is searched here (`--quick`). Three settings:
+the usual step, a step as long as the pipeline's, and that with the pipeline. Told of each: the median and the 95th
 percentile of the learner's error before each step (steps that only decode, and full ones), and of a whole simulation
 what the queue manager's predicted waits are worth. Prints JSON.
 
@@ -32,7 +32,7 @@ from services.simulator.devices.device import SimulatedDevice
 from services.simulator.devices.device_executor import device_executor
 from services.simulator.reports.report import report
 from services.simulator.simulation import Scenario, simulate
-from services.simulator.workloads.paper import WORKLOADS
+from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
 from shared.config.hardware import model_named
@@ -40,10 +40,9 @@ from shared.config.pipeline_file import PipelineFile
 from shared.config.queue import QueueOptions
 from shared.messages.payload import Payload, Sampling
 
-MODEL, DEVICE, ROWS, NUM_DEVICES = "mistral-7b", "a100", 1024, 2
-LENGTHS = MeanLengths(155, 318)
-"""Of ShareGPT (`gpu_node.executors.predicted.lengths`)."""
-MAX_NUM_SEQS = 768
+MODEL, DEVICE, ROWS, NUM_DEVICES = "mistral-7b", "a100", 1152, 2
+LENGTHS = MeanLengths(1024, 512)
+MAX_NUM_SEQS = 384
 NUM_LEARNT = 50
 """Steps before errors count."""
 
@@ -110,11 +109,14 @@ def main() -> None:
     """All three settings, on the same requests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=1500)
-    parser.add_argument("--rate", type=float, default=44.0)
+    parser.add_argument("--rate", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     file = found_pipeline()
-    requests = WORKLOADS["wa"].draw(arguments.rate, arguments.requests, Random(arguments.seed))
+    requests = [
+        WorkloadRequest(arrival_s, MODEL, "batch-1", int(LENGTHS.prompt_tokens), int(LENGTHS.output_tokens))
+        for arrival_s in poisson(arguments.rate, arguments.requests, Random(arguments.seed))
+    ]
     plain = devices_of({DEVICE: NUM_DEVICES}, [MODEL])
     piped = {name: with_pipeline(one, file) for name, one in plain.items()}
     found: dict[str, Any] = {"layer_s": file.layer_s, "sequential_s": file.sequential_s}

@@ -20,7 +20,7 @@ _SHARES = {ResourceLane.COMPUTE: 0.9, ResourceLane.MEMORY: 0.4, ResourceLane.NET
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class SearchStart:
     """A structure from which parts of the device are chosen."""
 
     layout: LayerLayout
@@ -30,7 +30,7 @@ class Beginning:
     """Without interference."""
 
 
-def beginnings(setting: Setting, parts_of: Mapping[str, int], num_cuts: int) -> list[Beginning]:
+def beginnings(setting: Setting, parts_of: Mapping[str, int], num_cuts: int) -> list[SearchStart]:
     """All of them; ``parts_of`` says which operators come in more than two parts."""
     num_rows, granule = setting.batch.num_rows, setting.granule_rows
     middle = num_rows // 2 // granule
@@ -43,7 +43,7 @@ def beginnings(setting: Setting, parts_of: Mapping[str, int], num_cuts: int) -> 
             }
             schedules = [staggered_schedule(layer.operators, cuts, cut, shift) for shift in STAGGERS]
             found += [
-                Beginning(layout, layer, candidate(cuts, schedule, setting.interference), schedule)
+                SearchStart(layout, layer, candidate(cuts, schedule, setting.interference), schedule)
                 for schedule in (greedy_schedule(layer.operators, cuts), *schedules)
                 if schedule is not None
             ]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from services.pipeline.elastic import Candidate, ElasticLayer, Outcome
+from services.pipeline.elastic import Candidate, ElasticLayer, PlayOutcome
 from services.pipeline.layer import LayerOperator
 from services.pipeline.schedule import Schedule
 
@@ -89,7 +89,7 @@ def _anneal(
     return best
 
 
-def _better(layer: ElasticLayer, candidate: Candidate, outcome: Outcome, best: Annealed | None) -> Annealed | None:
+def _better(layer: ElasticLayer, candidate: Candidate, outcome: PlayOutcome, best: Annealed | None) -> Annealed | None:
     schedule = layer.schedule(candidate, outcome)
     if schedule is None or (best is not None and schedule.period_s >= best.schedule.period_s):
         return best

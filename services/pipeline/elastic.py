@@ -32,7 +32,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlayOutcome:
     """What became of some layers."""
 
     period_s: float
@@ -97,7 +97,7 @@ class ElasticLayer:
         lanes = [[number for number, part in enumerate(parts) if part.lane is lane] for lane in ResourceLane]
         return _Cut(parts, found, children, num_parents, lasts_s, [lane for lane in lanes if lane])
 
-    def play(self, candidate: Candidate, limit_s: float = math.inf) -> Outcome | None:
+    def play(self, candidate: Candidate, limit_s: float = math.inf) -> PlayOutcome | None:
         """Some layers; None where lanes wait for one another for ever, or the period is longer than the limit."""
         cut, keys = self._cut(candidate), candidate.keys
         num, missing, children = len(cut.parts), list(cut.num_parents), cut.children
@@ -135,9 +135,9 @@ class ElasticLayer:
                     early_s, deadline_s = now_s, now_s + limit_s * (LAST_LOOKED_AT - LOOKED_AT)
                 if not num_left[LAST_LOOKED_AT]:
                     period_s = (now_s - early_s) / (LAST_LOOKED_AT - LOOKED_AT)
-                    return Outcome(period_s, tuple(starts_s), tuple(shares))
+                    return PlayOutcome(period_s, tuple(starts_s), tuple(shares))
 
-    def schedule(self, candidate: Candidate, outcome: Outcome) -> Schedule | None:
+    def schedule(self, candidate: Candidate, outcome: PlayOutcome) -> Schedule | None:
         """With the orders and shares of the layer that is looked at; None where layers cannot all be like it."""
         cut, steps = self._cut(candidate), self.interference.shares
         num = len(cut.parts)

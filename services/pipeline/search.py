@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from services.pipeline.allocation import Allocation, solve_allocation
-from services.pipeline.beginnings import Beginning, beginnings, candidate
+from services.pipeline.beginnings import SearchStart, beginnings, candidate
 from services.pipeline.descent import Annealed, descend
 from services.pipeline.elastic import Candidate, ElasticLayer
 from services.pipeline.lanes import ResourceLane
@@ -113,13 +113,13 @@ def add_copies(found: Found, setting: Setting, budget: SearchBudget, now: Callab
         keys.append(start_s / found.schedule.period_s)
         wanted.append(round((slot.share if slot else COPY_SHARE) * num_shares))
     layer = ElasticLayer(operators, setting.interference)
-    start = Beginning(found.layout, layer, Candidate(cuts, tuple(keys), tuple(wanted)), found.schedule)
+    start = SearchStart(found.layout, layer, Candidate(cuts, tuple(keys), tuple(wanted)), found.schedule)
     allocated = replace(budget, allocation_s=budget.copies_allocation_s)
     return _refine([start], setting, found.structure, allocated, now)
 
 
 def _refine(
-    tried: Sequence[Beginning], setting: Setting, stage: Stage, budget: SearchBudget, now: Callable[[], float]
+    tried: Sequence[SearchStart], setting: Setting, stage: Stage, budget: SearchBudget, now: Callable[[], float]
 ) -> Found:
     """Stage II, from the best of all beginnings; one part after another where none can be repeated."""
     began_s, first = now(), tried[0]

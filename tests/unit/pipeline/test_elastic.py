@@ -54,7 +54,7 @@ def test_a_play_ends_where_the_period_is_longer_than_asked_for() -> None:
 def test_lanes_that_wait_for_each_other_for_ever() -> None:
     # the product of the second half is wanted a layer before that of the first, whose collective is wanted first
     layer = ElasticLayer(two_lanes(256), TABLE_3)
-    cuts = {"A": (128,), "N": (128,)}
+    cuts: dict[str, tuple[int, ...]] = {"A": (128,), "N": (128,)}
     assert layer.play(Candidate(cuts, (0.0, -2.0, 0.5, 0.5), (5, 5, 5, 5))) is None
 
 

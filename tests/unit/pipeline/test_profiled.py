@@ -23,7 +23,7 @@ def test_dominated_pairs_are_dropped() -> None:
 
 def test_shapes_are_averaged_and_their_spread_is_told() -> None:
     pairs = [pair(1, 0.4, 0.7), pair(1, 0.6, 0.9, rows=32)]
-    assert table(pairs, "memory") == ((0.0, 0.0), (0.5, pytest.approx(0.8)), (1.0, 1.0))
+    assert table(pairs, "memory")[1] == pytest.approx((0.5, 0.8))
     assert spread(pairs, "memory") == pytest.approx(0.125)
 
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import median
+from threading import Event, Thread
 
 import numpy as np
 
 from gpu_node.bench.kernels.roles import without
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.cpu.step import RunningStep
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.errors import OperatorError
 
 MAX_CONTEXT_TOKENS = 24_576
 """Of a step, all sequences together: their keys and values are in memory."""
-LONGER = 3
-"""How much longer a queue is than the one beside it."""
+NUM_AHEAD = 4
+"""Steps in the queue of a device that is kept busy."""
 _ONE = np.frombuffer(b"\x80\x3f", dtype=np.uint8)
 """The number 1 in bfloat16."""
-
-
-class MachineBusyError(OperatorError, RuntimeError):
-    """Something else runs on the machine, so that nothing can be measured."""
 
 
 class TimedExecutor:
@@ -47,6 +43,7 @@ class TimedExecutor:
         self._spec = spec
         self._block_size = options.block_size
         model = self._executor.load_model(spec)
+        self.max_model_len = model.max_model_len
         content = np.tile(_ONE, model.block_bytes // len(_ONE)).data
         for block in range(model.num_blocks):  # memory that nobody has written is not there
             self._executor.write_blocks(model.name, [block], content)
@@ -57,11 +54,18 @@ class TimedExecutor:
 
     def times_s(self, plan: StepPlan, num_steps: int) -> list[float]:
         """Of so many steps in one queue."""
-        return [step.result().duration_s for step in self.submit(plan, num_steps)]
+        plan = replace(plan, model=self._spec.name)
+        steps = [self._executor.submit(plan) for _ in range(num_steps)]
+        return [step.result().duration_s for step in steps]
 
-    def submit(self, plan: StepPlan, num_steps: int) -> list[RunningStep]:
-        """So many steps in one queue; returns at once."""
-        return [self._executor.submit(replace(plan, model=self._spec.name)) for _ in range(num_steps)]
+    def keep_busy(self, plan: StepPlan, ends: Event) -> None:
+        """One step behind another until it ends."""
+        plan = replace(plan, model=self._spec.name)
+        steps = deque(self._executor.submit(plan) for _ in range(NUM_AHEAD))
+        while steps:
+            steps.popleft().result()
+            if not ends.is_set():
+                steps.append(self._executor.submit(plan))
 
     def decodes(self, num_rows: int, context_tokens: int) -> StepPlan:
         """A row each, over so many tokens each."""
@@ -85,18 +89,16 @@ class TimedExecutor:
         return StepPlan(tuple(sequences))
 
 
-def beside(
-    one: TimedExecutor, plan: StepPlan, other: TimedExecutor, other_plan: StepPlan, num_steps: int
-) -> tuple[float, float]:
-    """Medians of a step of each while the other is busy all the time: each beside a queue that outlasts its own."""
-    alone_s = median(one.times_s(plan, 2)), median(other.times_s(other_plan, 2))
-    sides = ((one, plan), (other, other_plan))
+def beside(one: TimedExecutor, plan: StepPlan, other: TimedExecutor, num_steps: int) -> tuple[float, float]:
+    """Medians of a step of each while the other is busy all the time."""
     found = []
-    for first, second in ((0, 1), (1, 0)):
-        num_others = max(2, round(LONGER * num_steps * alone_s[first] / alone_s[second]))
-        waiting = sides[second][0].submit(sides[second][1], num_others)
-        found.append(median(sides[first][0].times_s(sides[first][1], num_steps)))
-        if waiting[-1].is_done():
-            raise MachineBusyError("a queue that should outlast another did not: the machine does something else")
-        waiting[-1].result()  # those before it are done; their times may be forgotten by now
+    for timed, busy in ((one, other), (other, one)):
+        ends = Event()
+        thread = Thread(target=busy.keep_busy, args=(plan, ends), daemon=True)
+        thread.start()
+        try:
+            found.append(median(timed.times_s(plan, num_steps)))
+        finally:
+            ends.set()
+            thread.join()
     return found[0], found[1]

@@ -38,17 +38,19 @@ def measure_pairs(
 
     say(f"loading {spec.name}")
     products, attention = executor(cpus, ATTENTION), executor(cpus, KQV, OUTPUT, FEED_FORWARD)
+    shapes = [(rows, context) for rows, context in SHAPES if rows <= options.step_tokens]
+    shapes = sorted({(rows, min(context, products.max_model_len)) for rows, context in shapes})
     for number in range(1, len(cpus)):
         some, others = executor(cpus[number:], ATTENTION), executor(cpus[:number], KQV, OUTPUT, FEED_FORWARD)
-        for rows, context in SHAPES:
+        for rows, context in shapes:
             say(f"products beside attention: {rows} rows, {context} tokens each, {number} of {len(cpus)} threads")
             plan = products.decodes(rows, context)
             best_s = median(products.times_s(plan, NUM_STEPS)), median(attention.times_s(plan, NUM_STEPS))
-            product_s, other_s = beside(some, plan, others, plan, NUM_STEPS)
+            product_s, other_s = beside(some, plan, others, NUM_STEPS)
             found.append(Pair("memory", rows, context, number, best_s[0] / product_s, best_s[1] / other_s))
         others.close()
         if number == 1:
-            for rows, context in SHAPES[:2]:
+            for rows, context in shapes[:2]:
                 say(f"products beside copies: {rows} rows")
                 found.append(_beside_copies(products, some, products.decodes(rows, context), rows))
         some.close()

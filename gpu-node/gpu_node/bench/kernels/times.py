@@ -41,11 +41,12 @@ def operator_times(
             say(f"loading {spec.name} {f'without {role}' if role else ''}".strip())
             executors[role] = TimedExecutor(options, spec, token_bytes, cpus, (role,) if role else ())
         whole, found = executors[""], []
-        for context in CONTEXTS:
+        contexts = [context for context in CONTEXTS if context <= whole.max_model_len] or [whole.max_model_len]
+        for context in contexts:
             for rows in sizes(options, context):
                 say(f"{rows} rows, {context} tokens each")
                 products = (
-                    [(KQV, KQV), (OUTPUT, OUTPUT), (FEED_FORWARD, FEED_FORWARD)] if context == CONTEXTS[0] else []
+                    [(KQV, KQV), (OUTPUT, OUTPUT), (FEED_FORWARD, FEED_FORWARD)] if context == contexts[0] else []
                 )
                 kinds = [*products, (ATTENTION, "DecAttn")]
                 found += _times(executors, whole.decodes(rows, context), kinds, counts, rows, context)
