@@ -6,7 +6,6 @@ So weights are as warm as in a step, where those of all other operators of all l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 
 from gpu_node.bench.kernels.executors import MAX_CONTEXT_TOKENS, TimedExecutor
 from gpu_node.bench.kernels.roles import ATTENTION, FEED_FORWARD, KQV, OUTPUT, ROLES, num_layers
@@ -21,8 +20,6 @@ ROWS = (16, 32, 64, 128, 256)
 CONTEXTS = (128, 384)
 NUM_ROUNDS = 5
 """Of each size; all executors come in each."""
-LEAST_S = 1e-9
-"""Of an operator that is lost in what the measurement is worth."""
 
 
 def operator_times(
@@ -78,13 +75,9 @@ def _times(
             (seconds,) = executors[role].times_s(plan, 1)
             if number:  # the first warms up
                 measured[role].append(seconds)
-    whole = measured[""]
+    best_s = {role: min(times_s) for role, times_s in measured.items()}
     return [
-        OperatorTime(
-            name,
-            context if role == ATTENTION else 0,
-            rows,
-            max(LEAST_S, median(a - b for a, b in zip(whole, measured[role], strict=True)) / counts[role]),
-        )
+        OperatorTime(name, context if role == ATTENTION else 0, rows, (best_s[""] - best_s[role]) / counts[role])
         for role, name in kinds
+        if best_s[""] > best_s[role]  # else it is lost in what the measurement is worth
     ]
