@@ -108,9 +108,10 @@ def _print(pipeline: PipelineFile) -> None:
         times = (f"{one.start_s * 1e6:.0f}", f"{one.end_s * 1e6:.0f}")
         table.add_row(one.name, f"{one.rows[0]}-{one.rows[1]}", one.lane, f"{one.r:.1f}", *times)
     print_table(table)
+    gap = f"at most {pipeline.gap:.1%} above" if pipeline.gap < 1 else "nobody knows how far above"
     click.echo(
         f"\na layer takes {pipeline.layer_s * 1e6:.0f} µs, sequentially {pipeline.sequential_s * 1e6:.0f} "
-        f"µs; at most {pipeline.gap:.1%} above the least with this order"
+        f"µs; {gap} the least with this order"
     )
 
 
