@@ -65,7 +65,7 @@ def with_pipeline(device: SimulatedDevice, file: PipelineFile) -> SimulatedDevic
     """The device, running the pipeline where it has its model; `PipelineError` where it cannot."""
     if device.kind != file.device or file.model not in device.models:
         return device
-    pipeline = StepPipeline(file, hardware.model_named(file.model).num_layers)
+    pipeline = StepPipeline.of(file, hardware.model_named(file.model))
     model = replace(device.models[file.model], pipeline=pipeline)
     return replace(device, models={**device.models, file.model: model})
 

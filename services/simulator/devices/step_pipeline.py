@@ -4,7 +4,7 @@ Steps of the pipeline's dense batch take it, smaller ones the plain program. The
 order of each lane and the part R of each nano-operator. A step's attention lasts longer or shorter than the one that
 was searched for, as its contexts are; then all others move with it: no two that did not overlap come to overlap, so the
 sum of R stays, and the layer's period is the longest cycle (`services.pipeline.periodic`). A step takes so much of its
-plain time as a layer of the schedule takes of a sequential one.
+plain time as a layer of the schedule takes of a sequential one with as many tokens in its contexts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from functools import cached_property
 from itertools import pairwise
 
 from services.pipeline.lanes import TABLE_3, ResourceLane
+from services.pipeline.machine import machine
 from services.pipeline.periodic import Gap, shortest_period
 from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S
 from services.pipeline.search_report import PUBLISHED
+from services.pipeline.times import calibrate
+from shared.config.hardware import ModelShape
 from shared.config.pipeline_file import PipelineError, PipelineFile
 from shared.messages.step_cost import StepCost
 
@@ -30,6 +33,16 @@ class StepPipeline:
 
     file: PipelineFile
     num_layers: int
+    planned_tokens: float
+    """In the contexts of decodes, of the step that was searched for."""
+
+    @classmethod
+    def of(cls, file: PipelineFile, model: ModelShape) -> StepPipeline:
+        """Contexts follow from how long attention was taken to last: a launch, and keys and values over the memory."""
+        found, group = calibrate(), machine(file.device, 1)
+        token_s = found.attention_slowness * model.kv_token_bytes / model.num_layers / group.memory_bytes_per_s
+        launches_s = found.launch_s * sum(one.name == "DecAttn" for one in file.operators)
+        return cls(file, model.num_layers, (_attention_s(file) - launches_s) / token_s)
 
     def __post_init__(self) -> None:
         """`PipelineError` where no predicted device can run it."""
@@ -47,19 +60,13 @@ class StepPipeline:
     def step_s(self, cost: StepCost, num_tokens: float, num_context_tokens: float, num_attended_tokens: float) -> float:
         """Of a step that takes it; ``cost`` is that of the plain program."""
         plain_s = cost.predict_s(num_tokens, num_context_tokens, num_attended_tokens)
-        attention_s = cost.context_token_s * num_context_tokens
-        share = self._attention_s / (self.file.sequential_s - self._attention_s)
-        slowness = attention_s / (plain_s - attention_s) / share
-        return plain_s * self._layer_s(slowness) / (self.file.sequential_s + (slowness - 1) * self._attention_s)
+        slowness = num_context_tokens / self.planned_tokens
+        sequential_s = self.file.sequential_s + (slowness - 1) * self._attention_s
+        return plain_s * self._layer_s(slowness) / sequential_s
 
     @cached_property
     def _attention_s(self) -> float:
-        """Of a layer, alone on the device, as it was searched for."""
-        return sum(
-            (one.end_s - one.start_s) * TABLE_3.performance(ResourceLane.MEMORY, one.r)
-            for one in self.file.operators
-            if one.name == "DecAttn"
-        )
+        return _attention_s(self.file)
 
     def _layer_s(self, slowness: float) -> float:
         """Between two that are known, or beyond the last two."""
@@ -92,3 +99,12 @@ class StepPipeline:
         layer_s, starts = found
         span_s = max(start + last_s for start, last_s in zip(starts, lasts_s, strict=True)) - min(starts)
         return ((self.num_layers - 1) * layer_s + span_s) / self.num_layers
+
+
+def _attention_s(file: PipelineFile) -> float:
+    """Of a layer, alone on the device, as it was searched for."""
+    return sum(
+        (one.end_s - one.start_s) * TABLE_3.performance(ResourceLane.MEMORY, one.r)
+        for one in file.operators
+        if one.name == "DecAttn"
+    )

@@ -34,7 +34,7 @@ def engine_of(model: ModelOnDevice) -> FastEngine:
 
 def test_full_steps_take_the_pipeline_and_the_others_do_not() -> None:
     plain = ModelOnDevice(COST, TOKEN_BYTES, options(32).unmeasured_kv_bytes, 1.0, 0.1)
-    piped = replace(plain, pipeline=StepPipeline(FILE, 4))
+    piped = replace(plain, pipeline=StepPipeline(FILE, 4, 16.0))
     engine = engine_of(piped)
     engine.add(payload(0, Ask(0, 20, 5, 40)))
     full_s = engine.start(0.0)  # 16 of 20 tokens
@@ -47,7 +47,7 @@ def test_full_steps_take_the_pipeline_and_the_others_do_not() -> None:
 def test_costs_are_learnt_where_they_are_more_than_four_numbers() -> None:
     plain = ModelOnDevice(COST, TOKEN_BYTES, options(32).unmeasured_kv_bytes, 1.0, 0.1)
     learnt: list[float] = []
-    for model in (plain, replace(plain, pipeline=StepPipeline(FILE, 4))):
+    for model in (plain, replace(plain, pipeline=StepPipeline(FILE, 4, 16.0))):
         engine, now = engine_of(model), 0.0
         for number in range(6):
             engine.add(payload(number, Ask(0, 16, 5, 40)))
@@ -58,5 +58,5 @@ def test_costs_are_learnt_where_they_are_more_than_four_numbers() -> None:
         assert cost is not None
         learnt.append(cost.predict_s(16, 16, 136))
     assert learnt[0] == COST.predict_s(16, 16, 136)
-    faster_s = replace(plain, pipeline=StepPipeline(FILE, 4)).predict_s(16, 16, 136)
+    faster_s = replace(plain, pipeline=StepPipeline(FILE, 4, 16.0)).predict_s(16, 16, 136)
     assert faster_s < learnt[1] < learnt[0], "on its way to what a full step takes now"
