@@ -35,4 +35,8 @@ def pipeline(predicted: bool, quick: bool, as_json: bool) -> None:
     for figure, values in found.items():
         for what, ours, paper in paper_rows(values):
             table.add_row(figure, what, f"{ours:,.4g}", f"{paper:,.4g}")
+    for figure, points in found["ceilings"].items():
+        for point, ceiling in points.items():
+            for what, ours in ceiling.items():
+                table.add_row("ceilings", f"{figure} {point} {what}", f"{ours:,.4g}", "")
     print_table(table)

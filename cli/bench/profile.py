@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.bench.kernels import profile_kernels
 from cli.bench.process import lines_of
 from cli.cluster.run_dir import RunDir, write_atomically
 from cli.config.option import config_option
@@ -31,20 +32,32 @@ from shared.config.profiles import Profile, ProfileError, add_profile, encode_pr
 @config_option
 @click.option("--model", help="A configured model.  [default: the first]")
 @click.option("--node", help="The node whose executor, threads and memory are used.  [default: the first]")
+@click.option("--kernels", is_flag=True, help="Instead: the best time of each operator of a layer, by rows.")
+@click.option("--interference", is_flag=True, help="Instead: what operators keep of their speed beside one another.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: kinds of steps, then the result.")
-def command(config_file: Path | None, model: str | None, node: str | None, as_json: bool) -> None:
+def command(
+    config_file: Path | None, model: str | None, node: str | None, kernels: bool, interference: bool, as_json: bool
+) -> None:
     """Measure what a step costs: so much each, so much for each row and for the context that rows read and attend to.
 
     Runs real steps over a grid of batches and contexts in a process of its own, and judges what was fitted to one part
     of the grid by the other part. Also measures loads from file and from host memory, and moves of keys and values.
     The result is kept in the data folder: engines of such nodes start from it instead of learning all anew. Best run
     while nothing else uses the node's CPUs.
+
+    With --kernels, --interference or both, measures what `treadle pipeline search --profile` needs of a device; what
+    was measured before of the same model on such a node stays beside it.
     """
     config = load_config(config_file)
     node_spec = _named_node(config, node)
     if problems := vllm_problems(config.model_copy(update={"nodes": [node_spec], "pools": []})):
         raise CliError("\n".join(problems))
     spec = _named_model(config, model)
+    if kernels or interference:
+        profile_kernels(
+            config.model_copy(update={"models": [spec], "nodes": [node_spec]}), kernels, interference, as_json
+        )
+        return
     path = profiles_file(config)
     try:
         profiles = read_profiles(path)  # says what is wrong with the file before anything is measured

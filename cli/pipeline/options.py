@@ -18,7 +18,7 @@ _OPTIONS = (
     click.option("--device", type=click.Choice(DEVICE_NAMES), required=True, help="A device of the catalogue."),
     click.option("--num", type=click.IntRange(1, 1024), default=1, show_default=True, help="Devices, tensor parallel."),
     click.option(
-        "--rows", type=click.IntRange(256, 1 << 16), default=TABLE_2_ROWS, show_default=True, help="Of each step."
+        "--rows", type=click.IntRange(32, 1 << 16), default=TABLE_2_ROWS, show_default=True, help="Of each step."
     ),
     click.option(
         "--prompt-tokens",

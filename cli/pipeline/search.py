@@ -13,11 +13,16 @@ from cli.errors import CliError
 from cli.pipeline.options import chosen_machine, chosen_model, setup_options
 from cli.pipeline.svg import pipeline_svg
 from cli.tables import print_table
-from services.pipeline.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
+from services.pipeline.batch import DenseBatch, MeanLengths, largest_batch
+from services.pipeline.machine import GroupPeaks
+from services.pipeline.profiled import profiled_setting
 from services.pipeline.search import FULL, QUICK, add_copies
 from services.pipeline.search import search as find
-from services.pipeline.search_report import pipeline_file, search_report
+from services.pipeline.search_report import PUBLISHED, pipeline_file, search_report
+from services.pipeline.setting import Setting
+from shared.config.hardware import ModelShape
 from shared.config.pipeline_file import PipelineFile, encode_pipeline
+from shared.config.pipeline_profile import PipelineProfileError, read_pipeline_profile
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -27,7 +32,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--offload", is_flag=True, help="Copy keys and values to the host as they are made.")
 @click.option("--quick", is_flag=True, help="Some seconds of search instead of minutes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
-@click.option("--output", type=_FILE, help="Write the pipeline into this file, for an engine.")
+@click.option("--profile", type=_FILE, help="What `treadle profile --kernels --interference` has measured of a device.")
+@click.option("--output", "--out", type=_FILE, help="Write the pipeline into this file, for an engine.")
 @click.option("--svg", type=_FILE, help="Draw it into this file.")
 def search(
     model: str,
@@ -39,29 +45,32 @@ def search(
     offload: bool,
     quick: bool,
     as_json: bool,
+    profile: Path | None,
     output: Path | None,
     svg: Path | None,
 ) -> None:
     """Find in which parts, in which order and with which shares of a device a layer's operators run soonest.
 
-    How long an operator takes is calibrated on what NanoFlow publishes of an A100.
+    How long an operator takes is calibrated on what NanoFlow publishes of an A100, unless a profile is given: of a
+    cpu device there is nothing else.
     """
     group, shape, batch = (
         chosen_machine(device, num),
         chosen_model(model),
         DenseBatch(rows, MeanLengths(prompt_tokens, output_tokens)),
     )
-    if rows % GRANULE_ROWS:
-        raise CliError(f"--rows {rows}: sizes are multiples of {GRANULE_ROWS}")
     if largest_batch(group, shape, batch.lengths) <= 0 or shape.load_bytes > group.memory_bytes:
         raise CliError(f"the weights of {model} do not fit {num} x {device}; give more with --num")
     if offload and not group.host_bytes_per_s:
         raise CliError(f"--offload: nothing is known of the link from {device} to its host")
+    setting, source = _setting(group, shape, batch, profile)
+    if rows % setting.granule_rows or rows < 2 * setting.granule_rows:
+        raise CliError(f"--rows {rows}: sizes are multiples of {setting.granule_rows}, and two of them at least")
     budget = QUICK if quick else FULL
-    found = find(group, shape, batch, budget, time.monotonic)
+    found = find(setting, budget, time.monotonic)
     if offload:
-        found = add_copies(found, group, shape, batch, budget, time.monotonic)
-    pipeline, report = pipeline_file(found, group, shape, batch), search_report(found, group, shape, batch)
+        found = add_copies(found, setting, budget, time.monotonic)
+    pipeline, report = pipeline_file(found, group, shape, batch, source), search_report(found, group, shape, setting)
     if output is not None:
         _write(output, encode_pipeline(pipeline))
     if svg is not None:
@@ -72,6 +81,25 @@ def search(
         _print(pipeline)
 
 
+def _setting(group: GroupPeaks, model: ModelShape, batch: DenseBatch, profile: Path | None) -> tuple[Setting, str]:
+    """Times and interference, and where they come from."""
+    if profile is None:
+        if group.device == "cpu":
+            raise CliError(
+                "--device cpu: nothing is published of it; measure it with `treadle profile --kernels "
+                "--interference`, and give the file with --profile"
+            )
+        return Setting.published(group, model, batch), PUBLISHED
+    try:
+        found = read_pipeline_profile(profile)
+        found.require(model.name, group.device)
+        if group.num_devices > 1:
+            raise CliError(f"--num {group.num_devices}: a profile is of one device; give --num 1")
+        return profiled_setting(found, model, batch), found.title
+    except PipelineProfileError as error:
+        raise CliError(f"--profile: {error}") from error
+
+
 def _print(pipeline: PipelineFile) -> None:
     table = Table(box=None)
     for name in ("operator", "rows", "lane", "R", "from µs", "to µs"):
@@ -80,9 +108,10 @@ def _print(pipeline: PipelineFile) -> None:
         times = (f"{one.start_s * 1e6:.0f}", f"{one.end_s * 1e6:.0f}")
         table.add_row(one.name, f"{one.rows[0]}-{one.rows[1]}", one.lane, f"{one.r:.1f}", *times)
     print_table(table)
+    gap = f"at most {pipeline.gap:.1%} above" if pipeline.gap < 1 else "nobody knows how far above"
     click.echo(
         f"\na layer takes {pipeline.layer_s * 1e6:.0f} µs, sequentially {pipeline.sequential_s * 1e6:.0f} "
-        f"µs; at most {pipeline.gap:.1%} above the least with this order"
+        f"µs; {gap} the least with this order"
     )
 
 

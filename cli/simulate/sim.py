@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -17,11 +18,13 @@ from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COUNTS, SLO_MIX, workload_choice
 from cli.tables import print_table
 from services.simulator.cluster import cluster
-from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, devices_of
+from services.simulator.devices.catalogue import MAX_NUM_SEQS, STEP_TOKENS, cluster_config, devices_of, with_pipeline
+from services.simulator.devices.device import SimulatedDevice
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun
 from shared.config.corrections import PredictionOptions
+from shared.config.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, read_pipeline
 from shared.config.policies import PolicyName
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
@@ -42,6 +45,7 @@ def command() -> None:
 @click.option("--policy", type=click.Choice(get_args(PolicyName)), default="qlm", show_default=True, help="Order.")
 @click.option("--devices", type=DEVICE_COUNTS, default="a100=1", show_default=True, help="Such as a100=50,a10=30.")
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
+@click.option("--pipeline", type=_FILE, help="Of `treadle pipeline search`: devices run it where it is shorter.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
 @click.option("--requests", "num_requests", type=click.IntRange(min=1), default=3500, show_default=True)
 @click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.  [default: workload's]")
@@ -74,6 +78,7 @@ def run(
     policy: str,
     devices: dict[str, float],
     profiles: Path | None,
+    pipeline: Path | None,
     num_requests: int,
     seed: int,
     max_num_seqs: int,
@@ -94,6 +99,10 @@ def run(
     counts = {kind: int(count) for kind, count in devices.items()}
     measured = _profiles(profiles) if profiles else ()
     nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
+    step_tokens = STEP_TOKENS
+    if pipeline is not None:
+        file = _pipeline(pipeline, counts, choice.models, max_num_seqs)
+        nodes, step_tokens = _piped(nodes, file), file.rows
     scenario = Scenario(
         config=cluster_config(
             list(nodes),
@@ -102,6 +111,7 @@ def run(
             max_num_seqs,
             choice.max_model_lens,
             _tiers(options["host_bytes"], options["ssd_bytes"]),
+            step_tokens,
         ),
         devices=nodes,
         requests=choice.draw(num_requests, seed),
@@ -160,6 +170,29 @@ def _profiles(path: Path) -> list[Profile]:
         return read_profiles(path)
     except ProfileError as error:
         raise CliError(str(error)) from error
+
+
+def _pipeline(path: Path, counts: Mapping[str, int], models: Sequence[str], max_num_seqs: int) -> PipelineFile:
+    try:
+        file = read_pipeline(path)
+    except PipelineError as error:
+        raise CliError(f"--pipeline: {error}") from error
+    for name, found, known in (("device", file.device, list(counts)), ("model", file.model, models)):
+        if found not in known:
+            raise CliError(f"--pipeline: it is for {name} {found!r}, not for {', '.join(known)}; {SEARCH_AGAIN}")
+    if file.rows <= max_num_seqs:
+        raise CliError(
+            f"--pipeline: {max_num_seqs} sequences (--max-num-seqs) fill its {file.rows} rows with decodes alone, for "
+            f"which it was not searched; {SEARCH_AGAIN} and more --rows"
+        )
+    return file
+
+
+def _piped(nodes: Mapping[str, SimulatedDevice], file: PipelineFile) -> dict[str, SimulatedDevice]:
+    try:
+        return {name: with_pipeline(device, file) for name, device in nodes.items()}
+    except PipelineError as error:
+        raise CliError(f"--pipeline: {error}") from error
 
 
 def _write_files(done: SimulationRun, trace_file: Path | None, plot: Path | None) -> None:

@@ -24,7 +24,7 @@ from itertools import combinations
 import highspy
 
 from services.highs import Expression, SilentHighs, new_solver
-from services.pipeline.lanes import SHARES, Interference, ResourceLane
+from services.pipeline.lanes import Interference, ResourceLane
 from services.pipeline.layer import Edge
 from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S, PartSlot, Schedule
 
@@ -61,6 +61,8 @@ Copy = tuple[int, int]
 class _Program:
     solver: SilentHighs
     known: Schedule
+    possible: tuple[float, ...]
+    """Parts of a device."""
     period: Expression
     start: list[Expression] = field(default_factory=list)
     shares: list[list[Expression]] = field(default_factory=list)
@@ -142,7 +144,7 @@ def _run(program: _Program, values: Values, free: frozenset[int], time_limit_s: 
 
 def _write(known: Schedule, edges: Sequence[Edge], interference: Interference, num_layers: int) -> _Program:
     solver = new_solver(RELATIVE_GAP, MIN_RUN_S)
-    program = _Program(solver, known, solver.addVariable(0.0, known.period_s * _US * (1 + 1e-6)))
+    program = _Program(solver, known, interference.shares, solver.addVariable(0.0, known.period_s * _US * (1 + 1e-6)))
     begin, end = solver.addVariable(0.0), solver.addVariable(0.0)
     for slot in known.slots:
         _add_part(program, slot, interference)
@@ -151,7 +153,7 @@ def _write(known: Schedule, edges: Sequence[Edge], interference: Interference, n
     energy = [
         share * slot.part.best_s * _US / interference.performance(slot.part.lane, share) * chosen
         for slot, choices in zip(known.slots, program.shares, strict=True)
-        for share, chosen in zip(SHARES, choices, strict=True)
+        for share, chosen in zip(program.possible, choices, strict=True)
     ]
     solver.addConstr(solver.qsum(energy) <= program.period)
     for edge in edges:
@@ -166,14 +168,14 @@ def _write(known: Schedule, edges: Sequence[Edge], interference: Interference, n
 
 def _add_part(program: _Program, slot: PartSlot, interference: Interference) -> None:
     solver = program.solver
-    choices = [solver.addBinary() for _ in SHARES]
+    choices = [solver.addBinary() for _ in program.possible]
     solver.addConstr(solver.qsum(choices) == 1)
-    lasts = [slot.part.best_s * _US / interference.performance(slot.part.lane, share) for share in SHARES]
+    lasts = [slot.part.best_s * _US / interference.performance(slot.part.lane, share) for share in program.possible]
     program.binaries.update({chosen.index: frozenset({len(program.shares)}) for chosen in choices})
     program.shares.append(choices)
     program.start.append(solver.addVariable(0.0))
     program.duration.append(solver.qsum(last * chosen for last, chosen in zip(lasts, choices, strict=True)))
-    program.part.append(solver.qsum(share * chosen for share, chosen in zip(SHARES, choices, strict=True)))
+    program.part.append(solver.qsum(share * chosen for share, chosen in zip(program.possible, choices, strict=True)))
 
 
 def _keep_order(program: _Program, lane: Sequence[int]) -> None:
@@ -255,7 +257,7 @@ def _known_values(program: _Program) -> Values:
     """Of the binaries, in the known schedule."""
     known, values = program.known, {}
     for slot, choices in zip(known.slots, program.shares, strict=True):
-        for share, chosen in zip(SHARES, choices, strict=True):
+        for share, chosen in zip(program.possible, choices, strict=True):
             values[chosen.index] = float(math.isclose(share, slot.share))
     for (one, (other, lag)), (before, behind) in program.order.items():
         u, v = known.slots[one], known.slots[other]
@@ -269,7 +271,7 @@ def _known_values(program: _Program) -> Values:
 def _schedule(program: _Program, values: Values, interference: Interference) -> Schedule:
     slots = []
     for slot, start, choices in zip(program.known.slots, program.start, program.shares, strict=True):
-        share = max(zip(choices, SHARES, strict=True), key=lambda pair: values[pair[0].index])[1]
+        share = max(zip(choices, program.possible, strict=True), key=lambda pair: values[pair[0].index])[1]
         duration_s = slot.part.best_s / interference.performance(slot.part.lane, share)
         slots.append(PartSlot(slot.part, values[start.index] / _US, duration_s, share))
     first_s = min(slot.start_s for slot in slots)

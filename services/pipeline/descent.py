@@ -1,57 +1,39 @@
 """A good pipeline soon, by annealing over all that the two stages decide: shares, the order of each lane, and cuts.
 
 Where the programs of `services.pipeline.structure` and `services.pipeline.allocation` begin, and all that ``--quick``
-has time for. What is tried is played: layers one after another, each lane in its order, each part when its parents are
-done and its share is free. Chance is counted, not drawn: the same layer gives the same pipeline.
+has time for. What is tried is played (`services.pipeline.elastic`). From all beginnings a little; the better half goes
+on with twice as much, and so forth (successive halving: Karnin, Koren and Somekh, ICML'13). Chance is counted, not
+drawn: the same layer gives the same pipeline.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from services.pipeline.batch import GRANULE_ROWS
-from services.pipeline.greedy import NUM_LAYERS, Played, Task, as_schedule
-from services.pipeline.lanes import SHARES, Interference, ResourceLane
-from services.pipeline.layer import Edge, LayerOperator, NanoOperator, edges, split
+from services.pipeline.elastic import Candidate, ElasticLayer, PlayOutcome
+from services.pipeline.layer import LayerOperator
 from services.pipeline.schedule import Schedule
 
-_FIRST = {ResourceLane.COMPUTE: 0.6, ResourceLane.MEMORY: 0.4, ResourceLane.NETWORK: 0.1, ResourceLane.COPY: 0.1}
-"""Shares with which the search begins."""
-HOT, COLD = 0.006, 0.0001
+HOT, COLD = 0.012, 0.0001
 """Of the period: how much worse a change may be, about, at the beginning and at the end."""
-WORTH_ASKING = 0.001
+WORTH_ASKING = 0.0005
 """Of the period, by which a play must be better before it is asked whether all its layers can be alike."""
-_FULL = 1 + 1e-9
+SHARE_CHANGES, ORDER_CHANGES, CUT_CHANGES = 0.4, 0.8, 0.98
+"""Of all changes, up to which they are of a share, of a place in a lane, of where a cut is; the rest, how many."""
+MAX_PARTS = 4
+"""Of an operator."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A pipeline as it is changed."""
+class Annealed:
+    """The best pipeline that was met, all its layers alike."""
 
-    cuts: dict[str, tuple[int, ...]]
-    keys: tuple[float, ...]
-    """By part, in periods: lanes take parts in the order of these, layer after layer 1 later."""
-    shares: tuple[float, ...]
-
-
-class _Layer:
-    """Parts and edges by cuts, worked out once."""
-
-    def __init__(self, operators: Sequence[LayerOperator]) -> None:
-        self.operators = operators
-        self._known: dict[tuple[tuple[str, tuple[int, ...]], ...], tuple[list[NanoOperator], list[Edge]]] = {}
-
-    def parts(self, candidate: Candidate) -> tuple[list[NanoOperator], list[Edge]]:
-        """Of a candidate."""
-        key = tuple(candidate.cuts.items())
-        if key not in self._known:
-            found = split(self.operators, candidate.cuts)
-            self._known[key] = found, edges(self.operators, found)
-        return self._known[key]
+    layer: ElasticLayer
+    candidate: Candidate
+    schedule: Schedule
 
 
 class _Chance:
@@ -70,94 +52,78 @@ class _Chance:
         return int(self.number() * count)
 
 
-def anneal(
-    operators: Sequence[LayerOperator], beginning: Candidate, interference: Interference, num_plays: int
-) -> tuple[Candidate, Schedule] | None:
-    """The best pipeline that was met, all its layers alike; None where none of those can be repeated.
+def descend(beginnings: Sequence[tuple[ElasticLayer, Candidate]], num_plays: int, granule_rows: int) -> list[Annealed]:
+    """The best of the beginnings that were played longest, the best first; none where no layers can be alike."""
+    chance = _Chance()
+    num_rounds = max(1, math.ceil(math.log2(len(beginnings))))
+    found: list[Annealed] = []
+    now = list(beginnings)
+    for number in range(num_rounds):
+        heat = HOT * (COLD / HOT) ** (0.5 * number / num_rounds)
+        annealed = [_anneal(*one, num_plays // num_rounds // len(now), heat, chance, granule_rows) for one in now]
+        found = sorted((one for one in annealed if one is not None), key=lambda one: one.schedule.period_s)
+        if not found:
+            return []
+        now = [(one.layer, one.candidate) for one in found[: math.ceil(len(now) / 2)]]
+    return found
 
-    Metropolis: what is worse by d is kept with probability exp(-d / t), and t falls from hot to cold.
-    """
-    layer, chance = _Layer(operators), _Chance()
-    speeds = {(lane, share): interference.performance(lane, share) for lane in ResourceLane for share in SHARES}
-    lasts = {lane: {share: 1 / speeds[lane, share] for share in SHARES} for lane in ResourceLane}
 
-    def played(candidate: Candidate) -> Played | None:
-        parts, found = layer.parts(candidate)
-        return _play(_tasks(candidate, parts, lasts), found, candidate.keys)
-
-    def repeated(candidate: Candidate, known: Played) -> Schedule | None:
-        parts, found = layer.parts(candidate)
-        return as_schedule(parts, _tasks(candidate, parts, lasts), found, known)
-
-    best: tuple[Candidate, Schedule] | None = None
+def _anneal(
+    layer: ElasticLayer, beginning: Candidate, num_plays: int, hot: float, chance: _Chance, granule_rows: int
+) -> Annealed | None:
+    """Metropolis: what is worse by d is kept with probability exp(-d / t), and t falls from hot to cold."""
+    best: Annealed | None = None
     now, now_s, asked_s = beginning, math.inf, math.inf
     for step in range(num_plays):
-        other = _changed(layer, now, chance) if step else beginning
-        result = played(other) if other is not now or not step else None
-        if result is None:
+        other = _changed(layer, now, chance, granule_rows) if step else beginning
+        if step and other is now:
             continue
-        heat = result.period_s * HOT * (COLD / HOT) ** (step / num_plays)
-        if result.period_s > now_s and chance.number() >= math.exp((now_s - result.period_s) / heat):
+        heat = hot * (COLD / hot) ** (step / num_plays)
+        outcome = layer.play(other, now_s * (1 - heat * math.log(1 - chance.number())))
+        if outcome is None:
             continue
-        now, now_s = other, result.period_s
+        now, now_s = other, outcome.period_s
         if now_s < asked_s * (1 - WORTH_ASKING):
-            schedule = repeated(other, result)
-            if schedule is not None and (best is None or schedule.period_s < best[1].period_s):
-                best = other, schedule
-                asked_s = min(asked_s, now_s)
+            asked_s = now_s
+            best = _better(layer, other, outcome, best)
     return best
 
 
-def beginning(cuts: dict[str, tuple[int, ...]], schedule: Schedule) -> Candidate:
-    """From a schedule without interference."""
-    keys = tuple(slot.start_s / schedule.period_s for slot in schedule.slots)
-    return Candidate(cuts, keys, tuple(_FIRST[slot.part.lane] for slot in schedule.slots))
+def _better(layer: ElasticLayer, candidate: Candidate, outcome: PlayOutcome, best: Annealed | None) -> Annealed | None:
+    schedule = layer.schedule(candidate, outcome)
+    if schedule is None or (best is not None and schedule.period_s >= best.schedule.period_s):
+        return best
+    return Annealed(layer, candidate, schedule)
 
 
-def _tasks(
-    candidate: Candidate, parts: Sequence[NanoOperator], lasts: dict[ResourceLane, dict[float, float]]
-) -> list[Task]:
-    return [
-        Task(part.lane, part.best_s * lasts[part.lane][share], share)
-        for part, share in zip(parts, candidate.shares, strict=True)
-    ]
-
-
-def _changed(layer: _Layer, now: Candidate, chance: _Chance) -> Candidate:
+def _changed(layer: ElasticLayer, now: Candidate, chance: _Chance, granule_rows: int) -> Candidate:
     """One share, one place in a lane, or one cut is another."""
     kind = chance.number()
-    one = chance.below(len(now.shares))
-    if kind < 0.3:
-        share = SHARES[chance.below(len(SHARES))]
-        return replace(now, shares=(*now.shares[:one], share, *now.shares[one + 1 :]))
-    if kind < 0.6:
-        parts, _ = layer.parts(now)
-        other = chance.below(len(parts))
-        if parts[other].lane is parts[one].lane:
-            return now
-        number = chance.below(len(SHARES) - 1)
-        shares = list(now.shares)
-        shares[one], shares[other] = SHARES[number], SHARES[len(SHARES) - 2 - number]
-        return replace(now, shares=tuple(shares))
-    if kind < 0.85:
-        parts, _ = layer.parts(now)
+    one = chance.below(len(now.wanted))
+    if kind < SHARE_CHANGES:
+        share = 1 + chance.below(layer.interference.num_shares)
+        return replace(now, wanted=(*now.wanted[:one], share, *now.wanted[one + 1 :]))
+    if kind < ORDER_CHANGES:
+        parts = layer.parts(now)
         others = [n for n, part in enumerate(parts) if n != one and part.lane is parts[one].lane]
         if not others:
             return now
         other, lag = others[chance.below(len(others))], chance.below(3) - 1
         key = now.keys[other] + lag + (1e-6 if chance.number() < 0.5 else -1e-6) * (1 + chance.number())
         return replace(now, keys=(*now.keys[:one], key, *now.keys[one + 1 :]))
-    return _recut(layer.operators, now, chance)
+    if kind < CUT_CHANGES:
+        return _recut(layer.operators, now, chance, granule_rows)
+    return _recounted(layer, now, one, chance, granule_rows)
 
 
-def _recut(operators: Sequence[LayerOperator], now: Candidate, chance: _Chance) -> Candidate:
+def _recut(operators: Sequence[LayerOperator], now: Candidate, chance: _Chance, granule_rows: int) -> Candidate:
     """A cut moves by a granule: of one operator, or of all that are cut there."""
     places = [(name, at) for name, cuts in now.cuts.items() for at in cuts]
     if not places:
         return now
     name, at = places[chance.below(len(places))]
     is_joint = chance.number() < 0.5
-    step = GRANULE_ROWS if chance.number() < 0.5 else -GRANULE_ROWS
+    step = granule_rows if chance.number() < 0.5 else -granule_rows
     cuts = dict(now.cuts)
     for operator in operators:
         if operator.name == name or (is_joint and at in cuts[operator.name]):
@@ -168,64 +134,21 @@ def _recut(operators: Sequence[LayerOperator], now: Candidate, chance: _Chance) 
     return replace(now, cuts=cuts)
 
 
-def _play(tasks: Sequence[Task], found: Sequence[Edge], keys: Sequence[float]) -> Played | None:
-    """Some layers, lanes in the order of keys; None where they wait for one another for ever."""
-    num_parts = len(tasks)
-    children: list[list[int]] = [[] for _ in tasks]  # distances in the list of all parts of all layers
-    missing = [0] * (num_parts * NUM_LAYERS)
-    for edge in found:
-        children[edge.parent].append(edge.lag * num_parts + edge.child - edge.parent)
-        for at in range(edge.lag * num_parts + edge.child, len(missing), num_parts):
-            missing[at] += 1
-    lanes: dict[ResourceLane, list[tuple[float, int]]] = {}
-    for number, task in enumerate(tasks):
-        lane = lanes.setdefault(task.lane, [])
-        lane.extend((keys[number] + layer, layer * num_parts + number) for layer in range(NUM_LAYERS))
-    queues = [[at for _, at in sorted(lane, reverse=True)] for lane in lanes.values()]
-    running = [False] * len(queues)
-    starts, used, now_s = [-1.0] * len(missing), 0.0, 0.0
-    events: list[tuple[float, int, int]] = []
-    while True:
-        for number, queue in enumerate(queues):
-            if not queue or running[number] or missing[queue[-1]]:
-                continue
-            task = tasks[queue[-1] % num_parts]
-            if used + task.share <= _FULL:
-                at = queue.pop()
-                starts[at], running[number], used = now_s, True, used + task.share
-                heapq.heappush(events, (now_s + task.duration_s, at, number))
-        if not events:
-            break
-        now_s, at, number = heapq.heappop(events)
-        part = at % num_parts
-        running[number], used = False, used - tasks[part].share
-        for distance in children[part]:
-            if at + distance < len(missing):
-                missing[at + distance] -= 1
-    if any(queues):
-        return None
-    layers = [tuple(starts[first : first + num_parts]) for first in range(0, len(starts), num_parts)]
-    return Played.of(layers, tasks)
-
-
-def staggered_schedule(
-    operators: Sequence[LayerOperator], cuts: dict[str, tuple[int, ...]], middle_row: int, shift: float
-) -> Schedule | None:
-    """Without interference: the second half of the batch is ``shift`` of a layer behind the first.
-
-    So one half can be in its attention while the other is in its feed-forward network.
-    """
-    parts = split(operators, cuts)
-    depend = edges(operators, parts)
-    starts = [0.0] * len(parts)
-    for edge in sorted(depend, key=lambda edge: edge.child):
-        if not edge.lag:
-            starts[edge.child] = max(starts[edge.child], starts[edge.parent] + parts[edge.parent].best_s)
-    chain_s = max(start + part.best_s for start, part in zip(starts, parts, strict=True))
-    keys = [
-        start / chain_s + (shift if part.first_row >= middle_row else 0.0)
-        for start, part in zip(starts, parts, strict=True)
-    ]
-    tasks = [Task(part.lane, part.best_s, 0.0) for part in parts]
-    played = _play(tasks, depend, keys)
-    return None if played is None else as_schedule(parts, tasks, depend, played)
+def _recounted(layer: ElasticLayer, now: Candidate, one: int, chance: _Chance, granule_rows: int) -> Candidate:
+    """A part becomes two, one behind the other, or one with the part behind it."""
+    parts = layer.parts(now)
+    part, cuts = parts[one], dict(now.cuts)
+    places = cuts[part.operator]
+    if chance.number() < 0.5:
+        middle = part.first_row + (part.end_row - part.first_row) // 2 // granule_rows * granule_rows
+        if middle == part.first_row or len(places) + 1 >= MAX_PARTS:
+            return now
+        cuts[part.operator] = tuple(sorted((*places, middle)))
+        keys = (*now.keys[: one + 1], now.keys[one] + 1e-6, *now.keys[one + 1 :])
+        return Candidate(cuts, keys, (*now.wanted[: one + 1], now.wanted[one], *now.wanted[one + 1 :]))
+    if part.end_row not in places:
+        return now
+    cuts[part.operator] = tuple(place for place in places if place != part.end_row)
+    return Candidate(
+        cuts, (*now.keys[: one + 1], *now.keys[one + 2 :]), (*now.wanted[: one + 1], *now.wanted[one + 2 :])
+    )

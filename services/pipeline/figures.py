@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.pipeline.batch import DenseBatch, MeanLengths
+from services.pipeline.ceiling import ceilings
 from services.pipeline.cost import memory_ratio, network_ratio, operator_costs
 from services.pipeline.cost_report import measured_flops_per_s, model_parameters
 from services.pipeline.machine import ACCELERATORS, machine
@@ -24,8 +25,9 @@ from services.pipeline.paper import (
     TABLE_2_ROWS,
     TRACE_LENGTHS,
 )
-from services.pipeline.prediction import PredictedThroughput, dense_batch, throughput
+from services.pipeline.prediction import PredictedThroughput, dense_batch, head_s, num_tokens, throughput
 from services.pipeline.search import Found, SearchBudget, add_copies, search
+from services.pipeline.setting import Setting
 from shared.config.hardware import ModelShape, model_named
 
 _LENGTHS = {**CONSTANT_LENGTHS, **TRACE_LENGTHS}
@@ -46,12 +48,12 @@ class Searches:
         """The pipeline of a model on so many A100."""
         key = (model.name, num, batch, is_offloaded)
         if key not in self._found:
-            group = machine("a100", num)
+            setting = Setting.published(machine("a100", num), model, batch)
             if is_offloaded:
                 plain = self.find(model, num, batch, is_offloaded=False)
-                self._found[key] = add_copies(plain, group, model, batch, self.budget, self.now)
+                self._found[key] = add_copies(plain, setting, self.budget, self.now)
             else:
-                self._found[key] = search(group, model, batch, self.budget, self.now)
+                self._found[key] = search(setting, self.budget, self.now)
             self.done(len(self._found))
         return self._found[key]
 
@@ -77,6 +79,10 @@ def figures(budget: SearchBudget, now: Callable[[], float], done: Callable[[int]
                 "paper": paper,
             }
             for (model, num), paper in FIGURE_11.items()
+        },
+        "ceilings": {
+            "fig9": {name: _ceiling(_70B, 8, lengths) for name, lengths in FIGURE_9_LENGTHS.items()},
+            "fig11": {model: _ceiling(model, num, _LENGTHS["1024-512"]) for model, num in FIGURE_11},
         },
     }
 
@@ -112,6 +118,23 @@ def _throughput(
     model, group = model_named(name), machine("a100", num)
     batch = dense_batch(group, model, lengths)
     return throughput(searches.find(model, num, batch, is_offloaded=is_offloaded), group, model, batch)
+
+
+def _ceiling(name: str, num: int, lengths: MeanLengths) -> dict[str, float]:
+    """What no pipeline is above, by the times and the interference that all of this rests on."""
+    model, group = model_named(name), machine("a100", num)
+    batch = dense_batch(group, model, lengths)
+    setting = Setting.published(group, model, batch)
+    behind_s, layers = head_s(group, model, batch), model.num_layers
+    whole_s, halves_s = ceilings(setting)
+    tokens = num_tokens(group, model, batch) / num
+    sequential_s = layers * setting.sequential_s + behind_s
+    return {
+        "tok_s": tokens / (layers * whole_s + behind_s),
+        "ratio": sequential_s / (layers * whole_s + behind_s),
+        "tok_s_in_halves": tokens / (layers * halves_s + behind_s),
+        "ratio_in_halves": sequential_s / (layers * halves_s + behind_s),
+    }
 
 
 def _figure_9(searches: Searches, name: str) -> dict[str, Any]:

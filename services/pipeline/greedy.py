@@ -14,10 +14,10 @@ from services.pipeline.layer import Edge, NanoOperator
 from services.pipeline.periodic import Gap, shortest_period
 from services.pipeline.schedule import ROUNDING, TOLERANCE_S, PartSlot, Schedule
 
-NUM_LAYERS = 7
-"""Played; the first few differ from the rest."""
-_LOOKED_AT = 4
-"""The layer whose starts are taken."""
+NUM_LAYERS = 8
+"""Played; the first few differ from the rest, and so do the last, behind which nothing wants the device."""
+LOOKED_AT, LAST_LOOKED_AT = 3, 5
+"""The layer whose starts are taken, and the one to which the period is measured from there."""
 _FULL = 1 + 1e-9
 
 
@@ -26,7 +26,7 @@ class Played:
     """What became of some layers."""
 
     period_s: float
-    """Between the ends of the later layers, on average."""
+    """Between the ends of the layers that are looked at, on average."""
     starts_s: tuple[tuple[float, ...], ...]
     """By layer and part."""
 
@@ -35,9 +35,9 @@ class Played:
         """From all starts."""
         early, late = (
             max(start + task.duration_s for start, task in zip(starts_s[layer], tasks, strict=True))
-            for layer in (_LOOKED_AT - 1, NUM_LAYERS - 1)
+            for layer in (LOOKED_AT, LAST_LOOKED_AT)
         )
-        return cls((late - early) / (NUM_LAYERS - _LOOKED_AT), tuple(starts_s))
+        return cls((late - early) / (LAST_LOOKED_AT - LOOKED_AT), tuple(starts_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def as_schedule(
     """
     gaps = [Gap(edge.parent, edge.child, tasks[edge.parent].duration_s, edge.lag) for edge in edges]
     times = [
-        (start_s, start_s + tasks[part].duration_s, layer - _LOOKED_AT, part)
+        (start_s, start_s + tasks[part].duration_s, layer - LOOKED_AT, part)
         for layer, starts in enumerate(played.starts_s)
         for part, start_s in enumerate(starts)
     ]

@@ -26,6 +26,13 @@ class Interference:
     """
 
     points: Mapping[ResourceLane, tuple[tuple[float, float], ...]]
+    num_shares: int = 10
+    """Parts of a device are multiples of one in so many: the columns of table 3, unless a profile has others."""
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """Parts of a device that an operator may get."""
+        return tuple(number / self.num_shares for number in range(1, self.num_shares + 1))
 
     def performance(self, lane: ResourceLane, share: float) -> float:
         """P of R."""
@@ -34,9 +41,6 @@ class Interference:
                 return slow + (fast - slow) * (share - low) / (high - low)
         raise ValueError(f"a part of a device is at most 1, not {share}")
 
-
-SHARES = tuple(number / 10 for number in range(1, 11))
-"""Parts of a device that an operator may get: the columns of table 3."""
 
 _GEMV = ((0.0, 0.0), (0.1, 0.2), (0.2, 0.3), (0.4, 0.8), (0.8, 0.85), (0.9, 0.95), (1.0, 1.0))
 
@@ -52,3 +56,6 @@ TABLE_3 = Interference(
 
 A copy to the host is a kernel that moves memory, so it is taken to be one of those (ours).
 """
+
+UNDISTURBED = Interference(dict.fromkeys(ResourceLane, ((0.0, 1.0), (1.0, 1.0))), num_shares=len(ResourceLane))
+"""As if each lane had a device of its own (stage I)."""

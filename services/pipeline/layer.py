@@ -72,9 +72,13 @@ def layer_operators(
     num_gathered = layout.num_gathered
     rows = batch.num_rows
     is_alone = num_devices == 1
-    last = ("AttnNorm", 0) if is_alone else ("UGD.AR", 1)
+    num_normed = rows if times.norm.row_s else 0  # of a profile, norms are within the products behind them
+    last_product = "UGD" if times.down is None else "D"
+    last = (("AttnNorm", 0) if num_normed else (last_product, 1)) if is_alone else ("UGD.AR", 1)
     operators = [
-        LayerOperator("AttnNorm", ResourceLane.MEMORY, 0, rows if is_alone else 0, times.norm, (("UGD", 1),)),
+        LayerOperator(
+            *("AttnNorm", ResourceLane.MEMORY, 0, num_normed if is_alone else 0, times.norm), ((last_product, 1),)
+        ),
         LayerOperator("KQV", ResourceLane.COMPUTE, 0, rows, times.kqv, (last,)),
         *_attention(times, batch, layout.is_spread),
         LayerOperator("Copy", ResourceLane.COPY, 0, rows if is_offloaded else 0, times.copy, (("KQV", 0),)),
@@ -83,8 +87,8 @@ def layer_operators(
     if is_alone:
         operators += [
             LayerOperator("O", ResourceLane.COMPUTE, 0, rows, times.output, attention),
-            LayerOperator("FfnNorm", ResourceLane.MEMORY, 0, rows, times.norm, (("O", 0),)),
-            LayerOperator("UGD", ResourceLane.COMPUTE, 0, rows, times.feed_forward, (("FfnNorm", 0),)),
+            LayerOperator("FfnNorm", ResourceLane.MEMORY, 0, num_normed, times.norm, (("O", 0),)),
+            *_feed_forward(times, rows, (("FfnNorm", 0) if num_normed else ("O", 0),)),
         ]
     else:
         reduction = times.gather * 2 + times.norm
@@ -93,10 +97,20 @@ def layer_operators(
             LayerOperator("O", ResourceLane.COMPUTE, 0, rows, times.output, (("Attn.AG", 0), *attention)),
             LayerOperator("O.AG", ResourceLane.NETWORK, 0, num_gathered, times.gather + times.norm, (("O", 0),)),
             LayerOperator("O.AR", ResourceLane.NETWORK, num_gathered, rows, reduction, (("O", 0),)),
-            LayerOperator("UGD", ResourceLane.COMPUTE, 0, rows, times.feed_forward, (("O.AG", 0), ("O.AR", 0))),
-            LayerOperator("UGD.AR", ResourceLane.NETWORK, 0, rows, reduction, (("UGD", 0),)),
+            *_feed_forward(times, rows, (("O.AG", 0), ("O.AR", 0))),
+            LayerOperator("UGD.AR", ResourceLane.NETWORK, 0, rows, reduction, ((last_product, 0),)),
         ]
     return [operator for operator in operators if operator.num_rows > 0]
+
+
+def _feed_forward(times: LayerTimes, num_rows: int, after: tuple[tuple[str, int], ...]) -> list[LayerOperator]:
+    """One operator, or two that may have different parts of the device."""
+    if times.down is None:
+        return [LayerOperator("UGD", ResourceLane.COMPUTE, 0, num_rows, times.feed_forward, after)]
+    return [
+        LayerOperator("UG", ResourceLane.COMPUTE, 0, num_rows, times.feed_forward, after),
+        LayerOperator("D", ResourceLane.COMPUTE, 0, num_rows, times.down, (("UG", 0),)),
+    ]
 
 
 def _attention(times: LayerTimes, batch: DenseBatch, is_spread: bool) -> list[LayerOperator]:

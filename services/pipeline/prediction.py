@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from services.pipeline.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
@@ -24,9 +25,14 @@ class PredictedThroughput:
 
 
 def dense_batch(group: GroupPeaks, model: ModelShape, lengths: MeanLengths) -> DenseBatch:
-    """As many rows as memory allows decodes for, in whole tiles, and no more than are of use."""
+    """As many rows as memory allows decodes for, and no more than are of use; whole tiles, the last maybe not full."""
     most = min(MOST_ROWS, largest_batch(group, model, lengths))
-    return DenseBatch(int(most // GRANULE_ROWS) * GRANULE_ROWS, lengths)
+    return DenseBatch(math.ceil(most / GRANULE_ROWS) * GRANULE_ROWS, lengths)
+
+
+def num_tokens(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:
+    """Of a step, without the rows of a last tile that memory has no decodes for."""
+    return min(batch.num_rows, largest_batch(group, model, batch.lengths))
 
 
 def head_s(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:
@@ -44,4 +50,5 @@ def throughput(found: Found, group: GroupPeaks, model: ModelShape, batch: DenseB
         layers * found.nano_only_s + behind_s,
         found.schedule.makespan_s(layers) + behind_s,
     )
-    return PredictedThroughput(*(batch.num_rows / group.num_devices / step_s for step_s in steps_s))
+    tokens = num_tokens(group, model, batch) / group.num_devices
+    return PredictedThroughput(*(tokens / step_s for step_s in steps_s))

@@ -3,7 +3,8 @@
 A mixed-integer program over one layer that repeats each period T. Part o starts ``s_o + k_o T`` after its layer does,
 with ``0 <= s_o <= T``:
 
-- sizes are multiples of 128 rows, the last part of an operator has what is left; a duration is linear in its rows;
+- sizes are multiples of so many rows (128 in the paper), the last part of an operator has what is left; a duration is
+  linear in its rows;
 - two parts of one lane never overlap, nor one and the next layer's other: ``s_u + d_u <= s_v`` or the other way round,
   and ``s_u + d_u <= s_v + T`` in any case;
 - parts depend where operators do and rows intersect. ``w = k_child + lag - k_parent`` periods lie between the two:
@@ -20,7 +21,6 @@ from itertools import combinations, pairwise
 import highspy
 
 from services.highs import Expression, SilentHighs, new_solver
-from services.pipeline.batch import GRANULE_ROWS
 from services.pipeline.lanes import ResourceLane
 from services.pipeline.layer import Cuts, Edge, LayerOperator, NanoOperator, edges, split
 from services.pipeline.schedule import PartSlot, Schedule
@@ -58,6 +58,7 @@ class _Part:
 @dataclass(slots=True)
 class _Program:
     solver: SilentHighs
+    granule_rows: int
     period: Expression
     horizon: float
     """Microseconds; no period is longer."""
@@ -67,6 +68,10 @@ class _Program:
     """By parent and child: 1 where the parent's rows end before the child's begin, and the other way round."""
     before: dict[tuple[int, int], Expression] = field(default_factory=dict)
     """By two parts of one lane: 1 where the first has the smaller start."""
+
+    def most_cuts(self, operator: LayerOperator) -> int:
+        """Where the last cut may be, in granules: a row is left behind it."""
+        return (operator.num_rows - 1) // self.granule_rows
 
 
 def sequential_schedule(parts: Sequence[NanoOperator]) -> Schedule:
@@ -78,12 +83,14 @@ def sequential_schedule(parts: Sequence[NanoOperator]) -> Schedule:
     return Schedule(now_s, tuple(slots))
 
 
-def solve_structure(operators: Sequence[LayerOperator], cuts: Cuts, known: Schedule, time_limit_s: float) -> Structure:
+def solve_structure(
+    operators: Sequence[LayerOperator], cuts: Cuts, known: Schedule, granule_rows: int, time_limit_s: float
+) -> Structure:
     """The shortest period with as many parts as ``cuts`` have, and ``known`` if the limit comes before any better.
 
     ``known`` is a schedule of ``split(operators, cuts)``.
     """
-    program = _write(operators, cuts, known.period_s, time_limit_s)
+    program = _write(operators, cuts, known.period_s, granule_rows, time_limit_s)
     _fix(program, known, cuts)
     program.solver.run()
     if not _is_feasible(program):
@@ -96,10 +103,12 @@ def solve_structure(operators: Sequence[LayerOperator], cuts: Cuts, known: Sched
     return _read(program, operators)
 
 
-def _write(operators: Sequence[LayerOperator], cuts: Cuts, known_s: float, time_limit_s: float) -> _Program:
+def _write(
+    operators: Sequence[LayerOperator], cuts: Cuts, known_s: float, granule_rows: int, time_limit_s: float
+) -> _Program:
     solver = new_solver(RELATIVE_GAP, time_limit_s)
     horizon = known_s * _US * (1 + 1e-9)
-    program = _Program(solver, solver.addVariable(0.0, horizon), horizon)
+    program = _Program(solver, granule_rows, solver.addVariable(0.0, horizon), horizon)
     for operator in operators:
         _add_parts(program, operator, len(cuts.get(operator.name, ())) + 1)
     for lane in ResourceLane:
@@ -115,8 +124,8 @@ def _write(operators: Sequence[LayerOperator], cuts: Cuts, known_s: float, time_
 
 def _add_parts(program: _Program, operator: LayerOperator, num_parts: int) -> None:
     solver = program.solver
-    variables = [solver.addIntegral(number, _most_cuts(operator)) for number in range(1, num_parts)]
-    rows = [operator.first_row + GRANULE_ROWS * cut for cut in variables]
+    variables = [solver.addIntegral(number, program.most_cuts(operator)) for number in range(1, num_parts)]
+    rows = [operator.first_row + program.granule_rows * cut for cut in variables]
     for low, high in pairwise(variables):
         solver.addConstr(high >= low + 1)
     program.cuts[operator.name] = variables
@@ -125,11 +134,6 @@ def _add_parts(program: _Program, operator: LayerOperator, num_parts: int) -> No
         start = solver.addVariable(0.0, program.horizon)
         program.solver.addConstr(start <= program.period)
         program.parts.append(_Part(operator, first, end, duration, start, solver.addIntegral(0, MAX_LAPS)))
-
-
-def _most_cuts(operator: LayerOperator) -> int:
-    """Where the last cut may be, in granules: a row is left behind it."""
-    return (operator.num_rows - 1) // GRANULE_ROWS
 
 
 def _keep_lane(program: _Program, numbers: Sequence[int]) -> None:
@@ -170,8 +174,8 @@ def _fix(program: _Program, known: Schedule, cuts: Cuts) -> None:
 
     for operator in {part.operator.name: part.operator for part in program.parts}.values():
         for variable, row in zip(program.cuts[operator.name], sorted(cuts.get(operator.name, ())), strict=True):
-            assert (row - operator.first_row) % GRANULE_ROWS == 0, "sizes are multiples"
-            fix(variable, (row - operator.first_row) // GRANULE_ROWS)
+            assert (row - operator.first_row) % program.granule_rows == 0, "sizes are multiples"
+            fix(variable, (row - operator.first_row) // program.granule_rows)
     laps = [int((slot.start_s + 1e-12) // period_s) for slot in known.slots]
     phases = [slot.start_s - lap * period_s for slot, lap in zip(known.slots, laps, strict=True)]
     for part, lap in zip(program.parts, laps, strict=True):
@@ -188,7 +192,7 @@ def _free(program: _Program) -> None:
     solver = program.solver
     for operator in {part.operator.name: part.operator for part in program.parts}.values():
         for number, variable in enumerate(program.cuts[operator.name]):
-            solver.changeColBounds(variable.index, number + 1, _most_cuts(operator))
+            solver.changeColBounds(variable.index, number + 1, program.most_cuts(operator))
     for part in program.parts:
         solver.changeColBounds(part.laps.index, 0, MAX_LAPS)
     for binary in (*program.before.values(), *(one for pair in program.apart.values() for one in pair)):
@@ -204,7 +208,7 @@ def _read(program: _Program, operators: Sequence[LayerOperator]) -> Structure:
     period_s = values[program.period.index] / _US
     cuts = {
         operator.name: [
-            operator.first_row + GRANULE_ROWS * round(values[cut.index]) for cut in program.cuts[operator.name]
+            operator.first_row + program.granule_rows * round(values[cut.index]) for cut in program.cuts[operator.name]
         ]
         for operator in operators
     }

@@ -47,6 +47,8 @@ class LayerTimes:
     kqv: Line
     output: Line
     feed_forward: Line
+    """Up and gate, and down as well where that has no time of its own."""
+    down: Line | None
     decode_attention: Line
     prefill_attention: Line
     gather: Line
@@ -104,7 +106,8 @@ def layer_times(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> Laye
     return LayerTimes(
         kqv=product("KQV"),
         output=product("O"),
-        feed_forward=product("UG") + product("D"),
+        feed_forward=product("UG"),
+        down=product("D"),
         decode_attention=attention("DecAttn", batch.num_decodes, found.attention_slowness),
         prefill_attention=attention("PfAttn", batch.num_prefill_rows, 1.0),
         gather=Line(0.0, costs["Net"].network_s(group) * found.network_slowness / layers / batch.num_rows / 4),

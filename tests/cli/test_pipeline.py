@@ -6,11 +6,13 @@ import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from cli.main import main
 from shared.config.pipeline_file import read_pipeline
+from shared.config.pipeline_profile import OperatorTime, Pair, PipelineProfile, encode_pipeline_profile
 
 SETUP = ("--model", "llama-3-8b", "--device", "a100", "--rows", "1024", "--prompt-tokens", "1024")
 
@@ -55,9 +57,9 @@ def test_a_searched_pipeline_beside_the_sequential_layer(tmp_path: Path) -> None
     pipeline.require("llama-3-8b", "a100", 1, 1024)
     assert pipeline.layer_s == found["layer_s"]
     assert [one.name for one in pipeline.operators] == [one["name"] for one in found["operators"]]
-    assert {one["name"] for one in found["operators"]} >= {"KQV", "DecAttn", "PfAttn", "O", "UGD"}
+    assert {one["name"] for one in found["operators"]} >= {"KQV", "DecAttn", "PfAttn", "O", "UG", "D"}
     boxes = ET.fromstring(drawn.read_text()).iter("{http://www.w3.org/2000/svg}title")
-    assert any((box.text or "").startswith("UGD rows 0-") for box in boxes)
+    assert any((box.text or "").startswith("UG rows 0-") for box in boxes)
 
 
 @pytest.mark.parametrize(
@@ -68,13 +70,91 @@ def test_a_searched_pipeline_beside_the_sequential_layer(tmp_path: Path) -> None
         (("cost", "--model", "llama-3-8b", "--device", "a10", "--num", "2"), "a10 has no links"),
         (("search", "--model", "llama-2-70b", "--device", "a100", "--quick"), "do not fit 1 x a100"),
         (("search", *SETUP[:4], "--rows", "1000", "--quick"), "multiples of 128"),
+        (("search", *SETUP[:4], "--rows", "128", "--quick"), "two of them at least"),
         (("search", *SETUP[:2], "--device", "mi300", "--offload", "--quick"), "nothing is known of the link"),
+        (("search", "--model", "smollm2-135m", "--device", "cpu", "--quick"), "measure it with `treadle profile"),
     ],
 )
 def test_what_cannot_be_is_said(arguments: tuple[str, ...], problem: str) -> None:
     result = CliRunner().invoke(main, ["pipeline", *arguments])
     assert result.exit_code != 0
     assert problem in result.output
+
+
+def profile() -> PipelineProfile:
+    """Two threads; attention keeps .8 of its speed with one of them."""
+    times = [
+        OperatorTime(name, context, rows, (fixed + row * rows * max(1, context)) * 1e-6)
+        for name, contexts, fixed, row in (
+            ("KQV", (0,), 20, 2),
+            ("DecAttn", (128, 384), 0, 0.05),
+            ("PfAttn", (128, 384), 0, 0.02),
+            ("O", (0,), 10, 1),
+            ("UGD", (0,), 30, 4),
+        )
+        for context in contexts
+        for rows in (16, 64, 256)
+    ]
+    return PipelineProfile(
+        model="smollm2-135m",
+        source="a file",
+        weights="bfloat16",
+        device="cpu",
+        num_threads=2,
+        level="avx2",
+        num_layers=30,
+        hidden_size=576,
+        granule_rows=16,
+        copy_bytes_per_s=1e10,
+        operators=times,
+        pairs=[Pair("memory", 64, 128, 1, 0.5, 0.8)],
+    )
+
+
+CPU = ("search", "--model", "smollm2-135m", "--device", "cpu", "--rows", "96", "--prompt-tokens", "256", "--quick")
+
+
+def test_a_pipeline_of_a_profiled_device(tmp_path: Path) -> None:
+    measured, written = tmp_path / "profile.json", tmp_path / "pipeline.json"
+    measured.write_text(encode_pipeline_profile(profile()))
+    found = json.loads(run(*CPU, "--output-tokens", "128", "--json", "--profile", str(measured), "--out", str(written)))
+    # 96 rows: 212 of KQV, 106 of O, 414 of UGD; 32 decodes of 320 tokens 512 and 64 rows of prompts of 256 tokens 327.7
+    assert found["sequential_s"] == pytest.approx((212 + 106 + 414 + 512 + 327.68) * 1e-6, rel=1e-3)
+    assert found["ceiling_s"] <= found["layer_s"] < found["sequential_s"], "one thread multiplies, the other attends"
+    assert {one["r"] for one in found["operators"]} <= {0.5, 1.0}
+    assert {one["name"] for one in found["operators"]} == {"KQV", "DecAttn", "PfAttn", "O", "UGD"}
+    assert all(row % 16 == 0 for one in found["operators"] for row in one["rows"])
+    pipeline = read_pipeline(written)
+    pipeline.require("smollm2-135m", "cpu", 1, 96)
+    assert pipeline.profile == "measured: smollm2-135m (bfloat16) on 2 threads of cpu (avx2)"
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"model": "another"}, "of model 'another', not 'smollm2-135m'"),
+        ({"device": "cuda"}, "of device 'cuda', not 'cpu'"),
+        ({"num_layers": 31}, "the profile is stale: it has 31 layers of 576"),
+        ({"format": "treadle pipeline profile 0"}, "has the format 'treadle pipeline profile 0'"),
+        ({"pairs": []}, "the profile lacks what operators keep beside one another"),
+        ({"operators": []}, "the profile lacks times of DecAttn, KQV, O, PfAttn, UGD"),
+    ],
+)
+def test_a_profile_of_something_else_is_refused(tmp_path: Path, changed: dict[str, object], problem: str) -> None:
+    measured = tmp_path / "profile.json"
+    measured.write_text(encode_pipeline_profile(msgspec.structs.replace(profile(), **changed)))
+    result = CliRunner().invoke(main, ["pipeline", *CPU, "--profile", str(measured)])
+    assert result.exit_code != 0
+    assert problem in result.output.replace("\n", " ")
+    assert "measure it with `treadle profile --kernels --interference`" in result.output.replace("\n", " ")
+
+
+def test_a_missing_profile_and_one_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text("{}")
+    for name, problem in (("missing.json", "cannot be read"), ("none.json", "holds no profile of operators")):
+        result = CliRunner().invoke(main, ["pipeline", *CPU, "--profile", str(tmp_path / name)])
+        assert result.exit_code != 0
+        assert problem in result.output
 
 
 def test_bench_says_that_no_engine_runs_pipelines_yet() -> None:

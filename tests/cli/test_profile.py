@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from cli.main import main
 from gpu_node.engine.process.cost_tables import cost_tables
 from shared.config.config import load_config
+from shared.config.pipeline_profile import pipeline_profile_file, read_pipeline_profile
 from shared.config.predictors import PredictorError, predictor_file, read_predictor
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from tests.gpu_node import tiny
@@ -111,3 +112,22 @@ def test_a_node_with_vllm_needs_its_environment(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["profile", "-f", str(file)])
     assert result.exit_code == 2
     assert "nowhere/python cannot be started (No such file or directory); `make vllm-env` makes" in result.stderr
+
+
+def test_operators_and_pairs_are_kept_for_searches(config: Path) -> None:
+    two = config.with_name("two.yaml")
+    two.write_text(config.read_text().replace("num_threads: 1", "num_threads: 2"))
+    assert run(two, "--kernels").exit_code == 0
+    result = run(two, "--interference", "--json")
+    assert result.exit_code == 0, result.output
+    (line,) = map(json.loads, result.stdout.splitlines())
+    assert line["kind"] == "kernelprofile"
+    kept = read_pipeline_profile(pipeline_profile_file(load_config(two), "cpu", "tiny"))
+    assert {one.name for one in kept.operators} == {"KQV", "DecAttn", "PfAttn", "O", "UGD"}
+    assert all(one.seconds > 0 for one in kept.operators)
+    assert {(one.lane, one.num_threads) for one in kept.pairs} == {("memory", 1), ("network", 1)}
+    assert all(one.performance > 0 and one.product_performance > 0 for one in kept.pairs)
+    assert kept.copy_bytes_per_s > 0
+    refused = run(config, "--interference")  # one thread
+    assert refused.exit_code != 0
+    assert "has one thread, beside which nothing runs; set num_threads: 2" in refused.output

@@ -13,10 +13,12 @@ from click.testing import CliRunner, Result
 from cli.errors import CliError
 from cli.main import main
 from cli.simulate.checked_run import checked_run
+from services.pipeline.search_report import PUBLISHED
 from services.simulator.cluster import cluster
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario
 from services.simulator.workloads.request import WorkloadRequest
+from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator, encode_pipeline
 from shared.config.queue import QueueOptions
 
 pytestmark = pytest.mark.slow
@@ -220,3 +222,29 @@ def test_corrections_of_predicted_waits_are_left_out_by_name() -> None:
     result = invoke("sim", "run", *SMALL, "--without", "slack,changepoints")
     assert result.exit_code == 2
     assert result.stderr == "Error: --without: no correction is named 'changepoints'; did you mean 'change-points'?\n"
+
+
+def test_a_pipeline_that_no_simulated_device_can_run_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.json"
+    pipeline = PipelineFile(
+        FORMAT,
+        *("mistral-7b", "a100", 1, 512),
+        profile=PUBLISHED,
+        gap=1.0,
+        layer_s=1e-3,
+        sequential_s=2e-3,
+        operators=(PipelineOperator("UGD", (0, 512), "compute", 1.0, 0.0, 1e-3),),
+    )
+    cases: tuple[tuple[dict[str, Any], tuple[str, ...], str], ...] = (
+        ({"device": "h100"}, (), "--pipeline: it is for device 'h100', not for a100"),
+        ({"model": "opt-13b"}, (), "--pipeline: it is for model 'opt-13b', not for mistral-7b"),
+        ({"num_devices": 2}, (), "a simulated node has one; search with --num 1"),
+        ({"profile": "measured"}, (), "--pipeline: the pipeline's times are 'measured'"),
+        ({}, ("--max-num-seqs", "512"), "fill its 512 rows with decodes alone"),
+    )
+    for changed, more, problem in cases:
+        file.write_text(encode_pipeline(replace(pipeline, **changed)))
+        result = invoke("sim", "run", *SMALL, "--pipeline", str(file), *more)
+        assert result.exit_code != 0
+        assert problem in result.output
+    assert "cannot be read" in invoke("sim", "run", *SMALL, "--pipeline", str(tmp_path / "none")).output

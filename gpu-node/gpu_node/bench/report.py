@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.config.pipeline_profile import PipelineProfile
 from shared.config.predictors import PredictorTable
 from shared.messages.step_cost import StepCost
 
@@ -119,6 +120,14 @@ class PredictorTables(ReportLine, frozen=True):
     move_in: PredictorTable
 
 
+class KernelProfile(ReportLine, frozen=True):
+    """Times of operators, and what they keep beside one another; comes last."""
+
+    profile: PipelineProfile
+    load: float
+    """Processes that wanted to run, a minute's average: on a busy machine every figure is too high."""
+
+
 class MemoryRow(ReportLine, frozen=True):
     """One policy under one load, as `gpu_node.bench.memory` met it."""
 
@@ -197,6 +206,7 @@ Said = (
     | ProfilePoint
     | ProfileResult
     | PredictorTables
+    | KernelProfile
     | MemoryRow
     | ConversationRow
     | CopyOutRow

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
+from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config import hardware
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
+from shared.config.pipeline_file import PipelineFile
 from shared.config.profiles import Profile
 from shared.config.queue import QueueOptions
 from shared.config.tiers import NO_TIERS, TierOptions
@@ -58,6 +61,15 @@ def _on_device(chosen: hardware.DataSheet, shape: hardware.ModelShape, measured:
     )
 
 
+def with_pipeline(device: SimulatedDevice, file: PipelineFile) -> SimulatedDevice:
+    """The device, running the pipeline where it has its model; `PipelineError` where it cannot."""
+    if device.kind != file.device or file.model not in device.models:
+        return device
+    pipeline = StepPipeline.of(file, hardware.model_named(file.model))
+    model = replace(device.models[file.model], pipeline=pipeline)
+    return replace(device, models={**device.models, file.model: model})
+
+
 def devices_of(
     counts: Mapping[str, int],
     models: Sequence[str],
@@ -81,6 +93,7 @@ def cluster_config(
     max_num_seqs: int = MAX_NUM_SEQS,
     max_model_lens: Mapping[str, int] = NOTHING_SAID,
     tiers: TierOptions = NO_TIERS,
+    step_tokens: int = STEP_TOKENS,
 ) -> ClusterConfig:
     """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here."""
     return ClusterConfig(
@@ -92,7 +105,7 @@ def cluster_config(
         queue=queue,
         engine=EngineOptions(
             max_num_seqs=max_num_seqs,
-            step_tokens=max(STEP_TOKENS, max_num_seqs),
+            step_tokens=max(step_tokens, max_num_seqs),
             evicted_kv_bytes=HOST_KV_BYTES,
             host_models=HOST_MODELS,
             tiers=tiers,

@@ -9,6 +9,7 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import cut
 from gpu_node.executors.memory.host_tier import DEVICE, HOST
+from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.step_cost import StepCost
 
@@ -28,6 +29,15 @@ class ModelOnDevice:
     """Until its weights, which are on disk, are on the device."""
     host_load_s: float
     """Likewise from host memory."""
+    pipeline: StepPipeline | None = None
+    """That steps of its size take where it is shorter (`engine.pipeline: auto`); None: all are plain."""
+
+    def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0) -> float:
+        """Duration of a step, as `StepCost.predict_s`."""
+        plain_s = self.cost.predict_s(num_tokens, num_context_tokens, num_attended_tokens)
+        if self.pipeline is None or not self.pipeline.takes(num_tokens):
+            return plain_s
+        return min(plain_s, self.pipeline.step_s(self.cost, num_tokens, num_context_tokens, num_attended_tokens))
 
     def loaded(self, spec: ModelSpec, options: EngineOptions) -> LoadedModel:
         """The model as bookkeeping sees it; `ModelTooLargeError` where a request of full length has no room."""

@@ -18,7 +18,7 @@ def device_executor(
     def make(spec: ModelSpec) -> PredictedExecutor:
         model = device.models[spec.name]
         return PredictedExecutor(
-            model.cost,
+            model,
             replace(options, kv_cache_bytes=model.kv_cache_bytes),
             model.kv_token_bytes,
             VOCAB_SIZE,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
@@ -20,7 +21,7 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import AnswerTokens
-from services.simulator.devices.device import SimulatedDevice
+from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from services.simulator.devices.span import StepSpan
 from services.simulator.fast.parking import FastParking
 from services.simulator.fast.plain import check_options
@@ -28,6 +29,7 @@ from services.simulator.fast.scheduler import FastScheduler
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
+from shared.messages.step_cost import StepCost
 
 
 class FastEngine:
@@ -51,6 +53,7 @@ class FastEngine:
         self._moved_bytes = 0
         self._num_received = 0
         self._has_run = False  # the current model, since it was loaded
+        self._learner: CostLearner | None = None  # of the current model, where it runs a pipeline
 
     # --- models and requests ------------------------------------------------------------------------------------------
 
@@ -79,7 +82,7 @@ class FastEngine:
             self._left.take(spec)
             self._spec = spec
             self._scheduler = FastScheduler(model, self._options, self._answer_tokens)
-            self._has_run = False
+            self._has_run, self._learner = False, None
         return self._scheduler.model
 
     @property
@@ -158,18 +161,22 @@ class FastEngine:
         assert self._scheduler is not None
         self._has_run = True
         scheduler = self._scheduler
-        cost = self._device.models[scheduler.model.name].cost
+        device = self._device.models[scheduler.model.name]
         num_steps = 0 if self._moves_s else scheduler.num_quiet_steps()
         if num_steps:
             batch = scheduler.roster.batch
-            self._span = StepSpan(now, cost, len(batch), batch.num_context_tokens, num_steps)
+            self._span = StepSpan(now, device.cost, len(batch), batch.num_context_tokens, num_steps)
             self._end_s = self._span.end_s(num_steps)
+            num_tokens = batch.num_context_tokens
+            self._learn(device, len(batch), num_tokens, num_tokens, self._span.step_s(0))
         else:
             done = scheduler.step()
             self._move(done.num_restored_bytes)
             for request_id in done.restored:
                 self._parking.drop(request_id)
-            duration_s = cost.predict_s(done.num_tokens, done.num_context_tokens, done.num_attended_tokens)
+            size = done.num_tokens, done.num_context_tokens, done.num_attended_tokens
+            duration_s = device.predict_s(*size)
+            self._learn(device, *size, duration_s)
             self._step_s = self._moves_s + duration_s
             self._moves_s = 0.0
             self._chunks = done.chunks
@@ -227,6 +234,20 @@ class FastEngine:
         self._moved_bytes += num_bytes
         self._moves_s += num_bytes / self._device.kv_bytes_per_s
 
+    def _learn(
+        self, device: ModelOnDevice, num_tokens: int, num_context_tokens: int, num_attended_tokens: int, seconds: float
+    ) -> None:
+        """What steps cost, where that is more than the four numbers that are known; of a span, the first step tells."""
+        if device.pipeline is not None:
+            self._learner = self._learner or CostLearner(device.cost)
+            self._learner.learn(num_tokens, num_context_tokens, num_attended_tokens, seconds)
+
+    def _cost(self) -> StepCost | None:
+        """As far as it is known, of the current model."""
+        if self._scheduler is None or not self._has_run:
+            return None
+        return self._learner.cost if self._learner else self._device.models[self._scheduler.model.name].cost
+
     def stats(self) -> EngineStats:
         """The state between two steps."""
         scheduler = self._scheduler
@@ -238,7 +259,7 @@ class FastEngine:
             step_s=self._step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._device.kv_bytes_per_s if self._moved_bytes else 0.0,
-            cost=self._device.models[scheduler.model.name].cost if scheduler is not None and self._has_run else None,
+            cost=self._cost(),
         )
 
     def check(self) -> None:

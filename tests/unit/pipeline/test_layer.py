@@ -78,7 +78,7 @@ def test_one_device_has_norms_and_no_collectives() -> None:
     times = layer_times(machine("a100", 1), model_named("llama-3-8b"), batch)
     operators = layer_operators(times, batch, 1, LayerLayout(0), is_offloaded=True)
     assert [one.name for one in operators] == [
-        *("AttnNorm", "KQV", "DecAttn", "PfAttn", "Copy", "O", "FfnNorm", "UGD"),
+        *("AttnNorm", "KQV", "DecAttn", "PfAttn", "Copy", "O", "FfnNorm", "UG", "D"),
     ]
     assert [lane.value for lane in {one.lane: None for one in operators}] == ["memory", "compute", "copy"]
 

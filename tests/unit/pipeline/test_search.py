@@ -6,19 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from services.pipeline.batch import DenseBatch, MeanLengths
+from services.pipeline.batch import DenseBatch, MeanLengths, largest_batch
+from services.pipeline.ceiling import least_period_s
 from services.pipeline.lanes import TABLE_3, ResourceLane
 from services.pipeline.layer import LayerLayout, edges, layer_operators, split
 from services.pipeline.machine import machine
 from services.pipeline.paper import FIGURE_7, FIGURE_9, FIGURE_9_LENGTHS, TRACE_LENGTHS
-from services.pipeline.prediction import dense_batch, head_s, throughput
+from services.pipeline.prediction import dense_batch, head_s, num_tokens, throughput
 from services.pipeline.schedule import PartSlot, Schedule
 from services.pipeline.search import QUICK, Found, Stage, add_copies, search
-from services.pipeline.search_report import optimal_layer_s, pipeline_file
+from services.pipeline.search_report import PUBLISHED, optimal_layer_s, pipeline_file
+from services.pipeline.setting import Setting
 from services.pipeline.times import calibrate, layer_times
 from shared.config.hardware import model_named
 
-SHORT = replace(QUICK, num_plays=100, structure_s=0.1, allocation_s=0.1)
+SHORT = replace(QUICK, num_plays=600, structure_s=0.1, allocation_s=0.1)
 A100, A100_8 = machine("a100", 1), machine("a100", 8)
 BATCH = DenseBatch(1024, MeanLengths(1024, 512))
 SMALL, LARGE = model_named("llama-3-8b"), model_named("llama-2-70b")
@@ -31,25 +33,28 @@ def frozen_clock() -> float:
 @pytest.mark.parametrize(("name", "num"), [("llama-3-8b", 1), ("llama-2-70b", 8), ("mixtral-8x7b", 8)])
 def test_a_found_pipeline_keeps_all_rules(name: str, num: int) -> None:
     model, group = model_named(name), machine("a100", num)
-    found = search(group, model, BATCH, SHORT, frozen_clock)
-    operators = layer_operators(layer_times(group, model, BATCH), BATCH, num, found.layout)
+    setting = Setting.published(group, model, BATCH)
+    found = search(setting, SHORT, frozen_clock)
+    operators = setting.operators(found.layout)
     parts = [slot.part for slot in found.schedule.slots]
     cuts = {one.name: [part.first_row for part in parts if part.operator == one.name][1:] for one in operators}
     assert split(operators, cuts) == parts, "every row of every operator once"
     found.schedule.check(edges(operators, parts), TABLE_3)
+    assert least_period_s(parts, TABLE_3) <= found.schedule.period_s + 1e-12, "no order is better than none at all"
     assert optimal_layer_s(group, model, BATCH) < found.schedule.period_s
     assert found.sequential_s < found.nano_only_s, "parts read weights again"
 
 
 def test_copies_are_one_more_operator_of_a_lane_of_their_own() -> None:
-    found = search(A100, SMALL, BATCH, SHORT, frozen_clock)
-    copied = add_copies(found, A100, SMALL, BATCH, SHORT, frozen_clock)
+    setting = Setting.published(A100, SMALL, BATCH)
+    found = search(setting, SHORT, frozen_clock)
+    copied = add_copies(found, setting, SHORT, frozen_clock)
     (copy,) = (slot for slot in copied.schedule.slots if slot.part.lane is ResourceLane.COPY)
     assert (copy.part.first_row, copy.part.end_row) == (0, 1024)
     # a launch, and 1,024 rows of 2 x 8 heads of 128 numbers over the link to the host
     assert copy.part.best_s == pytest.approx(calibrate().launch_s + 1024 * 2 * 8 * 128 * 2 / 32e9)
     assert copied.sequential_s == found.sequential_s
-    written = pipeline_file(copied, A100, SMALL, BATCH)
+    written = pipeline_file(copied, A100, SMALL, BATCH, PUBLISHED)
     assert {one.lane for one in written.operators} == {"compute", "memory", "copy"}
     assert min(one.start_s for one in written.operators) == 0.0
 
@@ -57,7 +62,14 @@ def test_copies_are_one_more_operator_of_a_lane_of_their_own() -> None:
 def test_dense_batches_fill_memory_up_to_what_is_of_use() -> None:
     assert dense_batch(A100_8, LARGE, MeanLengths(512, 1024)).num_rows == 2048
     assert dense_batch(A100_8, LARGE, MeanLengths(512, 0)).num_rows == 2048, "nothing is decoded"
-    assert dense_batch(A100, SMALL, MeanLengths(1024, 512)).num_rows == 1024, "1,143 fit; whole tiles"
+    assert dense_batch(A100, SMALL, MeanLengths(1024, 512)).num_rows == 1152, "1,143 fit; whole tiles"
+
+
+def test_rows_of_a_tile_that_memory_has_no_decodes_for_are_no_tokens() -> None:
+    lengths = MeanLengths(1024, 512)
+    batch = dense_batch(A100, SMALL, lengths)
+    assert num_tokens(A100, SMALL, batch) == largest_batch(A100, SMALL, lengths) == pytest.approx(1143, abs=1)
+    assert num_tokens(A100_8, LARGE, dense_batch(A100_8, LARGE, lengths)) == 2048
 
 
 def test_throughput_by_hand() -> None:

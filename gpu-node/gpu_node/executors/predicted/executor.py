@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from gpu_node.engine.border.executor import ComputedStep
 from gpu_node.engine.border.model import LoadedModel
@@ -14,7 +15,6 @@ from gpu_node.executors.memory.host_tier import HostTier
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import block_bytes
 from shared.messages.payload import Sampling
-from shared.messages.step_cost import StepCost
 from shared.messages.token_logprob import TokenLogprob
 
 AnswerTokens = Callable[[Sampling], int]
@@ -25,6 +25,14 @@ DEFAULT_KV_BYTES_PER_S = 10e9
 """Between device and host memory: what a copy by one core of a server gives."""
 
 
+class PredictedCost(Protocol):
+    """What says how long a step takes: a `StepCost`, or a device that is more than four numbers."""
+
+    def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0, /) -> float:
+        """Of a step of so many rows, which read and attend to so many tokens together."""
+        ...
+
+
 class PredictedExecutor:
     """Runs any model by prediction. The same plans give the same tokens and durations."""
 
@@ -32,7 +40,7 @@ class PredictedExecutor:
 
     def __init__(
         self,
-        cost: StepCost,
+        cost: PredictedCost,
         options: EngineOptions,
         token_kv_bytes: int,
         vocab_size: int,

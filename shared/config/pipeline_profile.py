@@ -1,0 +1,113 @@
+"""What `treadle profile --kernels` and `--interference` measure: times of a layer's operators, and what they keep.
+
+A JSON file a device kind and model, read by ``treadle pipeline search --profile``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+
+from shared.config.config import ClusterConfig
+from shared.errors import OperatorError
+
+FORMAT = "treadle pipeline profile 1"
+
+
+class PipelineProfileError(OperatorError, ValueError):
+    """A file that is no profile of this device and model; the text says what to do."""
+
+
+class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The best time of an operator within its layer, with the whole device."""
+
+    name: str
+    """As in a pipeline: KQV, DecAttn, PfAttn, O, UGD."""
+    context_tokens: int
+    """That each row of attention reads, about; 0 for products."""
+    rows: int
+    seconds: float
+    """Of one layer."""
+
+
+class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A product beside something of another lane, each with a part of the device's threads."""
+
+    lane: str
+    """Of the other."""
+    rows: int
+    context_tokens: int
+    num_threads: int
+    """The other's; the product has the rest."""
+    product_performance: float
+    """Of its best speed with the whole device."""
+    performance: float
+    """The other's, likewise."""
+
+
+class PipelineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of one model on one kind of device."""
+
+    format: str = FORMAT
+    model: str
+    source: str
+    weights: str
+    device: str
+    num_threads: int
+    level: str
+    """Of the device's kernels."""
+    num_layers: int
+    hidden_size: int
+    granule_rows: int
+    """Sizes of parts are multiples of it."""
+    copy_bytes_per_s: float
+    """Of keys and values, by one thread; 0.0 until pairs are measured."""
+    operators: list[OperatorTime]
+    pairs: list[Pair]
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What has to be the same for two measurements to belong together."""
+        return (self.model, self.source, self.weights, self.device, self.num_threads, self.level, self.num_layers)
+
+    @property
+    def title(self) -> str:
+        """What a pipeline says of where its times come from."""
+        return f"measured: {self.model} ({self.weights}) on {self.num_threads} threads of {self.device} ({self.level})"
+
+    def require(self, model: str, device: str) -> None:
+        """Raise `PipelineProfileError` unless it is of this model and kind of device."""
+        for name, found, wanted in (("model", self.model, model), ("device", self.device, device)):
+            if found != wanted:
+                raise PipelineProfileError(f"the profile is of {name} {found!r}, not {wanted!r}; {MEASURE} there")
+
+
+def pipeline_profile_file(config: ClusterConfig, device: str, model: str) -> Path:
+    """Where the profile of a model on a kind of device is."""
+    name = "--".join(re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in (device, model))
+    return config.data_dir.expanduser() / "pipeline-profiles" / f"{name}.json"
+
+
+def encode_pipeline_profile(profile: PipelineProfile) -> str:
+    """The content of a file."""
+    return msgspec.json.format(msgspec.json.encode(profile), indent=2).decode() + "\n"
+
+
+def read_pipeline_profile(path: Path) -> PipelineProfile:
+    """The profile of a file; `PipelineProfileError` where there is none."""
+    try:
+        profile = msgspec.json.decode(path.read_bytes(), type=PipelineProfile)
+    except OSError as error:
+        raise PipelineProfileError(f"{path}: cannot be read: {error.strerror}; {MEASURE}") from error
+    except msgspec.DecodeError as error:
+        raise PipelineProfileError(f"{path}: holds no profile of operators ({error}); {MEASURE}") from error
+    if profile.format != FORMAT:
+        raise PipelineProfileError(f"{path}: has the format {profile.format!r}, not {FORMAT!r}; {MEASURE}")
+    if min((time.seconds for time in profile.operators), default=1.0) <= 0:
+        raise PipelineProfileError(f"{path}: an operator takes no time; {MEASURE}, while nothing else runs")
+    return profile
+
+
+MEASURE = "measure it with `treadle profile --kernels --interference`"
