@@ -1,9 +1,9 @@
 """Requests that are placed when the KV manager has said who has the beginning of their prompts.
 
 Its gateway asks that with the request. A request is accepted when it comes and placed when the answer is there: a
-millisecond later, as a rule. Nobody waits for more than `WAIT_S`; a KV manager that was silent for so long is not waited
-for until it has answered in time again. Then requests are placed blindly, as those are for which there is no choice, or
-nothing was asked.
+millisecond later, as a rule. Nobody waits for more than `WAIT_S`; a KV manager that was silent for so long is not
+waited for until it has answered in time again. Then requests are placed blindly, as those are for which there is no
+choice, or nothing was asked.
 """
 
 from __future__ import annotations
