@@ -133,6 +133,8 @@ class MemoryRow(ReportLine, frozen=True):
     """`EngineOptions.preemption`."""
     order: str
     admission: str
+    requests: int
+    """Of each run; several means come with fewer of them where the model is really computed."""
     requests_per_s: float
     weighted_turnaround: float
     """Mean of (finish - send) / (finish - first scheduled) (AdaptiveLLM, equation 5)."""

@@ -42,8 +42,10 @@ def test_the_prior_decides_what_was_not_measured() -> None:
     assert sums.solve((1.0, 3.0), 1.0) == pytest.approx([2.0, 4.0])
 
 
+numbers = st.floats(0, 10).map(lambda number: number if number > 1e-100 else 0.0)
+"""Whose squares are numbers: no step has a duration, or a count, so near to nothing."""
 measurements = st.lists(
-    st.tuples(st.tuples(*[st.floats(0, 10)] * 4), st.floats(-10, 10), st.floats(0.1, 10)), min_size=1, max_size=12
+    st.tuples(st.tuples(*[numbers] * 4), st.floats(-10, 10), st.floats(0.1, 10)), min_size=1, max_size=12
 )
 
 
