@@ -117,6 +117,9 @@ class PredictorTables(ReportLine, frozen=True):
     chunk: PredictorTable
     move_out: PredictorTable
     move_in: PredictorTable
+    store_out: PredictorTable | None = None
+    """From host memory to the SSD; None where the configuration has none."""
+    store_in: PredictorTable | None = None
 
 
 class MemoryRow(ReportLine, frozen=True):

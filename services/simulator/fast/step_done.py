@@ -9,7 +9,7 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.fast.sequence import FastSequence
 
 
-class Rows(NamedTuple):
+class DraftedRows(NamedTuple):
     """Of one sequence that does not decode with the batch."""
 
     sequence: FastSequence
@@ -26,7 +26,7 @@ class StepDone:
     decoded: set[str] = field(default_factory=set)
     """Who of the batch has a row, by request; all of it has where `all_decode`."""
     all_decode: bool = False
-    prefills: dict[str, Rows] = field(default_factory=dict)
+    prefills: dict[str, DraftedRows] = field(default_factory=dict)
     """Who has computed more than one row or its first, by request."""
     waking: list[FastSequence] = field(default_factory=list)
     """Back from host memory, but computed from the next step on."""
@@ -52,7 +52,7 @@ class StepDone:
 
     def prefill(self, sequence: FastSequence, start: int, end: int) -> None:
         """Draft rows of one sequence."""
-        self.prefills[sequence.payload.request_id] = Rows(sequence, start, end)
+        self.prefills[sequence.payload.request_id] = DraftedRows(sequence, start, end)
         self.num_left_tokens -= end - start
 
     def decode(self, request_id: str) -> None:
