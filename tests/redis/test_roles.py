@@ -138,7 +138,8 @@ async def test_a_gateway_adds_to_the_queue_and_reads_nothing_but_its_tokens(serv
 async def test_the_kv_manager_is_asked_by_gateways_and_answers_the_queue_manager(server: Server) -> None:
     async with connect(url(server, "gateway")) as gateway:
         submit = gateway.register_script(scripts.SUBMIT)
-        keys, args = [streams.payload("r"), streams.QUEUE, streams.KV], [b"x", 60, b"x", b"x", streams.MAX_KV_LOG]
+        keys = [streams.payload("r"), streams.QUEUE, streams.KV]
+        args: list[bytes | int] = [b"x", 60, b"x", b"x", streams.MAX_KV_LOG]
         assert await submit(keys=keys, args=args) is None
         with refused():
             await gateway.xrange(streams.KV)
