@@ -33,8 +33,10 @@ class HeldKv:
     """Computed, or to be computed by the step that is drafted."""
     num_blocks: int
     num_free_host_blocks: int
+    num_lasting_blocks: int = 0
+    """Of those, what stays cached because others hold it too."""
     num_lasting_tokens: int = 0
-    """Of those tokens, what stays cached because others hold it too."""
+    """In them."""
 
 
 class Ordered(Protocol):
@@ -84,12 +86,14 @@ class LowestFirst:
     def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
         """By `fate_of`. Blocks that others hold too stay cached."""
         holders = [sequence.sequence_id for sequence in request.holders]
+        num_lasting_blocks = blocks.num_lasting_blocks(holders)
         return self.fate_of(
             HeldKv(
                 num_tokens=sum(sequence.num_computed_tokens for sequence in request.holders),
                 num_blocks=blocks.num_distinct_blocks(holders),
                 num_free_host_blocks=blocks.num_free_host_blocks,
-                num_lasting_tokens=blocks.num_lasting_blocks(holders) * blocks.block_size,
+                num_lasting_blocks=num_lasting_blocks,
+                num_lasting_tokens=num_lasting_blocks * blocks.block_size,
             )
         )
 
@@ -135,7 +139,8 @@ class Cheaper(SwapIfRoom):
         costs = self._costs
         num_cached_tokens = max(held.num_lasting_tokens, costs.num_still_cached(held.num_tokens))
         recompute_s = costs.recompute_s(held.num_tokens, num_cached_tokens)
-        swap_s = costs.swap_s(held.num_blocks, costs.num_still_cached(held.num_blocks))
+        num_cached_blocks = max(held.num_lasting_blocks, costs.num_still_cached(held.num_blocks))
+        swap_s = costs.swap_s(held.num_blocks, num_cached_blocks)
         return fate if recompute_s is None or swap_s < recompute_s else KvFate.RECOMPUTE
 
     def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:
