@@ -22,7 +22,14 @@ from cli.config.option import config_option
 from cli.models.argument import find_model
 from cli.progress_bar import progress_bar
 from cli.tables import print_table
-from gpu_node.bench.conversations.workload import FULL, LONE_PROMPT_TOKENS, QUICK, Size, history_tokens
+from gpu_node.bench.conversations.workload import (
+    FULL,
+    LONE_ANSWER_TOKENS,
+    LONE_PROMPT_TOKENS,
+    QUICK,
+    Size,
+    history_tokens,
+)
 from gpu_node.bench.report import ConversationRow, CopyOutRow
 from gpu_node.bench.report import PointProgress as Doing
 from shared.config.config import ClusterConfig, load_config, parse_config
@@ -31,8 +38,8 @@ NUM_ROWS = 3
 """In which all turns are played; one more plays the last."""
 
 
-LEAST_ROUTED_USERS = 40
-"""Of two nodes: with fewer, their devices have room for all."""
+LEAST_ROUTED_USERS, MOST_ROUTED_USERS = 40, 100
+"""Of two nodes: with fewer, their devices have room for all; with more, nothing is seen that these do not show."""
 
 
 @click.command("conversations")
@@ -41,7 +48,7 @@ LEAST_ROUTED_USERS = 40
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads that compute.  [default: one a CPU]")
 @click.option("--executor", type=click.Choice(["cpu", "reference"]), default="cpu", show_default=True)
 @click.option("--folder", type=click.Path(path_type=Path, exists=True, file_okay=False), help="On the SSD.")
-@click.option("--quick", is_flag=True, help="20 users instead of 200.")
+@click.option("--quick", is_flag=True, help="10 users instead of 200.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def conversations(
     config_file: Path | None,
@@ -105,7 +112,7 @@ def routing_summary(row: RoutingRow) -> dict[str, Any]:
 
 
 def _routing(size: Size) -> RoutingRow:
-    num_users = max(size.num_users, LEAST_ROUTED_USERS)
+    num_users = min(max(size.num_users, LEAST_ROUTED_USERS), MOST_ROUTED_USERS)
     with progress_bar("two nodes, simulated", NUM_ROUTINGS * num_users * NUM_TURNS) as show:
         return routing_row(num_users, show)
 
@@ -120,7 +127,8 @@ def _measured(config: ClusterConfig, model: str | None, threads: int | None, exe
     """One node, one model."""
     num_cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     node = {"name": "bench", "num_threads": threads or num_cpus, "executor": executor}
-    spec = replace(find_model(model or config.models[0].name, config), max_model_len=max(FULL.num_turns * 32, 256))
+    longest_tokens = max(history_tokens(FULL.num_turns), LONE_PROMPT_TOKENS + LONE_ANSWER_TOKENS)
+    spec = replace(find_model(model or config.models[0].name, config), max_model_len=longest_tokens)
     text = yaml.safe_dump({"models": [asdict(spec)], "nodes": [node], "engine": asdict(config.engine)})
     return parse_config(text, "treadle bench conversations")
 

@@ -150,6 +150,8 @@ def _predictor(
         chunk=tables.chunk,
         move_out=tables.move_out,
         move_in=tables.move_in,
+        store_out=tables.store_out,
+        store_in=tables.store_in,
     )
 
 
@@ -160,11 +162,14 @@ def _predictor_words(tables: PredictorTables) -> str:
         ("a chunk", tables.chunk),
         ("blocks out", tables.move_out),
         ("blocks in", tables.move_in),
+        ("blocks to the SSD", tables.store_out),
+        ("blocks from the SSD", tables.store_in),
     )
     return "\n".join(
         f"{name}: {one.regressor}, degree {one.degree}; error {one.held_out_error:.1%} held out, "
         f"repetitions differ by {one.repeatability:.1%}"
         for name, one in named
+        if one is not None
     )
 
 

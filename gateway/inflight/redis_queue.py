@@ -20,6 +20,7 @@ from shared.bus import scripts, streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_health import RedisHealth, look
 from shared.bus.system_writes import SystemWriter, Write, add, delete, keep
+from shared.messages.blocks import Locate
 from shared.messages.codec import encode
 from shared.messages.messages import AnyMessage
 from shared.messages.payload import Payload
@@ -66,20 +67,38 @@ class RedisQueue:
     async def submit(self, payload: Payload, submit: Submit) -> None:
         """Payload and `Submit` in one step; the payload expires on its own should this gateway die.
 
+        With them the KV manager is asked (`Locate`): it looks up while the queue manager accepts, which it answers.
         A first attempt is the one thing that a full Redis refuses: all that frees memory goes through.
         """
-        key, data = streams.payload(payload.request_id), encode(payload)
+        key, data, question = streams.payload(payload.request_id), encode(payload), Locate.of(submit)
         if submit.attempt:
             await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
+            await self._ask(question)
             return
+        keys: list[str] = [key, streams.QUEUE]
+        args: list[bytes | int] = [data, streams.PAYLOAD_TTL_S, encode(submit)]
+        if question:
+            keys.append(streams.KV)
+            args += [encode(question), streams.MAX_KV_LOG]
         try:
-            await self._submit_new(keys=[key, streams.QUEUE], args=[data, streams.PAYLOAD_TTL_S, encode(submit)])
+            fault = await self._submit_new(keys=keys, args=args)
         except OutOfMemoryError as error:
             raise QueueFullError(str(error)) from error
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
+        if fault:
+            _note_unasked(fault.decode())
         # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
         await self._confirm(key)
+
+    async def _ask(self, question: Locate | None) -> None:
+        """Of a further attempt, apart from it: that it cannot be asked must not have it submitted once more."""
+        if question is None:
+            return
+        try:
+            await self._writer.write(add(streams.KV, question, streams.MAX_KV_LOG))
+        except (RedisError, OSError) as error:
+            _note_unasked(str(error))
 
     async def _confirm(self, key: str) -> None:
         """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
@@ -193,6 +212,10 @@ class RedisQueue:
             self.health = await look(self._redis)
         except (RedisError, OSError) as error:
             log.warning("memory of redis unknown, going by the last look", error=str(error))
+
+
+def _note_unasked(error: str) -> None:
+    log.warning("the KV manager cannot be asked", key=streams.KV, error=error)
 
 
 def _inbound(messages: Iterable[AnyMessage]) -> Iterator[Inbound]:

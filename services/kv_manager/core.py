@@ -1,7 +1,7 @@
 """The KV manager's decisions: memory of every node, and what lies where, by its reports. A fold over its inbox.
 
-What lies where is told by nodes and asked by the queue manager. It is no part of the state that survives: an instance
-that begins has an empty index, answers that nothing is known, and asks each node that it hears of.
+What lies where is told by nodes and asked by gateways, for the queue manager. It is no part of the state that survives:
+an instance that begins has an empty index, answers that nothing is known, and asks each node that it hears of.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         name="gateway",
         commands=_OF_ALL,
-        writes=(streams.QUEUE, streams.payload(ALL), streams.DEAD_LETTER),
+        writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.DEAD_LETTER),
         owns=(streams.tokens(ALL),),
     ),
     _service(
@@ -83,7 +83,7 @@ ROLES: tuple[Role, ...] = (
         writes=(streams.QUEUE, streams.node_inbox(ALL)),
         owns=(streams.PROVIDER,),  # the provider lives beside the scheduler
     ),
-    _service("kv-manager", streams.KV),
+    _service("kv-manager", streams.KV, writes=(streams.QUEUE, streams.node_inbox(ALL))),
     Role(
         name="node",
         commands=_OF_A_NODE,

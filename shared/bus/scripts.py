@@ -193,11 +193,16 @@ return taken
 
 # A new request: its payload, which expires, and its entry, both or neither. The one script that a full Redis refuses.
 # The entry comes first: only that can fail, where the key is of another type, and nothing has been done then.
-# KEYS payload, queue   ARGV payload, its seconds to live, entry
+# What is asked of the KV manager about it goes along; that it could not be asked is no reason to refuse a request.
+# KEYS payload, queue, inbox of the KV manager where it is asked
+# ARGV payload, its seconds to live, entry, question, max entries   -> what went wrong with the question, or nothing
 SUBMIT: Final = """#!lua
 redis.call('XADD', KEYS[2], '*', 'm', ARGV[3])
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-return 1
+if KEYS[3] then
+  local reply = redis.pcall('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'm', ARGV[4])
+  if type(reply) == 'table' then return reply.err end
+end
 """
 
 # What the cluster says to itself, in one step. A key of another type costs its own write only: the others are done.

@@ -18,8 +18,9 @@ KV: Final = "treadle:kv"
 # manager's inbox has no such bound: what stands in it are accepted requests, bounded by what the gateways admit.
 MAX_SERVICE_LOG: Final = 100_000
 
-# The KV manager's, where nodes tell of thousands of blocks in an entry: 80 MB at most while it is down. It misses the
-# numbers of what was lost, and asks its nodes again.
+# The KV manager's, where nodes tell of thousands of blocks in an entry, and gateways ask: 80 MB at most if it is away.
+# It misses the numbers of what was lost, and asks its nodes again; of questions nothing is missed, since nobody waits
+# for the answer to an old one.
 MAX_KV_LOG: Final = 4_000
 
 # What the node provider shall do. It reads from now on, and each wish is repeated: only the last of each pool matters.

@@ -54,6 +54,9 @@ class Predictor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     move_out: PredictorTable
     """By blocks."""
     move_in: PredictorTable
+    store_out: PredictorTable | None = None
+    """From host memory to the SSD, where there was one."""
+    store_in: PredictorTable | None = None
 
 
 def predictor_file(config: ClusterConfig, device: str, model: str) -> Path:

@@ -1,10 +1,11 @@
-"""Messages about where KV lies: nodes tell the KV manager, the queue manager asks it."""
+"""Messages about where KV lies: nodes tell the KV manager, gateways ask it, the queue manager is answered."""
 
 from __future__ import annotations
 
 import msgspec
 
 from shared.messages.message import Message
+from shared.messages.requests import Submit
 from shared.messages.tiers import TierNews
 
 MAX_NAMES_TOLD = 2_048
@@ -36,13 +37,24 @@ class TellBlocks(Message, frozen=True, kw_only=True):
 
 
 class Locate(Message, frozen=True, kw_only=True):
-    """Queue manager to KV manager: at which nodes is the beginning of this prompt? Answered by `Located`."""
+    """Gateway to KV manager, in one step with a `Submit`: at which nodes is the beginning of its prompt?
+
+    Answered to the queue manager, by `Located`. Soft: one that is lost leaves its request to be placed blindly.
+    """
 
     request_id: str
     attempt: int
     model: str
     names: list[int]
     """As in `PromptPrefix`."""
+
+    @classmethod
+    def of(cls, submit: Submit) -> Locate | None:
+        """What is asked about a request; None where nothing of its prompt is named."""
+        if submit.prefix is None:
+            return None
+        names = submit.prefix.names
+        return cls(request_id=submit.request_id, attempt=submit.attempt, model=submit.model, names=names)
 
 
 class WarmNode(msgspec.Struct, frozen=True):

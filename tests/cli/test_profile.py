@@ -24,7 +24,11 @@ models:
   - {{ name: tiny, source: {model}, max_model_len: 128 }}
 nodes:
   - {{ name: node-0, num_threads: 1, executor: cpu }}
-engine: {{ kv_cache_bytes: 4194304, max_num_seqs: 8, step_tokens: 64 }}
+engine:
+  kv_cache_bytes: 4194304
+  max_num_seqs: 8
+  step_tokens: 64
+  tiers: {{ host_bytes: 4194304, ssd_bytes: 8388608, ssd_folder: {folder}/kv }}
 """
 
 
@@ -64,6 +68,10 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     assert predictor is not None
     assert predictor.prompt.seconds == tables["prompt"]["seconds"]
     assert cost_tables(predictor).prompt.at(32) > 0
+    assert predictor.store_out is not None
+    assert predictor.store_in is not None
+    assert predictor.store_in.seconds[-1] > 0
+    assert list((config.parent / "kv").iterdir()) == [], "nothing is left on the SSD"
     with pytest.raises(PredictorError, match=r"'cpu' instead of 'other'.*run `treadle profile --model tiny` again"):
         read_predictor(path, cluster, spec, node, "other")
     assert profiled_costs([kept], cluster, cluster.nodes[0], "cpu") == {"tiny": kept.cost}
@@ -77,7 +85,8 @@ def test_the_table_for_people(config: Path) -> None:
     (step,) = (number for number, line in enumerate(lines) if line.startswith("a step: "))
     assert lines[step + 1].startswith("median error ")
     fitted = [line.partition(":")[0] for line in lines[step + 2 :] if " held out, " in line]
-    assert fitted == ["a prompt alone", "a chunk", "blocks out", "blocks in"]
+    moves = ["blocks out", "blocks in", "blocks to the SSD", "blocks from the SSD"]
+    assert fitted == ["a prompt alone", "a chunk", *moves]
     assert lines[-1].startswith("kept in ")
 
 

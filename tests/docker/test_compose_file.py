@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -207,6 +208,21 @@ def test_an_image_is_built_on_what_it_is_told_and_from_hashes_alone(path: str) -
         assert "--only-binary=:all:" in install
     assert f"\nUSER {USER}\n" in last_stage(path)
     assert "apt-get" not in last_stage(path)
+
+
+@pytest.mark.parametrize("path", DOCKERFILES)
+def test_what_an_image_is_probed_by_is_there(path: str) -> None:
+    probes = re.findall(r'HEALTHCHECK .* CMD \["python", "-m", "([\w.]+)"\]', last_stage(path))
+    assert all(importlib.util.find_spec(module) for module in probes)
+
+
+def test_nodes_may_write_to_their_ssd_tier() -> None:
+    """The volume takes over whose folder it is from the image."""
+    for name in ("node-0", "node-1"):
+        (mount,) = [resolved(one) for one in CONTAINERS[name]["volumes"] if "TREADLE_KV_VOLUME" in one]
+        volume, _, folder = mount.partition(":")
+        assert volume in COMPOSE["volumes"]
+        assert re.search(rf"install -d -o treadle -g treadle .*{folder}$", last_stage(NODE_FILES["cpu"]), re.M)
 
 
 def test_there_is_a_dockerfile_for_each_component() -> None:

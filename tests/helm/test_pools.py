@@ -64,6 +64,21 @@ def test_who_owns_devices_has_their_image_a_place_for_kernels_and_memory_to_shar
     assert "TRITON_CACHE_DIR=/var/cache/treadle" in (ROOT / "gpu-node" / "Dockerfile.cuda").read_text("utf-8")
 
 
+def test_each_node_with_an_ssd_tier_has_a_claim_where_its_folder_is(chart: Chart) -> None:
+    tiers = {"host_bytes": 1 << 30, "ssd_bytes": 1 << 34, "ssd_folder": "/kv"}
+    own = {"name": "own", "kvStorage": {"size": "1Ti", "storageClassName": "nvme"}}
+    objects = chart.objects({"cluster": {"engine": {"tiers": tiers}}, "gpuNode": {"pools": [{"name": "cpu"}, own]}})
+    for name, spec in (("cpu", {}), ("own", {"storageClassName": "nvme"})):
+        found = pools(objects)[f"treadle-{name}"]["spec"]
+        (claim,) = found["volumeClaimTemplates"]
+        size = "1Ti" if name == "own" else "100Gi"
+        requested = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        assert claim == {"metadata": {"name": "kv"}, "spec": requested | spec}
+        mounts = found["template"]["spec"]["containers"][0]["volumeMounts"]
+        assert [one["mountPath"] for one in mounts if one["name"] == "kv"] == ["/kv"]
+    assert all("volumeClaimTemplates" not in one["spec"] for one in pools(chart.objects({})).values())
+
+
 def test_a_pool_with_vllm_has_memory_to_share_and_its_devices(chart: Chart) -> None:
     node = {"engine": "vllm", "device": "cuda:0", "vllm": {"python": "/opt/vllm/bin/python", "args": []}}
     pool = {"name": "other", "node": node, "image": {"repository": "own/vllm"}, "startupSeconds": 1200}

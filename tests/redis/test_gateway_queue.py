@@ -18,10 +18,12 @@ from gateway.inflight.redis_queue import RedisQueue
 from gateway.openai.delta import Delta, Failure, Rejection
 from shared.bus import streams
 from shared.bus.bus import MAX_CONNECTIONS, connect
+from shared.messages.blocks import Locate
 from shared.messages.codec import FIELD, decode_entry, decode_payload, encode
 from shared.messages.inventories import GatewayInventory
 from shared.messages.message import Message
 from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.prefixes import PromptPrefix
 from shared.messages.requests import (
     Attempt,
     Cancel,
@@ -54,6 +56,7 @@ PAYLOAD = Payload(
     due_s=20.0,
 )
 SUBMIT = Submit(request_id="r-1", gateway="gw-0", model="m", slo=SLO, prompt_tokens=2, max_tokens=4)
+NAMED = msgspec.structs.replace(SUBMIT, prefix=PromptPrefix(16, [7, 9]))
 JOB = Job(
     request_id="r-1",
     model="m",
@@ -118,6 +121,31 @@ async def test_a_submission_writes_a_payload_that_expires(redis: Redis, queue: R
 async def test_payload_and_submission_are_one_transaction(redis: Redis, queue: RedisQueue) -> None:
     seen = await transactions(redis, queue.submit(PAYLOAD, SUBMIT), queue.cancel("r-1"))
     assert seen == [["XADD", "SET"], ["DEL", "XADD"]]
+
+
+async def test_who_has_the_beginning_of_a_prompt_is_asked_in_the_same_transaction(
+    redis: Redis, queue: RedisQueue
+) -> None:
+    seen = await transactions(redis, queue.submit(PAYLOAD, NAMED))
+    assert seen == [["XADD", "SET", "XADD"]]
+    assert await messages(redis) == [NAMED]
+    assert await messages(redis, streams.KV) == [Locate(request_id="r-1", attempt=0, model="m", names=[7, 9])]
+
+
+async def test_a_further_attempt_is_asked_about_as_well(redis: Redis, queue: RedisQueue) -> None:
+    await queue.submit(PAYLOAD, msgspec.structs.replace(NAMED, attempt=1))
+    assert await messages(redis, streams.KV) == [Locate(request_id="r-1", attempt=1, model="m", names=[7, 9])]
+
+
+@pytest.mark.parametrize("attempt", [0, 1])
+async def test_a_kv_manager_that_cannot_be_asked_is_no_reason_to_refuse(
+    redis: Redis, queue: RedisQueue, attempt: int
+) -> None:
+    await redis.set(streams.KV, "no stream")
+    with structlog.testing.capture_logs() as logs:
+        await queue.submit(PAYLOAD, msgspec.structs.replace(NAMED, attempt=attempt))
+    assert len(await messages(redis)) == 1
+    assert [line["event"] for line in logs] == ["the KV manager cannot be asked"]
 
 
 async def test_cancelling_deletes_the_payload_and_says_so(redis: Redis, queue: RedisQueue) -> None:

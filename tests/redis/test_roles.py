@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 from redis.exceptions import RedisError
 
-from shared.bus import streams
+from shared.bus import scripts, streams
 from shared.bus.bus import connect
 from shared.bus.redis_roles import ROLES, acl_file
 from shared.messages.codec import FIELD
@@ -133,6 +133,23 @@ async def test_a_gateway_adds_to_the_queue_and_reads_nothing_but_its_tokens(serv
                 await read
         await redis.xadd(streams.tokens("g"), {FIELD: b"x"})
         assert await redis.xlen(streams.tokens("g")) == 1
+
+
+async def test_the_kv_manager_is_asked_by_gateways_and_answers_the_queue_manager(server: Server) -> None:
+    async with connect(url(server, "gateway")) as gateway:
+        submit = gateway.register_script(scripts.SUBMIT)
+        keys = [streams.payload("r"), streams.QUEUE, streams.KV]
+        args: list[bytes | int] = [b"x", 60, b"x", b"x", streams.MAX_KV_LOG]
+        assert await submit(keys=keys, args=args) is None
+        with refused():
+            await gateway.xrange(streams.KV)
+    async with connect(url(server, "kv-manager")) as service:
+        assert await service.xlen(streams.KV) == 1
+        await service.xadd(streams.QUEUE, {FIELD: b"x"})
+        await service.xadd(streams.node_inbox("n"), {FIELD: b"x"})
+        for read in (service.xrange(streams.QUEUE), service.xrange(streams.node_inbox("n"))):
+            with refused():
+                await read
 
 
 async def test_a_node_reads_payloads_and_changes_none(server: Server) -> None:

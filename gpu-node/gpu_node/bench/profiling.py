@@ -12,10 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from gpu_node.bench.measurement import Bench
 from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.predictors.samples import CostBench, CostKind
+from gpu_node.bench.predictors.ssd_samples import ssd_samples
 from gpu_node.bench.profile_grid import (
     BATCHES,
     CONTEXTS,
@@ -48,6 +50,7 @@ from shared.files.model_file import checked_path
 WARM_UP = BenchPoint(2, 8, 4)
 MOVED_BLOCKS = 64
 KINDS: tuple[CostKind, ...] = ("prompt", "chunk", "move_out", "move_in")
+STORE_KINDS: tuple[CostKind, ...] = ("store_out", "store_in")
 LEAST_POINTS = 5
 """Of a cost, fitted and held-out ones together."""
 
@@ -94,14 +97,20 @@ def _predictors(executor: Executor, options: EngineOptions, spec: ModelSpec) -> 
     from gpu_node.bench.predictors.tables import table  # scikit-learn takes a second to import
 
     executor.unload_model(spec.name)
-    samples = CostBench(executor, options, spec).samples(lambda doing: _say(PointProgress(doing)))
+    bench = CostBench(executor, options, spec)
+    samples = bench.samples(lambda doing: _say(PointProgress(doing)))
     num_points = [sum(one.kind == kind and one.seconds > 0 for one in samples) for kind in KINDS]
     if min(num_points) < LEAST_POINTS:
         return None
     shape = open_checkpoint(checked_path(spec)).config
     _say(PointProgress("regressions"))
-    prompt, chunk, move_out, move_in = (table(one, samples, shape.num_layers, shape.hidden_size) for one in KINDS)
-    return PredictorTables(shape.num_layers, shape.hidden_size, prompt, chunk, move_out, move_in)
+    kinds = KINDS
+    if options.tiers.ssd_folder is not None:
+        _say(PointProgress("blocks on the SSD"))
+        samples += ssd_samples(Path(options.tiers.ssd_folder).expanduser(), bench.model.block_bytes)
+        kinds = (*KINDS, *STORE_KINDS)
+    tables = {one: table(one, samples, shape.num_layers, shape.hidden_size) for one in kinds}
+    return PredictorTables(shape.num_layers, shape.hidden_size, **tables)
 
 
 def _sorted(point: BenchPoint, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[Measured]:

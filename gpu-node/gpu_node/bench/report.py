@@ -118,6 +118,9 @@ class PredictorTables(ReportLine, frozen=True):
     chunk: PredictorTable
     move_out: PredictorTable
     move_in: PredictorTable
+    store_out: PredictorTable | None = None
+    """From host memory to the SSD; None where the configuration has none."""
+    store_in: PredictorTable | None = None
 
 
 class KernelProfile(ReportLine, frozen=True):
@@ -142,6 +145,8 @@ class MemoryRow(ReportLine, frozen=True):
     """`EngineOptions.preemption`."""
     order: str
     admission: str
+    requests: int
+    """Of each run; several means come with fewer of them where the model is really computed."""
     requests_per_s: float
     weighted_turnaround: float
     """Mean of (finish - send) / (finish - first scheduled) (AdaptiveLLM, equation 5)."""

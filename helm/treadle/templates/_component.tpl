@@ -3,7 +3,8 @@ The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml an
 
 Takes {root, component, spec, image (its name), module} and optionally {pool, clients (true: it serves them, too), env,
 models (true: it reads the files of the models), keys (true: it reads the API keys), devices (NVIDIA devices that it
-owns), vllm (true: its engine is vLLM), startupSeconds, preStopSeconds, threads} and what treadle.pod takes.
+owns), vllm (true: its engine is vLLM), kvFolder (where its volume kv is), startupSeconds, preStopSeconds, threads} and
+what treadle.pod takes.
 */}}
 {{- define "treadle.component" -}}
 {{- $root := .root -}}
@@ -99,6 +100,10 @@ owns), vllm (true: its engine is vLLM), startupSeconds, preStopSeconds, threads}
     {{- if or .vllm (gt (.devices | default 0) 1) }}
     - name: shm # by which devices without NVLink add; a container has 64 MiB of its own
       mountPath: /dev/shm
+    {{- end }}
+    {{- with .kvFolder }}
+    - name: kv # the SSD below host memory
+      mountPath: {{ . }}
     {{- end }}
     - name: tmp
       mountPath: /tmp

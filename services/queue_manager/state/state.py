@@ -340,14 +340,6 @@ class Locating(msgspec.Struct, frozen=True):
     """Without an answer, it is placed then."""
 
 
-class IndexState(msgspec.Struct):
-    """How it stands with the KV manager's index."""
-
-    is_silent: bool = False
-    """It has not answered in time, and nothing since."""
-    asked_at_s: float = -math.inf
-
-
 class State(msgspec.Struct):
     """Everything."""
 
@@ -365,7 +357,8 @@ class State(msgspec.Struct):
     """By gateway, the inventory that it announced last."""
     locating: dict[str, Locating] = {}
     """Of requests in no group, those whose place hangs on an answer of the KV manager; asked longest ago first."""
-    index: IndexState = msgspec.field(default_factory=IndexState)
+    is_index_silent: bool = False
+    """The KV manager has not answered in time, and since then nothing in time."""
     watching: dict[str, None] = {}
     """Requests that no node has pulled yet and whose clients would like to hear of their place."""
     last_holders: dict[str, str] = {}

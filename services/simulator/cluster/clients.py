@@ -18,6 +18,7 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.files.length_trace import HASH_TOKENS
+from shared.messages.blocks import Locate
 from shared.messages.message import Message
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.prefixes import prompt_prefix
@@ -94,20 +95,21 @@ class Clients:
             enqueued_s=outcome.sent_s,
             due_s=self._slos[request.slo].finish_by_s(outcome.sent_s, request.max_tokens),
         )
-        self._bus.send(
-            streams.QUEUE,
-            Submit(
-                request_id=request_id,
-                gateway="clients",
-                model=request.model,
-                slo=self._slos[request.slo],
-                prompt_tokens=request.prompt_tokens + outcome.num_tokens,
-                max_tokens=request.max_tokens - outcome.num_tokens,
-                tenant=request.tenant,
-                attempt=outcome.attempt,
-                prefix=prompt_prefix(token_ids, self._block_tokens) if self._block_tokens else None,
-            ),
+        submit = Submit(
+            request_id=request_id,
+            gateway="clients",
+            model=request.model,
+            slo=self._slos[request.slo],
+            prompt_tokens=request.prompt_tokens + outcome.num_tokens,
+            max_tokens=request.max_tokens - outcome.num_tokens,
+            tenant=request.tenant,
+            attempt=outcome.attempt,
+            prefix=prompt_prefix(token_ids, self._block_tokens) if self._block_tokens else None,
         )
+        self._bus.send(streams.QUEUE, submit)
+        question = Locate.of(submit)
+        if question is not None:
+            self._bus.send(streams.KV, question)
 
     def _receive(self, message: Message, now: float) -> None:
         match message:

@@ -10,6 +10,7 @@ from gateway.openai.delta import Delta, Failure, NodeRefusal
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
 from shared.messages import inventories
+from shared.messages.blocks import Locate
 from shared.messages.message import Message
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Attempt, Cancel, GatewayBeat, Resubmit, Tokens
@@ -107,6 +108,9 @@ class SimulatedGateway:
         )
         self._bus.payloads[payload.request_id] = payload
         self._bus.send(streams.QUEUE, submit)
+        question = Locate.of(submit)
+        if question is not None:
+            self._bus.send(streams.KV, question)
 
     def _receive(self, message: Message, now: float) -> None:
         match message:

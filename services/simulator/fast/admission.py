@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from itertools import islice
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.forecast import peak_of_growths
@@ -48,11 +47,12 @@ class FastAdmission:
         return self.typical.growth(num_known, sequence.num_prompt_tokens, sequence.max_len), num_known
 
     def _running_demands(self) -> list[SpanDemand]:
-        """Those that do not decode yet were admitted last."""
-        roster = self._roster
-        num_others = len(roster.running) - len(roster.batch)
-        others = islice(reversed(roster.running.values()), num_others)
-        return [*batch_demands(roster.batch, self.typical), *map(self._demand, others)]
+        """Most decode; the others are looked for where there are some."""
+        roster, batch = self._roster, self._roster.batch
+        others = (
+            [one for one in roster.running.values() if one not in batch] if len(roster.running) > len(batch) else []
+        )
+        return [*batch_demands(batch, self.typical), *map(self._demand, others)]
 
 
 def batch_demands(batch: DecodeBatch, typical: TypicalRequest) -> list[SpanDemand]:

@@ -1,10 +1,11 @@
 """The engine of long simulations: decides as `gpu_node.engine` does, but jumps over steps in which nothing is decided.
 
-For plain requests only: one choice, no two prompts that begin alike, one model at a time, preemption by recompute; all
-else it refuses (`services.simulator.fast.plain`). A run of steps in which all sequences decode, none ends, none is
-admitted and blocks do not run out is one event (`StepSpan`); any other step is carried out by itself (`FastScheduler`).
-Both engines ask one rule of admission and learn lengths in one way, and a test holds that they give every request the
-same times. Clients hear of first tokens and of ends; the tokens between come with the end.
+For plain requests only: one choice, no two prompts that begin alike, one model at a time, the newest give way; all else
+it refuses (`services.simulator.fast.plain`). A run of steps in which all sequences decode, none ends, none is admitted
+and blocks do not run out is one event (`StepSpan`); any other step is carried out by itself (`FastScheduler`). Both
+engines ask one rule of admission and one of preemption, learn lengths in one way, and a test holds that they give every
+request the same times; what steps cost, this one knows, and the live one learns. Clients hear of first tokens and of
+ends; the tokens between come with the end.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.evictions.move_rates import NUM_BLOCKS, NUM_REPEATS
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.kv_costs import KvCosts, MoveRates
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk
@@ -26,10 +29,14 @@ from services.simulator.devices.span import StepSpan
 from services.simulator.fast.parking import FastParking
 from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
+from services.simulator.fast.step_done import StepDone
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
+
+MAX_STEPS_TOLD = 1_024
+"""Of a span, to who keeps the usual duration of a step: of those before, 1e-28 is left."""
 
 
 class FastEngine:
@@ -45,6 +52,7 @@ class FastEngine:
         self._spec: ModelSpec | None = None
         self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
         self._parking = FastParking(options.evicted_kv_bytes)
+        self._costs: KvCosts | None = None
         self._span: StepSpan | None = None
         self._chunks: list[OutputChunk] = []
         self._end_s = 0.0
@@ -69,8 +77,8 @@ class FastEngine:
 
     @property
     def counts(self) -> Counts:
-        """Of what it does not do, nothing is counted."""
-        return Counts(num_preemptions=self.num_preemptions)
+        """Of the current model, since it was loaded. Of what it does not do, nothing is counted."""
+        return self._scheduler.counts if self._scheduler is not None else Counts()
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one; no request may be left. `ModelTooLargeError` where it cannot run here."""
@@ -81,9 +89,19 @@ class FastEngine:
                 self._left.put(self._spec, None)
             self._left.take(spec)
             self._spec = spec
-            self._scheduler = FastScheduler(model, self._options, self._answer_tokens)
+            self._costs = self._kv_costs(model)
+            self._scheduler = FastScheduler(model, self._options, self._answer_tokens, self._costs)
             self._has_run, self._learner = False, None
         return self._scheduler.model
+
+    def _kv_costs(self, model: LoadedModel) -> KvCosts:
+        """Where preemptions ask for costs, copies are timed as they are live: the first step begins behind that."""
+        bytes_per_s = self._device.kv_bytes_per_s
+        if self._options.preemption == "adaptive":
+            num_bytes = min(NUM_BLOCKS, model.num_blocks) * model.block_bytes
+            self._moves_s += 2 * NUM_REPEATS * num_bytes / bytes_per_s
+        learner = CostLearner(self._device.models[model.name].cost)
+        return KvCosts(self._options, model.block_bytes, learner, MoveRates(bytes_per_s, bytes_per_s))
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -128,8 +146,9 @@ class FastEngine:
             if is_here and parked is None:
                 assert roster is not None
                 chunks += roster.tell(request_id)
+                is_moved = request_id not in roster.swapped  # what is the host's already costs nothing
                 parked = self._parking.keep(roster.held(request_id))
-                self._move(parked.num_bytes if parked is not None else 0)
+                self._move(parked.num_bytes if parked is not None and is_moved else 0)
             if is_here and roster is not None:
                 roster.abort(request_id)
             if is_here or parked is not None:
@@ -174,14 +193,33 @@ class FastEngine:
             self._move(done.num_restored_bytes)
             for request_id in done.restored:
                 self._parking.drop(request_id)
-            size = done.num_tokens, done.num_context_tokens, done.num_attended_tokens
-            duration_s = device.predict_s(*size)
-            self._learn(device, *size, duration_s)
-            self._step_s = self._moves_s + duration_s
-            self._moves_s = 0.0
+            self._step_s = self._duration_s(done, device)
             self._chunks = done.chunks
             self._end_s = now + self._step_s
         return self._end_s
+
+    def _duration_s(self, done: StepDone, device: ModelOnDevice) -> float:
+        """Of rows and moves, as `gpu_node.executors.predicted.executor.PredictedExecutor` has it; costs are told."""
+        model = self._scheduler.model if self._scheduler is not None else None
+        assert model is not None
+        assert self._costs is not None
+        size = done.num_tokens, done.num_context_tokens, done.num_attended_tokens
+        rows_s = device.predict_s(*size)
+        if done.num_tokens:
+            self._learn(device, *size, rows_s)
+        if not done.num_moved_blocks:
+            moves_s, self._moves_s = self._moves_s, 0.0
+            self._costs.observe_step(rows_s)
+            return moves_s + rows_s
+        rows_s = rows_s if done.num_tokens else 0.0
+        copies_s = done.num_moved_blocks * model.block_bytes / self._device.kv_bytes_per_s
+        swaps_s = max(0.0, copies_s - rows_s) if self._options.overlap_swaps else copies_s
+        moves_s, self._moves_s = self._moves_s + swaps_s, 0.0
+        if self._options.overlap_swaps:
+            self._costs.observe_step(rows_s)
+        else:
+            self._costs.observe_moves(done.num_blocks_out, done.num_blocks_in, moves_s)
+        return moves_s + rows_s
 
     def interrupt(self, now: float) -> float:
         """Cut the span behind the step that runs at ``now``."""
@@ -226,6 +264,9 @@ class FastEngine:
     def _apply(self, span: StepSpan, num_steps: int) -> list[OutputChunk]:
         assert self._scheduler is not None
         num_new = num_steps - span.num_applied
+        if self._options.preemption == "adaptive" and self._costs is not None:
+            for step in range(max(span.num_applied, num_steps - MAX_STEPS_TOLD), num_steps):
+                self._costs.observe_step(span.step_s(step))
         span.num_applied = num_steps
         self._step_s = span.step_s(num_steps - 1)
         return self._scheduler.pass_steps(num_new)
@@ -260,7 +301,14 @@ class FastEngine:
             num_received=self._num_received,
             kv_bytes_per_s=self._device.kv_bytes_per_s if self._moved_bytes else 0.0,
             cost=self._cost(),
+            swapped_kv_bytes=self._swapped_kv_bytes,
         )
+
+    @property
+    def _swapped_kv_bytes(self) -> int:
+        if self._scheduler is None:
+            return 0
+        return sum(self._scheduler.roster.swapped.values()) * self._scheduler.model.block_bytes
 
     def check(self) -> None:
         """Assert that the books balance."""

@@ -23,7 +23,9 @@ OPTIONS = frozenset(
         "host_models",
         "device_memory_share",  # of real devices, like the time-out
         "step_timeout_s",
-        "host_kv_bytes",  # nothing is swapped to it
+        "host_kv_bytes",
+        "preemption",
+        "overlap_swaps",
         "async_scheduling",
     }
 )
@@ -58,6 +60,8 @@ class FastEngineError(ValueError):
 def check_options(options: EngineOptions) -> None:
     """Raises `FastEngineError` with all that it cannot do of them."""
     problems = _unknown(options, fields(options), OPTIONS)
+    if options.preemption == "swap_only":  # which admits by host memory, not by the predicted peak alone
+        problems.append("preemption 'swap_only'")
     if options.async_scheduling:
         problems.append("steps that are planned while others run (async_scheduling)")
     if options.step_tokens < options.max_num_seqs:

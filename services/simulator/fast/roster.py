@@ -22,7 +22,9 @@ class FastRoster:
         self.requests: dict[str, FastSequence] = {}
         self.waiting: deque[FastSequence] = deque()
         self.running: dict[str, FastSequence] = {}  # in the order of admission
-        self.prefilling: FastSequence | None = None  # the last of the running ones, if it does not decode yet
+        self.prefilling: dict[str, FastSequence] = {}  # those of them that do not decode yet
+        self.swapped: dict[str, int] = {}  # of those that wait: blocks that they hold in host memory
+        self.num_free_host_blocks = model.num_host_blocks
         self._num_admitted = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -37,27 +39,63 @@ class FastRoster:
         self.requests[sequence.payload.request_id] = sequence
         self.waiting.append(sequence)
 
-    def admit(self) -> None:
+    def admit(self) -> FastSequence:
         """Let the first in line run. Its blocks are for whoever admits it to take."""
         sequence = self.waiting.popleft()
         self.running[sequence.payload.request_id] = sequence
         sequence.rank, self._num_admitted = self._num_admitted, self._num_admitted + 1
+        return sequence
 
     def compute(self, sequence: FastSequence, end: int) -> None:
         """Rows up to ``end`` of its prefill are computed; with the last of them, a token is drawn."""
         sequence.num_computed_tokens = end
         if end < sequence.offset:
-            self.prefilling = sequence
+            self.prefilling[sequence.payload.request_id] = sequence
             return
-        if self.prefilling is sequence:
-            self.prefilling = None
+        self.prefilling.pop(sequence.payload.request_id, None)
         sequence.offset += 1
         self.batch.join(sequence)
 
-    def put_back(self, sequence: FastSequence, *, is_drafted: bool) -> None:
-        """Drop what a request has computed and put it first in line. ``is_drafted`` as in `_stop`."""
-        self._stop(sequence, is_drafted=is_drafted)
+    def rest(self, sequence: FastSequence) -> None:
+        """One of the batch has no row in this step."""
+        self.batch.leave(sequence)
+        sequence.num_computed_tokens = sequence.offset - 1
+
+    def wake(self, sequence: FastSequence) -> None:
+        """It is computed from the next step on, behind what it has."""
+        if sequence.num_computed_tokens == sequence.offset - 1:
+            self.batch.join(sequence)
+        else:
+            self.prefilling[sequence.payload.request_id] = sequence
+
+    def put_back(self, sequence: FastSequence, num_blocks: int) -> None:
+        """Drop what a request has computed and put it first in line; it holds so many blocks."""
+        self._stop(sequence, num_blocks)
         self.waiting.appendleft(sequence)
+
+    def swap_out(self, sequence: FastSequence, num_blocks: int) -> int:
+        """Move what a request has computed to host memory and put it first in line; how many blocks have to be moved.
+
+        Of the blocks that it holds, those for rows that are not computed are given up.
+        """
+        num_computed = self.num_computed(sequence)
+        num_moved = self.num_blocks_for(num_computed)
+        self.put_back(sequence, num_blocks)
+        sequence.num_computed_tokens = num_computed
+        self.swapped[sequence.payload.request_id] = num_moved
+        self.num_free_host_blocks -= num_moved
+        return num_moved
+
+    def swap_in(self) -> tuple[FastSequence, int]:
+        """Let the first in line, which is swapped out, run; it, and how many of its blocks have to be moved."""
+        sequence = self.admit()
+        request_id = sequence.payload.request_id
+        num_blocks = self.swapped.pop(request_id)
+        self.num_free_host_blocks += num_blocks
+        num_computed = sequence.num_computed_tokens
+        num_moved = num_blocks - self.blocks.take_back(request_id, num_computed // self._model.block_size)
+        self.blocks.take(num_moved)
+        return sequence, num_moved
 
     def end(self, sequence: FastSequence) -> None:
         """Forget one that runs: it has all its tokens."""
@@ -73,24 +111,25 @@ class FastRoster:
             self._stop(sequence)
         else:
             self.waiting.remove(sequence)
+            self.num_free_host_blocks += self.swapped.pop(request_id, 0)
 
     def reset(self) -> None:
         """Forget all requests."""
         for request_id in list(self.requests):
             self.abort(request_id)
 
-    def _stop(self, sequence: FastSequence, *, is_drafted: bool = False) -> None:
-        """It runs no more and holds nothing. ``is_drafted``: it has the block for a token that is not computed yet."""
+    def _stop(self, sequence: FastSequence, num_blocks: int | None = None) -> None:
+        """It runs no more and holds nothing. ``num_blocks`` where it holds more than it has filled, in a draft."""
         request_id = sequence.payload.request_id
         num_computed = self.num_computed(sequence)
+        if num_blocks is None:
+            num_blocks = self.num_held(sequence)
         del self.running[request_id]
         if sequence in self.batch:
             self.batch.leave(sequence)
-        elif sequence is self.prefilling:
-            self.prefilling = None
+        self.prefilling.pop(request_id, None)
         num_full = num_computed // self._model.block_size
-        num_held = self.num_blocks_for(num_computed + is_drafted)
-        self.blocks.release(request_id, num_full, num_held - num_full)
+        self.blocks.release(request_id, num_full, num_blocks - num_full)
         sequence.num_computed_tokens = 0
 
     # --- what it is now -----------------------------------------------------------------------------------------------
@@ -104,6 +143,15 @@ class FastRoster:
         if sequence in self.batch:
             return self.batch.num_tokens(sequence) - 1
         return sequence.num_computed_tokens
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether all who run decode, but the last."""
+        return not self.prefilling or [*self.prefilling] == [next(reversed(self.running))]
+
+    def num_held(self, sequence: FastSequence, end: int = 0) -> int:
+        """Blocks of one that runs, with those for rows that are drafted up to ``end``."""
+        return self.num_blocks_for(max(end, self.num_computed(sequence)))
 
     def num_blocks_for(self, num_tokens: int) -> int:
         """Blocks that so many tokens of a sequence take."""
@@ -148,6 +196,8 @@ class FastRoster:
         waiting = {sequence.payload.request_id: sequence for sequence in self.waiting}
         assert {**waiting, **self.running} == self.requests
         assert len(waiting) + len(self.running) == len(self.requests)
-        assert all(one in self.batch or one is self.prefilling for one in self.running.values())
-        num_held = sum(self.num_blocks_for(self.num_computed(one)) for one in self.running.values())
-        assert num_held + self.blocks.num_free == self.blocks.num_blocks
+        assert all((one in self.batch) != (name in self.prefilling) for name, one in self.running.items())
+        assert self.prefilling.keys() <= self.running.keys()
+        assert sum(map(self.num_held, self.running.values())) + self.blocks.num_free == self.blocks.num_blocks
+        assert self.swapped.keys() <= waiting.keys()
+        assert sum(self.swapped.values()) + self.num_free_host_blocks == self._model.num_host_blocks

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.requests.choices import refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.steps.limits import refusal
-from gpu_node.engine.steps.preemption import newest
+from gpu_node.engine.steps.order import FirstComeFirstServed
+from gpu_node.engine.steps.preemption import HeldKv, KvFate, newest, preemption_policy
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.fast.admission import FastAdmission
 from services.simulator.fast.beginnings import Beginnings
@@ -22,17 +25,24 @@ from shared.messages.payload import Payload
 class FastScheduler:
     """Decides for the requests of one loaded model, which are in its ``roster``."""
 
-    def __init__(self, model: LoadedModel, options: EngineOptions, answer_tokens: AnswerTokens) -> None:
+    def __init__(self, model: LoadedModel, options: EngineOptions, answer_tokens: AnswerTokens, costs: KvCosts) -> None:
+        """``costs`` are what preemptions are decided by, where they ask for costs."""
         self.model = model
         self.roster = FastRoster(model)
-        self.num_preemptions = 0
+        self.counts = Counts()
         self._options = options
+        self._policy = preemption_policy(options, costs, FirstComeFirstServed())
         self._answer_tokens = answer_tokens
         self._admission = FastAdmission(model, self.roster, options.max_num_seqs)
         self._beginnings = Beginnings(model.block_size, self.roster)
         self._num_added = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
+
+    @property
+    def num_preemptions(self) -> int:
+        """How often a request gave way because memory ran out."""
+        return self.counts.num_preemptions
 
     @property
     def num_admittable(self) -> int:
@@ -75,12 +85,16 @@ class FastScheduler:
     def num_quiet_steps(self) -> int:
         """Steps from now on in which all running sequences decode and nothing else happens, but ends in the last."""
         roster, batch = self.roster, self.roster.batch
-        if roster.prefilling is not None or not len(batch):
+        if roster.prefilling or not len(batch):
             return 0
         num_steps = batch.num_steps_to_end
-        if roster.waiting:
+        if roster.waiting and self._may_fit(roster.waiting[0]):
             num_steps = min(num_steps, self._admission.num_blocked_steps(roster.waiting[0]))
         return min(num_steps, batch.num_steps_within(roster.blocks.num_free))
+
+    def _may_fit(self, first: FastSequence) -> bool:
+        """Who is swapped out and finds no room does not as long as nobody ends."""
+        return self.roster.swapped.get(first.payload.request_id, 0) <= self.roster.blocks.num_free
 
     def pass_steps(self, num_steps: int) -> list[OutputChunk]:
         """Let so many of these steps pass; returns the ends."""
@@ -91,83 +105,154 @@ class FastScheduler:
     # --- one step -----------------------------------------------------------------------------------------------------
 
     def step(self) -> StepDone:
-        """Decode, prefill, admit: in this order, as far as budget, places and blocks go."""
-        roster, batch, done = self.roster, self.roster.batch, StepDone()
+        """Decode, prefill, bring back, admit: in this order, as far as budget, places and blocks go."""
+        roster, batch, done = self.roster, self.roster.batch, StepDone(self._options.step_tokens)
         num_preemptions = self.num_preemptions
-        self._decode()
-        num_left = self._options.step_tokens - len(batch)
-        if roster.prefilling is not None and num_left > 0:
-            num_left = self._prefill(roster.prefilling, num_left, done)
+        if roster.is_in_order:
+            self._decode(done)
+            for sequence in list(roster.prefilling.values()):
+                if done.num_left_tokens > 0:
+                    self._advance(sequence, done)
+        else:
+            self._advance_all(done)
         if self.num_preemptions == num_preemptions:
-            self._admit(num_left, done)
-        done.num_tokens += len(batch)
-        done.num_context_tokens += batch.num_context_tokens
-        done.num_attended_tokens += batch.num_context_tokens
-        done.chunks += [self._finish(sequence) for sequence in batch.advance(1)]
-        for sequence, end in done.prefills:
-            done.chunks += self._prefilled(sequence, end)
-        for sequence in done.resting:
-            batch.join(sequence)
+            self._take_in(done)
+        resting = [] if done.all_decode else [one for one in batch if not done.has_decoded(one.payload.request_id)]
+        for sequence in resting:
+            roster.rest(sequence)
+        done.count(len(batch), batch.num_context_tokens)
+        self._conclude(done)
+        for sequence in resting:
+            roster.wake(sequence)
         return done
 
-    def _decode(self) -> None:
+    def _conclude(self, done: StepDone) -> None:
+        """What was drafted is computed: tokens are told, in the order of admission, and who ends leaves."""
+        roster = self.roster
+        ends = {one.rank: one for one in roster.batch.advance(1)}
+        rows = {one.sequence.rank: one for one in done.prefills.values()}
+        for rank in sorted((*ends, *rows)):
+            if rank in ends:
+                done.chunks.append(self._finish(ends[rank]))
+            else:
+                done.chunks += self._prefilled(rows[rank].sequence, rows[rank].end)
+        for sequence in done.waking:
+            request_id = sequence.payload.request_id
+            if request_id in roster.running and request_id not in done.prefills:
+                roster.wake(sequence)
+        if done.num_moved_blocks:
+            out_bytes, in_bytes = (num * self.model.block_bytes for num in (done.num_blocks_out, done.num_blocks_in))
+            self.counts += Counts(swapped=TierCounts(out_bytes, in_bytes))
+
+    def _decode(self, done: StepDone) -> None:
         """Give all decoding sequences the blocks that they need; where these run out, the newest requests give way."""
         roster, batch = self.roster, self.roster.batch
         num_new_blocks = batch.num_new_blocks(1)
         if num_new_blocks <= roster.blocks.num_free:
             roster.blocks.take(num_new_blocks)
-            return
-        drafted: set[str] = set()
-        for request_id, sequence in list(roster.running.items()):
-            if sequence not in batch:
-                continue
-            if batch.begins_block(sequence):
-                if not self._make_room(sequence, 1, drafted):
+        else:
+            for request_id, sequence in list(roster.running.items()):
+                if sequence not in batch:
                     continue
-                roster.blocks.take(1)
-            drafted.add(request_id)
+                if batch.begins_block(sequence):
+                    if not self._make_room(sequence, 1, done):
+                        continue
+                    roster.blocks.take(1)
+                done.decode(request_id)
+        done.all_decode = True
+        done.num_left_tokens = self._options.step_tokens - len(batch)
 
-    def _prefill(self, sequence: FastSequence, num_left: int, done: StepDone) -> int:
-        """Go on with a prefill that has begun; returns what is left of the budget."""
+    def _advance_all(self, done: StepDone) -> None:
+        """The same where one that does not decode yet runs ahead of others: each in the order of admission."""
+        for request_id, sequence in list(self.roster.running.items()):
+            if done.num_left_tokens == 0:
+                return
+            if request_id in self.roster.running:  # else it gave way to one before it
+                self._advance(sequence, done)
+
+    def _advance(self, sequence: FastSequence, done: StepDone) -> None:
+        """Draft what one wants, as far as the budget goes; nothing where it has to give way itself."""
         roster = self.roster
-        start = sequence.num_computed_tokens
-        end = min(sequence.offset, start + num_left)
-        num_new_blocks = roster.num_blocks_for(end) - roster.num_blocks_for(start)
-        if not self._make_room(sequence, num_new_blocks, {one.payload.request_id for one in roster.batch}):
-            return num_left
+        start = roster.num_computed(sequence)
+        end = min(roster.num_known(sequence), start + done.num_left_tokens)
+        num_new_blocks = roster.num_held(sequence, end) - roster.num_held(sequence)
+        if not self._make_room(sequence, num_new_blocks, done):
+            return
         roster.blocks.take(num_new_blocks)
-        done.prefill(sequence, start, end)
-        return num_left - (end - start)
+        if sequence in roster.batch:
+            done.decode(sequence.payload.request_id)
+        else:
+            done.prefill(sequence, start, end)
 
-    def _make_room(self, sequence: FastSequence, num_blocks: int, drafted: set[str]) -> bool:
+    def _make_room(self, sequence: FastSequence, num_blocks: int, done: StepDone) -> bool:
         """Free blocks for one that runs, at the cost of those that came last; False if that is itself."""
         roster = self.roster
         while roster.blocks.num_free < num_blocks:
             victim = newest(roster.running.values())
-            self.num_preemptions += 1
-            roster.put_back(victim, is_drafted=victim.payload.request_id in drafted)
+            self._preempt(victim, done)
             if victim is sequence:
                 return False
         return True
 
-    def _admit(self, num_left: int, done: StepDone) -> None:
+    def _preempt(self, victim: FastSequence, done: StepDone) -> None:
+        """As `gpu_node.engine.steps.scheduler`: what is drafted of a victim counts as held, and is not computed."""
+        roster, request_id = self.roster, victim.payload.request_id
+        end = roster.num_computed(victim)
+        if request_id in done.prefills:
+            end = done.prefills[request_id].end
+        elif victim in roster.batch and done.has_decoded(request_id):
+            end += 1
+        done.discard(request_id)
+        num_blocks = roster.num_held(victim, end)
+        fate = self._policy.fate_of(HeldKv(end, num_blocks, roster.num_free_host_blocks))
+        self.counts += Counts(
+            num_preemptions=1,
+            num_recomputed=int(end > 0 and fate is not KvFate.SWAP),
+            swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
+        )
+        if fate is KvFate.SWAP:
+            done.num_blocks_out += roster.swap_out(victim, num_blocks)
+        else:
+            roster.put_back(victim, num_blocks)
+            victim.num_dropped_tokens = end
+
+    def _take_in(self, done: StepDone) -> None:
+        """Bring back those that are first in line and swapped out; where nothing moves for them, admit others."""
+        roster, num_preemptions = self.roster, self.num_preemptions
+        while roster.waiting and roster.waiting[0].payload.request_id in roster.swapped:
+            first = roster.waiting[0]
+            if not self._may_fit(first) or self._admission.num_blocked_steps(first):
+                break
+            num_blocks = roster.swapped[first.payload.request_id]
+            sequence, num_moved = roster.swap_in()
+            self._policy.note_return(num_blocks, num_blocks - num_moved)
+            self.counts += Counts(swapped=TierCounts(num_restored=1))
+            done.waking.append(sequence)
+            done.num_blocks_in += num_moved
+        if done.num_blocks_in:
+            return  # what comes back is not to be read in the same step
+        if done.waking and not len(roster.batch) and not done.prefills:
+            self._advance_all(done)  # all of it was on the device still, and nobody else runs
+            if self.num_preemptions > num_preemptions:
+                return
+        self._admit(done)
+
+    def _admit(self, done: StepDone) -> None:
         """Start waiting requests in their order; one that does not fit holds up those behind it."""
         roster = self.roster
-        while roster.waiting and num_left > 0:
-            sequence = roster.waiting[0]
-            if self._admission.num_blocked_steps(sequence):
+        while roster.waiting and done.num_left_tokens > 0:
+            first = roster.waiting[0]
+            if first.payload.request_id in roster.swapped or self._admission.num_blocked_steps(first):
                 return
-            num_used = self._begin(sequence, num_left, done)
-            if num_used == 0:
+            if not self._begin(first, done):
                 return
-            num_left -= num_used
 
-    def _begin(self, sequence: FastSequence, num_left: int, done: StepDone) -> int:
-        """Let the first in line run; the tokens that it takes from the budget, 0 where it has no room for any."""
+    def _begin(self, sequence: FastSequence, done: StepDone) -> bool:
+        """Let the first in line run; whether it has room for any row."""
         roster = self.roster
         request_id, parked = sequence.payload.request_id, sequence.parked
         if parked is not None and parked.num_blocks > roster.blocks.num_free:
-            return 0
+            return False
         num_usable = sequence.offset - 1 if parked is None else parked.num_computed_tokens
         num_held = roster.blocks.take_back(request_id, num_usable // self.model.block_size)
         start = num_held * self.model.block_size
@@ -177,23 +262,27 @@ class FastScheduler:
             done.num_restored_bytes += (parked.num_blocks - num_held) * self.model.block_bytes
             sequence.parked = None
             num_held, start = parked.num_blocks, parked.num_computed_tokens
-        end = min(sequence.offset, start + num_left)
+        end = min(sequence.offset, start + done.num_left_tokens)
         num_new_blocks = roster.num_blocks_for(end) - num_held
         has_room = num_new_blocks <= roster.blocks.num_free
         if not has_room and parked is None:
             roster.blocks.release(request_id, num_held, 0)
-            return 0
+            return False
         roster.admit()
+        sequence.num_computed_tokens = start
         if has_room:
             roster.blocks.take(num_new_blocks)
             done.prefill(sequence, start, end)
-            return end - start
-        if start == sequence.offset - 1:
-            sequence.num_computed_tokens = start
-            done.resting.append(sequence)
+            self._note_return(sequence, start)
         else:
-            roster.compute(sequence, start)
-        return 0
+            done.waking.append(sequence)
+        return has_room
+
+    def _note_return(self, sequence: FastSequence, start: int) -> None:
+        """One that was dropped is computed again, behind what is cached still of what it had."""
+        size = self.model.block_size
+        num_blocks, sequence.num_dropped_tokens = sequence.num_dropped_tokens // size, 0
+        self._policy.note_return(num_blocks, min(start // size, num_blocks))
 
     def _prefilled(self, sequence: FastSequence, end: int) -> list[OutputChunk]:
         """Rows up to ``end`` are computed; the first token is told at once, unless it is the last too."""

@@ -29,6 +29,8 @@ class FastSequence:
     """What it will go on from, while it waits for that."""
     num_computed_tokens: int = 0
     """Of the prefill; while it decodes, all but the last known."""
+    num_dropped_tokens: int = 0
+    """As in the live engine's `gpu_node.engine.requests.sequence.EngineRequest`."""
     rank: int = 0
     """Place in the order of admission."""
 

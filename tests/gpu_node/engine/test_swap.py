@@ -31,10 +31,10 @@ def test_a_sequence_goes_to_host_memory_and_comes_back_to_other_blocks() -> None
     assert blocks.table(1) == [2, 3]
     blocks.free(1)
     assert blocks.num_swap_in_blocks([0]) == 3
-    # 1, 0 still hold B and A; the oldest content is given up first
+    # 1, 0 still hold B and A, which do not move; of the others the oldest content is given up first
     assert blocks.free_blocks == [1, 0, 3, 2]
-    assert blocks.swap_in([0]) == (BlockSwap(1, 0), BlockSwap(0, 1), BlockSwap(3, 2))
-    assert blocks.table(0) == [1, 0, 3]
+    assert blocks.swap_in([0]) == (BlockSwap(3, 2),)
+    assert blocks.table(0) == [0, 1, 3]
     assert not blocks.is_swapped_out(0)
     blocks.check()
 
@@ -62,6 +62,33 @@ def test_what_stayed_cached_on_the_device_is_found_until_it_is_taken() -> None:
     blocks.check()
 
 
+def test_what_was_given_up_comes_back_and_only_that() -> None:
+    """Of A, B and the 9, the tail is given up first: B's block and the 9's are another's by now."""
+    blocks = manager(5, num_host_blocks=3)
+    compute(blocks, 0, [*A, *B, 9])
+    blocks.swap_out([0])
+    compute(blocks, 1, [20] * 16)
+    assert blocks.match([*A, *B]) == [0]
+    blocks.free(1)
+    assert blocks.num_swap_in_blocks([0]) == 3
+    moved = blocks.swap_in([0])
+    assert [swap.host_block for swap in moved] == [1, 2]
+    assert blocks.table(0)[0] == 0
+    assert blocks.num_free_blocks == 2
+    blocks.check()
+
+
+def test_what_another_holds_takes_no_free_block() -> None:
+    blocks = manager(4, num_host_blocks=2)
+    compute(blocks, 0, [*A, 9])
+    compute(blocks, 1, [*A, 10])
+    blocks.swap_out([1])
+    assert blocks.num_swap_in_blocks([1]) == 1
+    assert [swap.host_block for swap in blocks.swap_in([1])] == [1]
+    assert blocks.table(1)[0] == blocks.table(0)[0]
+    blocks.check()
+
+
 def test_what_sequences_share_moves_once_and_stays_shared() -> None:
     blocks = manager(8, num_host_blocks=4)
     compute(blocks, 0, [*A, 5, 6])
@@ -70,7 +97,7 @@ def test_what_sequences_share_moves_once_and_stays_shared() -> None:
     assert (list(blocks.table(0)), list(blocks.table(1))) == ([0, 1], [0, 2])
     assert blocks.swap_out([0, 1]) == (BlockSwap(0, 0), BlockSwap(1, 1), BlockSwap(2, 2))
     assert blocks.num_swap_in_blocks([0, 1]) == 3
-    assert len(blocks.swap_in([0, 1])) == 3
+    assert [swap.host_block for swap in blocks.swap_in([0, 1])] == [1, 2]  # A is on the device still
     first, second = blocks.table(0), blocks.table(1)
     assert first[0] == second[0]
     assert first[1] != second[1]

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from gpu_node.engine.measures.counts import TierCounts
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecutor
 from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
 from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.fast.engine import FastEngine
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec, Preemption
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.step_cost import StepCost
 
@@ -57,6 +58,7 @@ class Life:
     seen: dict[str, Seen] = field(default_factory=dict)
     num_events: int = 0
     num_preemptions: int = 0
+    swapped: TierCounts = field(default_factory=TierCounts)
     num_kept_tokens: int = 0
     end_s: float = 0.0
 
@@ -64,7 +66,15 @@ class Life:
 Action = Callable[[], list[OutputChunk]]
 
 
-def options(num_blocks: int, max_num_seqs: int = 4, step_tokens: int = 16) -> EngineOptions:
+def options(
+    num_blocks: int,
+    max_num_seqs: int = 4,
+    step_tokens: int = 16,
+    preemption: Preemption = "recompute",
+    num_host_blocks: int = 0,
+    *,
+    overlap_swaps: bool = True,
+) -> EngineOptions:
     """With so many blocks of 4 tokens."""
     return EngineOptions(
         block_size=4,
@@ -73,22 +83,25 @@ def options(num_blocks: int, max_num_seqs: int = 4, step_tokens: int = 16) -> En
         step_tokens=step_tokens,
         evicted_kv_bytes=(num_blocks - 6) * 4 * TOKEN_BYTES,  # so that not all has room
         async_scheduling=False,
+        preemption=preemption,
+        host_kv_bytes=num_host_blocks * 4 * TOKEN_BYTES,
+        overlap_swaps=overlap_swaps,
     )
 
 
-def stepped(asks: list[Ask], engine_options: EngineOptions) -> SteppedEngine:
-    """The live bookkeeping."""
+def stepped(asks: list[Ask], engine_options: EngineOptions, kv_bytes_per_s: float = KV_BYTES_PER_S) -> SteppedEngine:
+    """The live bookkeeping, which knows what steps cost."""
     answer_tokens: AnswerTokens = lambda one: asks[one.seed].answer_tokens  # noqa: E731
-    executor = PredictedExecutor(COST, engine_options, TOKEN_BYTES, VOCAB_SIZE, KV_BYTES_PER_S, answer_tokens)
-    engine = SteppedEngine(executor, engine_options)
+    executor = PredictedExecutor(COST, engine_options, TOKEN_BYTES, VOCAB_SIZE, kv_bytes_per_s, answer_tokens)
+    engine = SteppedEngine(executor, engine_options, profiled={"m": COST})
     engine.load_model(SPEC)
     return engine
 
 
-def fast(asks: list[Ask], engine_options: EngineOptions) -> FastEngine:
+def fast(asks: list[Ask], engine_options: EngineOptions, kv_bytes_per_s: float = KV_BYTES_PER_S) -> FastEngine:
     """The one that jumps."""
     model = ModelOnDevice(COST, TOKEN_BYTES, engine_options.unmeasured_kv_bytes, 1.0, 0.1)
-    device = SimulatedDevice("d", {"m": model}, kv_bytes_per_s=KV_BYTES_PER_S)
+    device = SimulatedDevice("d", {"m": model}, kv_bytes_per_s=kv_bytes_per_s)
     engine = FastEngine(device, engine_options, lambda one: asks[one.seed].answer_tokens)
     engine.load_model(SPEC)
     return engine
@@ -156,7 +169,9 @@ class Driver:
             if self.engine.has_work:
                 end_s = self.engine.start(now)
             self.life.end_s = now
-        self.life.num_preemptions = self.engine.num_preemptions
+        counts = self.engine.counts
+        self.life.num_preemptions = counts.num_preemptions
+        self.life.swapped = counts.swapped
         return self.life
 
     def _add(self, number: int) -> list[OutputChunk]:

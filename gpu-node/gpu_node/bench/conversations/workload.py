@@ -30,8 +30,8 @@ class Size:
         return num_users * -(-history_tokens(self.num_turns) // block_size)
 
 
-FULL = Size(num_users=200, num_turns=10, room_users=20, num_lone=64, num_repeats=5)
-QUICK = Size(num_users=20, num_turns=10, room_users=2, num_lone=8, num_repeats=3)
+FULL = Size(num_users=200, num_turns=10, room_users=20, num_lone=32, num_repeats=3)
+QUICK = Size(num_users=10, num_turns=10, room_users=1, num_lone=4, num_repeats=3)
 
 
 def history_tokens(num_turns: int) -> int:

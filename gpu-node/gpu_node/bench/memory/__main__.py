@@ -15,26 +15,22 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from shared.config.config import load_config
 from shared.errors import OperatorError
 
-NUM_REQUESTS, QUICK_REQUESTS = 1000, 150
-NUM_CPU_REQUESTS, NUM_CPU_REPEATS = 300, 3
-
 
 def run(forms: list[str], seed: int, *, quick: bool) -> None:
     """Every case of these forms, a row each."""
     cases = [case for case in predicted_cases(quick=quick) if case.form in forms]
-    num_requests = QUICK_REQUESTS if quick else NUM_REQUESTS
     config = load_config()
-    on_cpu = cpu_cases(config.models[0].name, quick=quick) if "cpu" in forms else []
-    num_repeats = 1 if quick else NUM_CPU_REPEATS
-    num_cpu_requests = QUICK_REQUESTS if quick else NUM_CPU_REQUESTS
-    _say(ProfileStart(len(cases) * num_requests + len(on_cpu) * num_repeats * num_cpu_requests))
+    on_cpu = cpu_cases(config.models[0].name, quick=quick) if "cpu" in forms else {}
+    num_on_cpu = sum(len(same) * load.num_repeats * load.num_requests for load, same in on_cpu.items())
+    _say(ProfileStart(sum(case.num_requests for case in cases) + num_on_cpu))
     for case in cases:
-        _say(_row(case, run_predicted(case, num_requests, seed, _advance(case))))
-    if on_cpu:
-        from gpu_node.bench.memory.on_cpu import run_on_cpu  # the predicted forms need no tensors
+        _say(_row(case, run_predicted(case, seed, _advance(case))))
+    if not on_cpu:
+        return
+    from gpu_node.bench.memory.on_cpu import run_on_cpu  # the predicted forms need no tensors
 
-        advance = _advance(on_cpu[0])
-        for case, outcome in run_on_cpu(config, on_cpu, num_cpu_requests, num_repeats, seed, advance):
+    for load, same in on_cpu.items():
+        for case, outcome in run_on_cpu(config, same, load.num_repeats, seed, _advance(same[0])):
             _say(_row(case, outcome))
 
 
@@ -48,6 +44,7 @@ def _row(case: Case, outcome: Outcome) -> MemoryRow:
         policy=case.policy.preemption,
         order=case.policy.order,
         admission=case.policy.admission,
+        requests=case.num_requests,
         requests_per_s=outcome.requests_per_s,
         weighted_turnaround=outcome.weighted_turnaround,
         preemptions=outcome.num_preemptions,

@@ -28,6 +28,9 @@ DEVICE = "a800-pcie"
 LIMITS = (32, 64, 128, 256)
 MODELS = ("opt-13b", "opt-30b", "llama-13b", "llama-33b")
 
+NUM_REQUESTS, QUICK_REQUESTS = 1000, 150
+"""On predicted devices; the first is AdaptiveLLM's (§4.2)."""
+
 FIXED: tuple[Preemption, ...] = ("recompute", "swap_only", "swap")
 
 
@@ -59,6 +62,7 @@ class Case:
     input_tokens: int
     max_tokens: int
     policy: PressurePolicy
+    num_requests: int = NUM_REQUESTS
 
     @property
     def load(self) -> tuple[str, str, str, int, int]:
@@ -72,7 +76,7 @@ def predicted_cases(*, quick: bool) -> list[Case]:
     shapes += [] if quick else [(model, 64) for model in MODELS[1:]]
     forms: tuple[EngineForm, ...] = ("paper", "chunked")
     return [
-        Case(form, DEVICE, model, input_tokens, limit, policy)
+        Case(form, DEVICE, model, input_tokens, limit, policy, QUICK_REQUESTS if quick else NUM_REQUESTS)
         for form in forms
         for model, limit in shapes
         for input_tokens in INPUT_TOKENS
@@ -80,10 +84,27 @@ def predicted_cases(*, quick: bool) -> list[Case]:
     ]
 
 
-def cpu_cases(model: str, *, quick: bool) -> list[Case]:
-    """Of the real model: the paper's limit, and one mean where it has to be quick."""
-    means = INPUT_TOKENS[:1] if quick else INPUT_TOKENS
-    return [Case("cpu", "cpu", model, input_tokens, 64, policy) for input_tokens in means for policy in POLICIES]
+@dataclass(frozen=True, slots=True)
+class CpuLoad:
+    """How much of a load a real model computes."""
+
+    num_requests: int
+    num_repeats: int
+    """Of each policy, of which the median counts."""
+
+
+CPU_LOADS = {17: CpuLoad(100, 3), 20: CpuLoad(50, 1), 340: CpuLoad(20, 1)}
+"""By mean input: the first has a bar, the others show the order of policies."""
+QUICK_CPU_LOADS = {17: CpuLoad(60, 1)}
+
+
+def cpu_cases(model: str, *, quick: bool) -> dict[CpuLoad, list[Case]]:
+    """Of the real model, with the paper's limit."""
+    loads = QUICK_CPU_LOADS if quick else CPU_LOADS
+    return {
+        load: [Case("cpu", "cpu", model, input_tokens, 64, policy, load.num_requests) for policy in POLICIES]
+        for input_tokens, load in loads.items()
+    }
 
 
 def engine_options(case: Case, token_kv_bytes: int) -> EngineOptions:
@@ -104,7 +125,7 @@ def engine_options(case: Case, token_kv_bytes: int) -> EngineOptions:
     )
 
 
-def run_predicted(case: Case, num_requests: int, seed: int, advance: Callable[[int], None]) -> Outcome:
+def run_predicted(case: Case, seed: int, advance: Callable[[int], None]) -> Outcome:
     """On a device of the catalogue, in virtual time."""
     device, shape = hardware.device_named(case.device), hardware.model_named(case.model)
     cost = hardware.step_cost(device, shape)
@@ -112,5 +133,5 @@ def run_predicted(case: Case, num_requests: int, seed: int, advance: Callable[[i
     options = engine_options(case, shape.kv_token_bytes)
     executor = PredictedExecutor(cost, options, shape.kv_token_bytes, VOCAB_SIZE, bytes_per_s)
     spec = ModelSpec(name=case.model, source="", max_model_len=MAX_MODEL_LEN)
-    load = requests(num_requests, case.input_tokens, case.max_tokens, seed)
+    load = requests(case.num_requests, case.input_tokens, case.max_tokens, seed)
     return PressureRun(executor, options, spec, load, cost, MoveRates(bytes_per_s, bytes_per_s)).outcome(advance)

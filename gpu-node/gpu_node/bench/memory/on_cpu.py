@@ -25,7 +25,6 @@ _NUMBER_BYTES = 2
 def run_on_cpu(
     config: ClusterConfig,
     cases: Sequence[Case],
-    num_requests: int,
     num_repeats: int,
     seed: int,
     advance: Callable[[int], None],
@@ -37,7 +36,7 @@ def run_on_cpu(
     outcomes: dict[Case, list[Outcome]] = {case: [] for case in cases}
     for number in range(num_repeats):
         for case in cases if number % 2 == 0 else reversed(cases):
-            outcomes[case].append(_run(node, spec, case, token_bytes, num_requests, seed, advance))
+            outcomes[case].append(_run(node, spec, case, token_bytes, seed, advance))
     for case, found in outcomes.items():
         middle = median(one.requests_per_s for one in found)
         yield case, min(found, key=lambda one: abs(one.requests_per_s - middle))
@@ -48,7 +47,6 @@ def _run(
     spec: ModelSpec,
     case: Case,
     token_bytes: int,
-    num_requests: int,
     seed: int,
     advance: Callable[[int], None],
 ) -> Outcome:
@@ -57,6 +55,6 @@ def _run(
         asked = replace(spec, max_model_len=MAX_MODEL_LEN)
         rates = measured_rates(executor, executor.load_model(asked))
         executor.unload_model(asked.name)
-        load = requests(num_requests, case.input_tokens, case.max_tokens, seed)
+        load = requests(case.num_requests, case.input_tokens, case.max_tokens, seed)
         run = PressureRun(executor, options, asked, load, rates=rates, clock=time.perf_counter)
         return run.outcome(advance)

@@ -46,6 +46,9 @@ class _TimedPreemption:
         self._watch.since(started_s)
         return found
 
+    def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:
+        self._policy.note_return(num_blocks, num_cached_blocks)
+
 
 class _TimedChoice(SetChoice):
     def __init__(self, order: RequestOrder, watch: Stopwatch) -> None:

@@ -15,7 +15,8 @@ from gpu_node.engine.engine import Engine
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
 
-CostKind = Literal["prompt", "chunk", "move_out", "move_in"]
+CostKind = Literal["prompt", "chunk", "move_out", "move_in", "store_out", "store_in"]
+"""The last two are between host memory and an SSD."""
 TOKENS, HELD_OUT_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), (24, 48, 96, 160, 320, 640, 896)
 BLOCKS, HELD_OUT_BLOCKS = (1, 2, 4, 8, 16, 32, 64), (3, 6, 12, 24, 48)
 NUM_REPEATS = 3
@@ -102,8 +103,8 @@ class CostBench:
                     return []
                 out_s.append(duration_s)
                 in_s.append(self._log.write_blocks(self.model.name, range(size), content))
-            found.append(_of("move_out", size, is_held_out, out_s[1:]))
-            found.append(_of("move_in", size, is_held_out, in_s[1:]))
+            found.append(sample_of("move_out", size, is_held_out, out_s[1:]))
+            found.append(sample_of("move_in", size, is_held_out, in_s[1:]))
         return found
 
     def _add(self, num_prompt_tokens: int, num_output_tokens: int) -> str:
@@ -122,10 +123,11 @@ class CostBench:
 
 
 def _sample(kind: CostKind, size: int, is_held_out: bool, measure: Callable[[int], float]) -> CostSample:
-    return _of(kind, size, is_held_out, [measure(size) for _ in range(NUM_REPEATS)])
+    return sample_of(kind, size, is_held_out, [measure(size) for _ in range(NUM_REPEATS)])
 
 
-def _of(kind: CostKind, size: int, is_held_out: bool, measured_s: list[float]) -> CostSample:
+def sample_of(kind: CostKind, size: int, is_held_out: bool, measured_s: list[float]) -> CostSample:
+    """What the measurements of one size come to."""
     middle = median(measured_s)
     spread = median(abs(one / middle - 1) for one in measured_s) if middle > 0 else 0.0
     return CostSample(kind, size, middle, spread, is_held_out)

@@ -26,6 +26,8 @@ UNKNOWN_BYTES_PER_S = 10e9
 """Between device and host until it has been measured: what a copy by one core of a server gives."""
 STEP_MEMORY = 16
 """Steps after which the usual duration of a step has forgotten one."""
+RETURN_MEMORY = 16
+"""Likewise of requests that come back, and what of theirs was cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class KvCosts:
         self._tables = tables
         self._usual_step_s = 0.0
         self._step_share = 1.0
+        self._cached_share = 0.0
         self._prompt_ratio, self._chunk_ratio, self._move_ratio = LearntRatio(), LearntRatio(), LearntRatio()
 
     @property
@@ -81,6 +84,13 @@ class KvCosts:
         return self._usual_step_s
 
     # --- predictions --------------------------------------------------------------------------------------------------
+
+    def num_still_cached(self, num: int) -> int:
+        """Of so many blocks or tokens of one who gives way, those that will be on the device when it comes back.
+
+        Its blocks are free then, and given up from the tail on as others need them; it may be back before.
+        """
+        return int(self._cached_share * num)
 
     def recompute_s(self, num_tokens: int, num_kept_tokens: int = 0) -> float | None:
         """Of a sequence so long, whose first ``num_kept_tokens`` stay cached; None while nothing is known."""
@@ -106,9 +116,9 @@ class KvCosts:
         cost = self.step_cost
         return None if cost is None else cost.predict_s(*_sizes(num_tokens, num_kept_tokens)) - cost.step_s
 
-    def swap_s(self, num_blocks: int) -> float:
-        """Out and back in of so many blocks; infinite where blocks cannot be moved."""
-        out_s, in_s = self._out_s(num_blocks), self._in_s(num_blocks)
+    def swap_s(self, num_blocks: int, num_cached_blocks: int = 0) -> float:
+        """Out of so many blocks, and in again of those that are not cached then; infinite where none can be moved."""
+        out_s, in_s = self._out_s(num_blocks), self._in_s(num_blocks - num_cached_blocks)
         if self._options.overlap_swaps:
             return max(0.0, out_s - self._usual_step_s) + max(0.0, in_s - self._usual_step_s)
         return out_s + in_s
@@ -138,22 +148,35 @@ class KvCosts:
             self._observe_moves(plan, result)
             return
         self._learner.observe(plan, took_s)
-        self._usual_step_s += (took_s - self._usual_step_s) / (STEP_MEMORY if self._usual_step_s else 1)
+        self.observe_step(took_s)
         prompts = [part for part in plan.sequences if len(part.token_ids) > 1]
         if prompts:
             self._step_share += (1 / len(prompts) - self._step_share) / STEP_MEMORY
         if self._tables is not None and len(prompts) == 1:
             self._observe_prompt(prompts[0], plan, took_s, self._tables)
 
+    def observe_return(self, num_blocks: int, num_cached_blocks: int) -> None:
+        """One is back that held so many full blocks when it gave way, of which so many were on the device still."""
+        if num_blocks:
+            self._cached_share += (num_cached_blocks / num_blocks - self._cached_share) / RETURN_MEMORY
+
+    def observe_step(self, took_s: float) -> None:
+        """A step took so long, copies in the computing queue not among it."""
+        self._usual_step_s += (took_s - self._usual_step_s) / (STEP_MEMORY if self._usual_step_s else 1)
+
+    def observe_moves(self, num_blocks_out: int, num_blocks_in: int, took_s: float) -> None:
+        """In the computing queue, so many blocks took so long."""
+        predicted_s = self._out_s(num_blocks_out) + self._in_s(num_blocks_in)
+        self._move_ratio.observe(took_s, predicted_s / self._move_ratio.value)
+
     def _observe_moves(self, plan: StepPlan, result: StepResult) -> None:
         """In the computing queue a step lasts as long as its copies longer; beside it, nothing is seen of them."""
         cost = self.step_cost
         if cost is None:
             return
-        predicted_s = self._out_s(len(plan.swaps_out)) + self._in_s(len(plan.swaps_in))
         rows_s = cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
         own_s = result.moves_s or result.duration_s - (rows_s if plan.sequences else 0.0)
-        self._move_ratio.observe(own_s, predicted_s / self._move_ratio.value)
+        self.observe_moves(len(plan.swaps_out), len(plan.swaps_in), own_s)
 
     def _observe_prompt(self, prompt: ScheduledSequence, plan: StepPlan, took_s: float, tables: KvCostTables) -> None:
         """A prompt step alone tells of that table; one chunk beside decodes, of the other, less what decodes take."""

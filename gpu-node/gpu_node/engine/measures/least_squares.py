@@ -58,7 +58,7 @@ def nonnegative(matrix: Sequence[Vector], vector: Sequence[float]) -> Vector:
             falling = [i for i in free if target[i] <= 0.0]
             if not falling:
                 break
-            part = min(theta[i] / (theta[i] - target[i]) for i in falling)
+            part = min(theta[i] / (theta[i] - target[i]) if theta[i] else 0.0 for i in falling)
             theta = [theta[i] + part * (target[i] - theta[i]) if i in target else 0.0 for i in range(size)]
             free = [i for i in free if theta[i] > 0.0 and not (i in falling and theta[i] < TOLERANCE)]
             theta = [theta[i] if i in free else 0.0 for i in range(size)]

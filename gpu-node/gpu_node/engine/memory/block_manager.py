@@ -21,7 +21,7 @@ from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import FoundBlocks
 from gpu_node.engine.memory.device_blocks import DeviceBlocks, SequenceBlocks, distinct, references
 from gpu_node.engine.memory.host_cache import HostCache
-from gpu_node.engine.memory.prefix import Digest, token_blocks
+from gpu_node.engine.memory.prefix import Digest, chain_of, token_blocks
 from gpu_node.engine.memory.remote_blocks import RemoteBlocks
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 from shared.messages.prefixes import chained_digest
@@ -238,17 +238,22 @@ class BlockManager(DeviceBlocks):
         return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moves.items())
 
     def num_swap_in_blocks(self, sequence_ids: Collection[int]) -> int:
-        """Free blocks that `swap_in` will take."""
-        return len(distinct(self._swapped_out, sequence_ids))
+        """Free blocks that `swap_in` will take: none for what another sequence holds on the device."""
+        cached = self._still_cached(sequence_ids)
+        num_moved = len(distinct(self._swapped_out, sequence_ids)) - len(cached)
+        return num_moved + sum(not self.is_held(block) for block in set(cached.values()))
 
     def swap_in(self, sequence_ids: Collection[int]) -> tuple[BlockSwap, ...]:
-        """Move the sequences of a request back, sharing what they shared; the moves to make before the step.
+        """Bring the sequences of a request back, sharing what they shared; the moves to make before the step.
 
-        What is full and computed is offered for reuse at once: it is there before anything reads it. The caller has
-        seen to it that enough blocks are free.
+        What is cached on the device still is taken over: none of it moves. What is full and computed is offered for
+        reuse at once: it is there before anything reads it. The caller has seen to it that enough blocks are free.
         """
-        moves: dict[int, int] = {}
-        self.host.lend(distinct(self._swapped_out, sequence_ids))
+        cached = self._still_cached(sequence_ids)
+        for block in cached.values():
+            self._device.hold(block)  # until the tables are made: nothing of it is given up for the others
+        moves = dict(cached)
+        self.host.lend(distinct(self._swapped_out, sequence_ids) - cached.keys())
         for sequence_id in sequence_ids:
             swapped = self._swapped_out.pop(sequence_id)
             table = SequenceBlocks(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
@@ -257,7 +262,19 @@ class BlockManager(DeviceBlocks):
             for token_ids in token_blocks(swapped.prefix):
                 self._offer(table, token_ids)
             self._tables[sequence_id] = table
-        return tuple(BlockSwap(device_block, host_block) for host_block, device_block in moves.items())
+        for block in cached.values():
+            self._release(block)
+        moved = [(device, host) for host, device in moves.items() if host not in cached]
+        return tuple(BlockSwap(device_block, host_block) for device_block, host_block in moved)
+
+    def _still_cached(self, sequence_ids: Collection[int]) -> dict[int, int]:
+        """Of the host's blocks of these sequences, those whose content is on the device too, and where."""
+        found: dict[int, int] = {}
+        for swapped in map(self._swapped_out.__getitem__, sequence_ids):
+            for block, prefix in zip(swapped.blocks, chain_of(swapped.prefix), strict=False):
+                if (device_block := self._prefixes.find(prefix)) is not None:
+                    found.setdefault(block, device_block)
+        return found
 
     # --- to a receiver and back ---------------------------------------------------------------------------------------
 

@@ -46,13 +46,18 @@ def is_same(one: Prefix | None, other: Prefix | None) -> bool:
     return True
 
 
+def chain_of(prefix: Prefix) -> list[Prefix]:
+    """Those that it goes on from, shortest first, and itself; without the empty one."""
+    chain = []
+    while prefix.parent is not None:
+        chain.append(prefix)
+        prefix = prefix.parent
+    return chain[::-1]
+
+
 def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
     """The token ids of each of its blocks, first to last."""
-    blocks = []
-    while prefix.parent is not None:
-        blocks.append(prefix.token_ids)
-        prefix = prefix.parent
-    return blocks[::-1]
+    return [one.token_ids for one in chain_of(prefix)]
 
 
 class Chains:

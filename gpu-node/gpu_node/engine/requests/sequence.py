@@ -90,6 +90,8 @@ class EngineRequest:
     """While it waits to go on from an image: where its sequences' blocks are in that."""
     goes_over: bool = False
     """To the receiver, as soon as its prompt is computed; decided when it is admitted."""
+    num_dropped_tokens: int = 0
+    """What its leader had computed when it gave way, while that waits to be computed again."""
     first_enqueued_s: float = 0.0
     """When it arrived first, at any node; set by who queues it."""
 

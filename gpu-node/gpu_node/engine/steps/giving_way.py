@@ -33,5 +33,6 @@ class GivingWay:
             num_recomputed=int(victim.has_computed),
             swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
         )
+        victim.num_dropped_tokens = victim.sequences[0].num_computed_tokens
         self._roster.put_back(victim)
         return victim

@@ -62,17 +62,20 @@ class WaitingLine:
         """Whether the first in line is in host memory."""
         return bool(self._roster.waiting) and self._roster.is_swapped_out(self._roster.waiting[0])
 
-    def swap_in(self, num_requests: int) -> None:
-        """Bring back up to so many of the first in line, who are swapped out."""
+    def swap_in(self, num_requests: int) -> int:
+        """Bring back up to so many of the first in line, who are swapped out; how many came."""
         roster = self._roster
-        for _ in range(num_requests):
-            if not self.is_swapped_out_next():
-                return
+        num_returned = 0
+        while num_returned < num_requests and self.is_swapped_out_next():
             request = roster.waiting[0]
-            if roster.num_swap_in_blocks(request) > self._blocks.num_free_blocks or not self._admits(request):
-                return
+            num_blocks = roster.num_swap_in_blocks(request)
+            if num_blocks > self._blocks.num_free_blocks or not self._admits(request):
+                break
             self.counts += Counts(swapped=TierCounts(num_restored=1))
-            roster.swap_in()
+            num_moved = roster.swap_in()
+            self._decisions.preemption.note_return(num_blocks, max(0, num_blocks - num_moved))
+            num_returned += 1
+        return num_returned
 
     def admit(self, step: Step, num_requests: int, now: float) -> None:
         """Start up to so many in their order; one that does not fit holds up those behind it, so none starves.
@@ -105,7 +108,15 @@ class WaitingLine:
             self.counts += looked_up(
                 request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
             )
+            self._note_return(request, leader)
             self._draft.add(request, leader, end, step)
+
+    def _note_return(self, request: EngineRequest, leader: Sequence) -> None:
+        """One that was dropped is computed again, behind what is cached still of what it had."""
+        size = self._blocks.block_size
+        num_dropped_blocks, request.num_dropped_tokens = request.num_dropped_tokens // size, 0
+        num_cached_blocks = min(leader.num_computed_tokens // size, num_dropped_blocks)
+        self._decisions.preemption.note_return(num_dropped_blocks, num_cached_blocks)
 
     def _bring_in(self, request: EngineRequest, step: Step) -> bool:
         """Let what host memory has of a new request's prefix come back with this step; False if it has nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, TypeVar
 
@@ -22,6 +23,20 @@ class KvFate(Enum):
     """They are dropped, and computed again when it is the request's turn."""
     NO_ROOM = auto()
     """The same, although a swap would be worth it: host memory has no room."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKv:
+    """What a victim holds, in numbers, so that every engine asks the same rule."""
+
+    num_tokens: int
+    """Computed, or to be computed by the step that is drafted."""
+    num_blocks: int
+    num_free_host_blocks: int
+    num_lasting_blocks: int = 0
+    """Of those, what stays cached because others hold it too."""
+    num_lasting_tokens: int = 0
+    """In them."""
 
 
 class Ordered(Protocol):
@@ -52,6 +67,10 @@ class PreemptionPolicy(Protocol):
         """What becomes of a victim's blocks, which it still holds. `KvFate.SWAP` only where host memory has room."""
         ...
 
+    def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:
+        """A victim is back: of the full blocks that it held, so many were cached on the device still."""
+        ...
+
 
 class LowestFirst:
     """The victim is the running request of lowest priority (AdaptiveLLM, Algorithm 1)."""
@@ -64,25 +83,45 @@ class LowestFirst:
         """The highest is never a victim while there is another, so somebody always advances."""
         return min(running, key=lambda request: by_priority(self._order, request, now))
 
+    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
+        """By `fate_of`. Blocks that others hold too stay cached."""
+        holders = [sequence.sequence_id for sequence in request.holders]
+        num_lasting_blocks = blocks.num_lasting_blocks(holders)
+        return self.fate_of(
+            HeldKv(
+                num_tokens=sum(sequence.num_computed_tokens for sequence in request.holders),
+                num_blocks=blocks.num_distinct_blocks(holders),
+                num_free_host_blocks=blocks.num_free_host_blocks,
+                num_lasting_blocks=num_lasting_blocks,
+                num_lasting_tokens=num_lasting_blocks * blocks.block_size,
+            )
+        )
+
+    def fate_of(self, held: HeldKv) -> KvFate:
+        """What becomes of a victim's blocks."""
+        raise NotImplementedError
+
+    def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:
+        """Nothing hangs on it."""
+
 
 class AlwaysRecompute(LowestFirst):
     """One prefill of the prompt and the output so far; needs no host memory."""
 
-    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
+    def fate_of(self, held: HeldKv) -> KvFate:
         """Recompute."""
-        del request, blocks
+        del held
         return KvFate.RECOMPUTE
 
 
 class SwapIfRoom(LowestFirst):
     """To host memory while it has room for the whole request (PagedAttention, SOSP'23, §4.5)."""
 
-    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
+    def fate_of(self, held: HeldKv) -> KvFate:
         """Swap, unless there is nothing computed that a swap would save, or no room."""
-        if not request.has_computed:
+        if not held.num_tokens:
             return KvFate.RECOMPUTE
-        has_room = blocks.can_swap_out([sequence.sequence_id for sequence in request.holders])
-        return KvFate.SWAP if has_room else KvFate.NO_ROOM
+        return KvFate.SWAP if held.num_blocks <= held.num_free_host_blocks else KvFate.NO_ROOM
 
 
 class Cheaper(SwapIfRoom):
@@ -92,21 +131,24 @@ class Cheaper(SwapIfRoom):
         super().__init__(order)
         self._costs = costs
 
-    def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
-        """As long as nothing is known of what computing costs, a swap. Blocks that others hold too stay cached."""
-        fate = super().fate(request, blocks)
+    def fate_of(self, held: HeldKv) -> KvFate:
+        """As long as nothing is known of what computing costs, a swap."""
+        fate = super().fate_of(held)
         if fate is KvFate.RECOMPUTE:
             return fate
-        holders = [sequence.sequence_id for sequence in request.holders]
-        recompute_s = self._costs.recompute_s(
-            sum(sequence.num_computed_tokens for sequence in request.holders),
-            blocks.num_lasting_blocks(holders) * blocks.block_size,
-        )
-        is_cheaper = recompute_s is None or self._costs.swap_s(blocks.num_distinct_blocks(holders)) < recompute_s
-        return fate if is_cheaper else KvFate.RECOMPUTE
+        costs = self._costs
+        num_cached_tokens = max(held.num_lasting_tokens, costs.num_still_cached(held.num_tokens))
+        recompute_s = costs.recompute_s(held.num_tokens, num_cached_tokens)
+        num_cached_blocks = max(held.num_lasting_blocks, costs.num_still_cached(held.num_blocks))
+        swap_s = costs.swap_s(held.num_blocks, num_cached_blocks)
+        return fate if recompute_s is None or swap_s < recompute_s else KvFate.RECOMPUTE
+
+    def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:
+        """Learn from it."""
+        self._costs.observe_return(num_blocks, num_cached_blocks)
 
 
-def preemption_policy(options: EngineOptions, costs: KvCosts, order: RequestOrder) -> PreemptionPolicy:
+def preemption_policy(options: EngineOptions, costs: KvCosts, order: RequestOrder) -> LowestFirst:
     """The policy that the configuration names."""
     match options.preemption:
         case "recompute":

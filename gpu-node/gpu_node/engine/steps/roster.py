@@ -138,12 +138,14 @@ class Roster:
         """Free blocks that `swap_in` takes."""
         return self.blocks.num_swap_in_blocks([one.sequence_id for one in request.holders])
 
-    def swap_in(self) -> None:
-        """Let the first in line, which is swapped out, run again; from the next step on it is computed."""
+    def swap_in(self) -> int:
+        """Let the first in line, which is swapped out, run again; its moves are the draft's, and so many."""
         request = self.waiting.popleft()
         self.running[request.request_id] = request
         del self.swapped[request.request_id]
-        self.steps[-1].swaps_in += self.blocks.swap_in([one.sequence_id for one in request.holders])
+        moves = self.blocks.swap_in([one.sequence_id for one in request.holders])
+        self.steps[-1].swaps_in += moves
+        return len(moves)
 
     def restore(self) -> EngineRequest:
         """Let the first in line, which was evicted, go on with the draft; its blocks are written before that runs."""

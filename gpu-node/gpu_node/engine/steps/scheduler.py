@@ -238,9 +238,13 @@ class Scheduler:
         if not self._advance_all(self._roster.running.values(), step, now):
             return  # memory has just run out
         num_next = self._intake.line_up(now)
-        self._intake.swap_in(num_next)
-        if not step.swaps_in:  # what comes back is not to be read in the same step
-            self._intake.admit(step, num_next, now)
+        num_returned = self._intake.swap_in(num_next)
+        if step.swaps_in:
+            return  # what comes back is not to be read in the same step
+        if num_returned and not step.has_rows:  # all of it was on the device still, and nobody else runs
+            self._schedule_together(step, now)
+        else:
+            self._intake.admit(step, num_next - num_returned, now)
 
     def _schedule_apart(self, step: Step, now: float) -> None:
         """Prompts in steps of their own, ahead of decodes (vLLM 0.2.5, which AdaptiveLLM changes)."""
@@ -252,7 +256,9 @@ class Scheduler:
         if step.has_rows or step.swaps_in:  # behind what comes back, nothing may be swapped out in the same step
             return
         if self._advance_all([one for one in running if not one.is_prefill], step, now):
-            self._intake.swap_in(num_next)
+            num_returned = self._intake.swap_in(num_next)
+            if num_returned and not step.swaps_in and not step.has_rows:
+                self._schedule_apart(step, now)  # as above
 
     def _advance_all(self, requests: Iterable[EngineRequest], step: Step, now: float) -> bool:
         """Schedule what these want, as far as the budget goes; False where somebody had to give way."""

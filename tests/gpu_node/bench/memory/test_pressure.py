@@ -12,8 +12,8 @@ from gpu_node.bench.report import MemoryRow
 
 
 def rows(form: str, input_tokens: int = 17) -> list[MemoryRow]:
-    cases = [Case(form, "a800-pcie", "opt-13b", input_tokens, 64, policy) for policy in POLICIES]  # type: ignore[arg-type]
-    return [_row(case, run_predicted(case, 60, 0, lambda _: None)) for case in cases]
+    cases = [Case(form, "a800-pcie", "opt-13b", input_tokens, 64, policy, 60) for policy in POLICIES]  # type: ignore[arg-type]
+    return [_row(case, run_predicted(case, 0, lambda _: None)) for case in cases]
 
 
 def test_lengths_are_those_asked_for_and_the_same_for_every_policy() -> None:
@@ -38,8 +38,8 @@ def test_each_policy_does_what_it_is_called(form: str) -> None:
 def test_ratios_are_of_the_same_load() -> None:
     def row(policy: PressurePolicy, requests_per_s: float, turnaround: float) -> MemoryRow:
         return MemoryRow(
-            "paper", "d", "m", 17, 64, policy.preemption, policy.order, policy.admission, requests_per_s, turnaround,
-            3, 2, 1, 0.001,
+            "paper", "d", "m", 17, 64, policy.preemption, policy.order, policy.admission, 60,
+            requests_per_s, turnaround, 3, 2, 1, 0.001,
         )  # fmt: skip
 
     rates = {

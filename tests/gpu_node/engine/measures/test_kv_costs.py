@@ -46,6 +46,23 @@ def test_what_stays_cached_is_free() -> None:
     assert costs(EngineOptions()).recompute_s(4, 2) == pytest.approx(2 * 0.001 + 4 * 0.0001 + 7 * 0.00001)
 
 
+def test_what_will_be_cached_is_learnt_of_those_who_come_back() -> None:
+    """Two of whom all was there, of 16 that are remembered: 1/16, then 1/16 + 15/256; half a block counts as none."""
+    one = costs(PLAIN)
+    assert one.num_still_cached(64) == 0
+    one.observe_return(num_blocks=3, num_cached_blocks=3)
+    assert (one.num_still_cached(64), one.num_still_cached(8)) == (4, 0)
+    one.observe_return(num_blocks=5, num_cached_blocks=5)
+    assert one.num_still_cached(64) == int(64 * (1 / 16 + 15 / 256)) == 7
+    one.observe_return(num_blocks=0, num_cached_blocks=0)
+    assert one.num_still_cached(64) == 7, "who held no full block tells nothing"
+
+
+def test_what_is_cached_does_not_come_back() -> None:
+    """3 blocks of 10 bytes out, 2 of them in."""
+    assert costs(PLAIN).swap_s(3, 1) == pytest.approx(0.030 + 0.010)
+
+
 def test_prompts_that_share_a_step_share_what_it_costs_by_itself() -> None:
     one = costs(PLAIN)
     both = StepPlan(tuple(ScheduledSequence(number, (5, 6), 0, (number,), ()) for number in range(2)))

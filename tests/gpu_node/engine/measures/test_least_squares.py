@@ -22,6 +22,11 @@ def test_an_unknown_that_would_be_negative_is_0_and_the_others_fit_without_it() 
     assert nonnegative([[2.0, 0.0], [0.0, 1.0]], [-3.0, -1.0]) == [0.0, 0.0]
 
 
+def test_what_is_too_small_to_be_halved_is_nothing() -> None:
+    assert nonnegative([[2.0, 0.0], [0.0, 1.0]], [5e-324, 3.0]) == [0.0, 3.0]
+    assert nonnegative([[2.0]], [5e-324]) == [0.0]
+
+
 def test_a_line_through_points() -> None:
     sums = NormalEquations(2)
     for x in (1.0, 2.0, 5.0):

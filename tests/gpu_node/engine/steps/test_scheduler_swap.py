@@ -34,6 +34,7 @@ def test_who_is_swapped_out_comes_back_first_and_is_computed_on_in_the_next_step
     assert (one.num_running, one.num_waiting, one.num_preemptions) == (1, 2, 1)
     one.commit(plan, result(plan))
     assert step(one)[1][-1].is_last  # b does not fit beside a as far as both will grow; c waits behind it
+    one.blocks.forget_cached()
     plan = one.schedule(now=0.0)
     one.check()
     assert (shape(plan), len(plan.swaps_in)) == ([], 2)
@@ -43,6 +44,19 @@ def test_who_is_swapped_out_comes_back_first_and_is_computed_on_in_the_next_step
     assert plan.sequences[1].token_ids == (7,)
     one.commit(plan, result(plan))
     one.check()
+
+
+def test_what_is_on_the_device_still_does_not_come_back_and_is_computed_on_at_once() -> None:
+    """The two blocks of b are full, and a has taken a free one."""
+    one = under_pressure(num_host_blocks=2)
+    one.add(payload("c", prompt(3), max_tokens=1))
+    step(one)
+    one.abort("a")
+    plan = one.schedule(now=0.0)
+    one.check()
+    assert (shape(plan), plan.swaps_in) == ([(66, 0, 3, True), (65, 8, 1, True)], ())
+    assert one.counts.swapped == TierCounts(out_bytes=2048, num_restored=1)
+    assert not one.blocks.is_swapped_out(65)
 
 
 def test_without_room_in_host_memory_it_is_recomputed() -> None:
@@ -61,6 +75,7 @@ def test_what_is_swapped_is_counted_in_both_directions() -> None:
     assert one.counts - before == Counts(num_preemptions=1, swapped=TierCounts(out_bytes=2048))
     one.commit(plan, result(plan))
     one.abort("a")
+    one.blocks.forget_cached()
     before = one.counts
     step(one)
     assert one.counts - before == Counts(swapped=TierCounts(in_bytes=2048, num_restored=1))
@@ -80,6 +95,7 @@ def test_a_request_that_is_aborted_on_its_way_back_leaves_both_memories() -> Non
     one = under_pressure(num_host_blocks=2)
     step(one)
     one.abort("a")
+    one.blocks.forget_cached()
     coming_back = one.schedule(now=0.0)
     assert len(coming_back.swaps_in) == 2
     ahead = one.schedule(now=0.0)
@@ -127,6 +143,7 @@ def test_what_a_step_in_flight_would_have_drawn_is_drawn_again_from_the_row_befo
     assert [chunk.request_id for chunk in one.commit(second, result(second))] == ["a"]
     one.commit(third, result(third))
     one.abort("a")
+    one.blocks.forget_cached()
     fourth = one.schedule(now=0.0)
     one.check()
     assert len(fourth.swaps_in) == 2
@@ -140,6 +157,7 @@ def test_a_plan_of_swaps_alone_has_no_rows() -> None:
     one = under_pressure(num_host_blocks=2)
     step(one)
     one.abort("a")
+    one.blocks.forget_cached()
     plan = one.schedule(now=0.0)
     assert (shape(plan), plan.is_empty, len(plan.swaps_in)) == ([], False, 2)
     assert one.commit(plan, result(plan)) == []
@@ -163,7 +181,7 @@ def test_what_the_draft_would_have_computed_is_computed_when_it_is_back() -> Non
     one.commit(plan, result(plan))
     for name in "abc":
         one.abort(name)
-    assert len(one.schedule(now=0.0).swaps_in) == 3
+    assert len(one.schedule(now=0.0).swaps_in) == 1, "two full blocks are on the device still"
     assert shape(one.schedule(now=0.0)) == [(67, 8, 2, True), (68, 8, 2, True)]
     one.check()
 
@@ -206,6 +224,7 @@ def while_a_beam_waits() -> Scheduler:
     assert shape(plans[-2])[:: len(shape(plans[-2])) - 1] == [(67, 4, 2, True), (68, 4, 1, False)]
     for name in "abc":
         one.abort(name)
+    one.blocks.forget_cached()
     return one
 
 

@@ -6,11 +6,10 @@ import pytest
 
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.handlers.locations import PROBE_S, WAIT_S
-from shared.bus import streams
+from services.queue_manager.handlers.locations import WAIT_S
 from shared.config.config import ClusterConfig
 from shared.config.queue import OperationOptions, QueueOptions
-from shared.messages.blocks import Locate, Located, WarmNode
+from shared.messages.blocks import Located, WarmNode
 from shared.messages.message import Tick
 from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.prefixes import PromptPrefix
@@ -47,11 +46,6 @@ def core_with(num_nodes: int = 2, *, max_num_seqs: int = 4, warm: bool | None = 
     return core
 
 
-def ask(name: str = "r", attempt: int = 0) -> Effect:
-    question = Locate(request_id=name, attempt=attempt, model="m", names=PREFIX.names)
-    return Send(streams.KV, question, max_entries=streams.MAX_KV_LOG)
-
-
 def answer(*nodes: WarmNode, name: str = "r", attempt: int = 0) -> Located:
     return Located(request_id=name, attempt=attempt, nodes=list(nodes))
 
@@ -65,11 +59,9 @@ def node_of(core: QueueManagerCore, name: str = "r") -> str:
     return core.state.groups[core.state.requests[name].group].node
 
 
-def test_it_is_asked_and_placed_where_its_prompt_is() -> None:
+def test_it_waits_and_is_placed_where_its_prompt_is() -> None:
     core = core_with()
-    effects = core.handle(submit(), 1.0)
-    assert ask() in effects
-    assert not placed(effects)
+    assert not placed(core.handle(submit(), 1.0))
     assert core.wake_at == 1.0 + WAIT_S
     invariants.check(core.state)
     effects = core.handle(answer(WarmNode("n1", 18)), 1.001)
@@ -102,11 +94,9 @@ def test_where_nothing_is_found_it_is_placed_as_without() -> None:
 
 
 @pytest.mark.parametrize("reason", ["one node", "no names", "off"])
-def test_where_there_is_nothing_to_ask_it_is_placed_at_once(reason: str) -> None:
+def test_where_there_is_nothing_to_wait_for_it_is_placed_at_once(reason: str) -> None:
     core = core_with(1 if reason == "one node" else 2, warm=False if reason == "off" else None)
-    effects = core.handle(submit(prefix=None if reason == "no names" else PREFIX), 1.0)
-    assert placed(effects)
-    assert ask() not in effects
+    assert placed(core.handle(submit(prefix=None if reason == "no names" else PREFIX), 1.0))
 
 
 def test_nobody_waits_for_long_and_a_silent_kv_manager_is_not_waited_for_again() -> None:
@@ -114,16 +104,21 @@ def test_nobody_waits_for_long_and_a_silent_kv_manager_is_not_waited_for_again()
     core.handle(submit("r"), 1.0)
     assert placed(core.handle(Tick(), 1.0 + WAIT_S))
     assert node_of(core) == "n0"
-    assert core.state.index.is_silent
-    effects = core.handle(submit("s"), 1.1)  # too soon for another question
-    assert placed(effects)
-    assert ask("s") not in effects
-    effects = core.handle(submit("t"), 1.0 + PROBE_S)
-    assert placed(effects)
-    assert ask("t") in effects
-    core.handle(answer(WarmNode("n1", 20), name="t"), 2.1)  # late: it stays where it is
-    assert not core.state.index.is_silent
-    assert not placed(core.handle(submit("u"), 2.2))
+    assert core.state.is_index_silent
+    assert placed(core.handle(submit("s"), 1.1))
+
+
+def test_a_kv_manager_that_comes_back_is_waited_for_once_it_answers_in_time() -> None:
+    core = core_with()
+    core.handle(submit("r"), 1.0)
+    core.handle(Tick(), 1.0 + WAIT_S)
+    core.handle(answer(WarmNode("n1", 20)), 3.0)  # it has begun with what it was asked while it was away
+    assert core.state.is_index_silent
+    assert placed(core.handle(submit("s"), 3.0))
+    assert not placed(core.handle(answer(WarmNode("n0", 20), name="s"), 3.001))
+    assert node_of(core, "s") == "n1", "it stays where it is"
+    assert not core.state.is_index_silent
+    assert not placed(core.handle(submit("t"), 3.002))
 
 
 def test_a_client_that_leaves_meanwhile_is_forgotten() -> None:

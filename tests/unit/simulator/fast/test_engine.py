@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,15 +14,22 @@ from services.simulator.devices.span import StepSpan
 from services.simulator.fast.admission import batch_demands
 from services.simulator.fast.decode_batch import DecodeBatch
 from services.simulator.fast.sequence import FastSequence
-from tests.unit.simulator.engine_life import COST, Ask, Driver, Life, fast, options, payload, stepped
+from shared.config.engine import EngineOptions, Preemption
+from tests.unit.simulator.engine_life import COST, KV_BYTES_PER_S, Ask, Driver, Life, fast, options, payload, stepped
 
 
 def both(asks: list[Ask], num_blocks: int, max_num_seqs: int = 4, step_tokens: int = 16) -> tuple[Life, Life]:
+    """With what is dropped computed again."""
+    return both_with(asks, options(num_blocks, max_num_seqs, step_tokens))
+
+
+def both_with(
+    asks: list[Ask], engine_options: EngineOptions, kv_bytes_per_s: float = KV_BYTES_PER_S
+) -> tuple[Life, Life]:
     """Each with a list of its own, since answers may be redrawn."""
-    engine_options = options(num_blocks, max_num_seqs, step_tokens)
     slow_asks, fast_asks = list(asks), list(asks)
-    slow_life = Driver(stepped(slow_asks, engine_options), slow_asks).live()
-    return slow_life, Driver(fast(fast_asks, engine_options), fast_asks).live()
+    slow_life = Driver(stepped(slow_asks, engine_options, kv_bytes_per_s), slow_asks).live()
+    return slow_life, Driver(fast(fast_asks, engine_options, kv_bytes_per_s), fast_asks).live()
 
 
 def assert_same(slow_life: Life, fast_life: Life) -> None:
@@ -125,6 +133,65 @@ def test_both_engines_give_every_request_the_same_times(
     workload: list[Ask], num_blocks: int, max_num_seqs: int, step_tokens: int
 ) -> None:
     assert_same(*both(workload, num_blocks, max_num_seqs, step_tokens))
+
+
+PRESSURE = [Ask(0, 4, 2, 50), Ask(0, 5, 20, 50), *(Ask(1, 5, 40, 50) for _ in range(3))]
+"""The first answer is short, so that outputs are taken to be shorter than they are, and blocks run out."""
+
+
+@pytest.mark.parametrize("overlap_swaps", [True, False])
+def test_blocks_run_out_and_the_newest_is_swapped(*, overlap_swaps: bool) -> None:
+    """In the computing queue, or beside the steps."""
+    slow_life, fast_life = both_with(PRESSURE, options(16, 4, 16, "swap", 16, overlap_swaps=overlap_swaps))
+    assert_same(slow_life, fast_life)
+    assert fast_life.swapped.num_restored == fast_life.num_preemptions > 0
+
+
+def test_without_room_in_host_memory_it_is_computed_again() -> None:
+    slow_life, fast_life = both_with(PRESSURE, options(16, 4, 16, "swap", 3))
+    assert_same(slow_life, fast_life)
+    assert fast_life.swapped.num_refused > 0
+
+
+@pytest.mark.parametrize("overlap_swaps", [True, False])
+def test_adaptive_takes_whichever_is_cheaper(*, overlap_swaps: bool) -> None:
+    """Fast copies are always cheaper, slow ones never; between them it hangs on the length, or on what fits beside."""
+    found = []
+    for kv_bytes_per_s in (2.0**34, 2.0**25, 2.0**20):
+        engine_options = options(16, 4, 16, "adaptive", 16, overlap_swaps=overlap_swaps)
+        slow_life, fast_life = both_with(PRESSURE, engine_options, kv_bytes_per_s)
+        assert_same(slow_life, fast_life)
+        found.append((fast_life.num_preemptions, fast_life.swapped.num_restored))
+    (num_fast, num_fast_swapped), _, (_, num_slow_swapped) = found
+    assert num_fast == num_fast_swapped > 0
+    assert num_slow_swapped == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    asks(60),
+    st.integers(16, 24),
+    st.integers(2, 6),
+    st.sampled_from([6, 16, 64]),
+    st.sampled_from(["swap", "adaptive"]),
+    st.integers(1, 24),
+    st.booleans(),
+    st.sampled_from([2.0**24, 2.0**25, 2.0**27]),
+)
+def test_both_engines_give_every_request_the_same_times_with_swaps(
+    workload: list[Ask],
+    num_blocks: int,
+    max_num_seqs: int,
+    step_tokens: int,
+    preemption: Preemption,
+    num_host_blocks: int,
+    overlap_swaps: bool,
+    kv_bytes_per_s: float,
+) -> None:
+    engine_options = options(
+        num_blocks, max_num_seqs, step_tokens, preemption, num_host_blocks, overlap_swaps=overlap_swaps
+    )
+    assert_same(*both_with(workload, engine_options, kv_bytes_per_s))
 
 
 @given(

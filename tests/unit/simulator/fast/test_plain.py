@@ -24,19 +24,19 @@ def asked(request_id: str, prompt: list[int], sampling: Sampling | None = None) 
 
 
 def test_all_problems_of_options_are_told_at_once() -> None:
-    wrong = EngineOptions(preemption="swap", host_kv_bytes=1, max_models=2, max_num_seqs=8, step_tokens=4)
+    wrong = EngineOptions(preemption="swap_only", host_kv_bytes=1, max_models=2, max_num_seqs=8, step_tokens=4)
     with pytest.raises(FastEngineError) as refused:
         check_options(wrong)
     assert str(refused.value) == (
-        "the fast engine of simulations does not know max_models 2; preemption 'swap'; steps that are planned while"
-        " others run (async_scheduling); batches of 8 that do not decode in one step of 4: run with the live"
+        "the fast engine of simulations does not know max_models 2; preemption 'swap_only'; steps that are planned"
+        " while others run (async_scheduling); batches of 8 that do not decode in one step of 4: run with the live"
         " bookkeeping: `treadle sim run --engine stepped`, `make_engine=stepped` in code"
     )
     check_options(PLAIN)
 
 
 def test_what_is_named_exists() -> None:
-    others = {"max_models", "preemption", "order", "admission", "chunked_prefill", "overlap_swaps", "tiers"}
+    others = {"max_models", "order", "admission", "chunked_prefill", "tiers", "offload"}
     assert {one.name for one in fields(EngineOptions)} - OPTIONS == others
     assert {one.name for one in fields(Sampling)} - SAMPLING == {
         "stop_token_ids",
@@ -51,8 +51,8 @@ def test_what_is_named_exists() -> None:
 
 
 def test_an_engine_is_not_made_with_what_it_would_leave_out() -> None:
-    with pytest.raises(FastEngineError, match="preemption 'swap'"):
-        fast([], replace(options(16), preemption="swap", host_kv_bytes=1))
+    with pytest.raises(FastEngineError, match="preemption 'swap_only'"):
+        fast([], replace(options(16), preemption="swap_only", host_kv_bytes=1))
 
 
 @pytest.mark.parametrize(
