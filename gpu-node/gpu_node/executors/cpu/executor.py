@@ -23,6 +23,7 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
+from gpu_node.executors.piped import piped
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import (
@@ -39,6 +40,7 @@ from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
@@ -86,15 +88,17 @@ class CpuExecutor:
         optimize: bool = True,
         passes: Sequence[Pass] = (),
         link_folder: Path = FOLDER,
+        pipelines: Pipelines = NO_PIPELINES,
     ) -> None:
         """``cpus`` pins threads; ``level`` and ``optimize`` choose plainer kernels and the plain path, for comparison.
 
-        ``passes`` change each model's program, behind the pass `optimize`. Links to other engines lie in
-        ``link_folder``.
+        ``passes`` change each model's program, behind the pass `optimize`; ``pipelines`` are for what comes of that.
+        Links to other engines lie in ``link_folder``.
         """
         self._options = options
         self._level = level
         self._optimize = optimize
+        self._pipelines = pipelines
         self._passes = ((optimized,) if optimize else ()) + tuple(passes)
         device, host = device_paging(options), host_paging(options)
         self._arena = CpuArena(device.num_pages, device.page_bytes)
@@ -137,6 +141,7 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
+        in_lanes, model = piped(program, model, spec, self._pipelines, self.device)
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
@@ -147,7 +152,7 @@ class CpuExecutor:
             limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
         )
         try:
-            lower(program, weights, fresh, model.max_model_len, round_early=self._optimize)
+            lower(program, weights, fresh, model.max_model_len, piped=in_lanes, round_early=self._optimize)
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):
@@ -195,7 +200,13 @@ class CpuExecutor:
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(sequence_ids))
         draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.vocab_size, first_cell)
-        step = step_of(model.feedback, plan, draws=draws, remotes=self.links.remotes_of(plan, model.prepared.spec.name))
+        step = step_of(
+            model.feedback,
+            plan,
+            draws=draws,
+            remotes=self.links.remotes_of(plan, model.prepared.spec.name),
+            in_lanes=model.prepared.model.is_piped(plan.num_tokens),
+        )
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
         return RunningStep(self._device, event, step, sequence_ids)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from gpu_node import kernels
+from gpu_node.graph.lanes import Lane, first_ready, permitted_order
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
@@ -55,14 +56,20 @@ def lower(
     device_program: CpuProgram,
     max_positions: int,
     *,
+    piped: Program | None = None,
     round_early: bool = True,
 ) -> None:
-    """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens."""
+    """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens.
+
+    ``piped``: the same with lanes, for steps in these; over the same buffers and weights.
+    """
     lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
     for operator in program.operators:
         lowering.add(operator)
     device_program.work_on(WHOLE)
     device_program.add("draw", lowering.view(program.result))
+    if piped is not None:
+        lowering.add_lanes(piped)
 
 
 class _Lowering:
@@ -89,7 +96,8 @@ class _Lowering:
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, int] = {}
-        self._rounded: dict[str, View] = {}
+        self._rounded: dict[tuple[str, Lane | None], View] = {}
+        self._lane: Lane | None = None  # that operators are added to
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
     # --- places -------------------------------------------------------------------------------------------------------
@@ -132,14 +140,15 @@ class _Lowering:
         return frozenset(name for name in wholes if self._origin(name) in gated)
 
     def _rounded_input(self, name: str) -> View:
-        """The bfloat16 that products read: the buffer itself, or a copy of it made now."""
+        """The bfloat16 that products read: the buffer itself, or a copy of it made now, which no other lane writes."""
         view = self.view(name)
         if self._whole(name) in self._narrow:
             return view
-        if name not in self._rounded:
-            self._rounded[name] = self._target.buffer(self._rows(name), Type.BFLOAT16, view.num_columns)
-        self._target.add("round", view, self._rounded[name])
-        return self._rounded[name]
+        key = name, self._lane
+        if key not in self._rounded:
+            self._rounded[key] = self._target.buffer(self._rows(name), Type.BFLOAT16, view.num_columns)
+        self._target.add("round", view, self._rounded[key])
+        return self._rounded[key]
 
     def _pack(self, name: str, *, halves: bool = False) -> int:
         if name not in self._packed:
@@ -160,6 +169,22 @@ class _Lowering:
             raise UnsupportedOperatorError(operator.kind)
         self._target.work_on(operator.share)
         append(self, operator)
+
+    def add_lanes(self, piped: Program) -> None:
+        """Append what computes ``piped`` to the device's lanes.
+
+        An operator becomes one of the device's, or several, or none: so its event is how many of its lane have ended.
+        """
+        turns = {turn.operator: (queue.lane, turn) for queue in piped.lanes for turn in queue.turns}
+        ends: dict[int, tuple[Lane, int]] = {}
+        for index in permitted_order(piped.lanes, first_ready):
+            self._lane, turn = turns[index]
+            self._target.queue_in(self._lane, turn.device_part)
+            for lane, num_ended in (ends[other] for other in turn.waits):
+                if num_ended:
+                    self._target.wait_for(lane, num_ended)
+            self.add(piped.operators[index])
+            ends[index] = self._lane, self._target.lane_size(self._lane)
 
     def plain(self, operator: Operator) -> None:
         """Views only, under the name of the kind."""
