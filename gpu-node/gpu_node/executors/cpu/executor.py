@@ -141,7 +141,7 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        in_lanes, model = piped(program, model, spec, self._pipelines, self.device)
+        in_lanes = piped(program, spec, self._pipelines, self.device)
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
@@ -152,13 +152,13 @@ class CpuExecutor:
             limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
         )
         try:
-            lower(program, weights, fresh, model.max_model_len, piped=in_lanes, round_early=self._optimize)
+            lower(program, weights, fresh, model.max_model_len, piped=in_lanes.program, round_early=self._optimize)
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):
                 raise ModelFileError(f"{checkpoint.path}: {error}") from error
             raise
-        return _Prepared(spec, model, fresh)
+        return _Prepared(spec, in_lanes.told(model), fresh)
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory when the queue is empty."""

@@ -127,11 +127,11 @@ class ReferenceExecutor:
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT, kv_identity=salt)
-        in_lanes, model = piped(program, model, spec, self._pipelines, self.device, self._group.world)
+        in_lanes = piped(program, spec, self._pipelines, self.device, self._group.world)
         weights = load_weights(checkpoint, program, spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
-        return _Prepared(spec, model, own, program, in_lanes, weights)
+        return _Prepared(spec, in_lanes.told(model), own, program, in_lanes.program, weights)
 
     def unload_model(self, name: str) -> None:
         """Free a model's blocks, and leave its weights to host memory."""

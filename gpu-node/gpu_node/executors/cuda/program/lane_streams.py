@@ -1,0 +1,79 @@
+"""Lanes of a program as streams of a CUDA device, with events between them; within a capture they become one graph.
+
+How much of the device a lane gets is left to the driver: parts of turns are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from gpu_node.executors.cuda.program.step import CudaStep
+from gpu_node.graph.lanes import Lane, LaneQueue, first_ready, permitted_order
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLaunches:
+    """What operators launch, and the lanes in which they do."""
+
+    queues: Sequence[LaneQueue]
+    launches: Sequence[Callable[[CudaStep], None]]
+    """By operator."""
+
+
+class LaneStreams(Protocol):
+    """Queues launches in lanes."""
+
+    def queue(self, lanes: LaneLaunches, step: CudaStep) -> None:
+        """All of a step, behind what was queued before and ahead of what comes next."""
+        ...
+
+
+class CudaLaneStreams:
+    """A stream a lane."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._streams: dict[Lane, Any] = {lane: torch.cuda.Stream(device) for lane in Lane}  # type: ignore[no-untyped-call]
+
+    def queue(self, lanes: LaneLaunches, step: CudaStep) -> None:
+        """From the current stream into those of the lanes, and back to it."""
+        current = torch.cuda.current_stream(self._device)
+        used = [self._streams[queue.lane] for queue in lanes.queues]
+        for stream in used:
+            stream.wait_stream(current)
+        turns = {turn.operator: (queue.lane, turn) for queue in lanes.queues for turn in queue.turns}
+        awaited = {other for _, turn in turns.values() for other in turn.waits}
+        ends: dict[int, Any] = {}
+        for index in permitted_order(lanes.queues, first_ready):
+            lane, turn = turns[index]
+            stream = self._streams[lane]
+            for other in turn.waits:
+                stream.wait_event(ends[other])
+            with torch.cuda.stream(stream):
+                lanes.launches[index](step)
+            if index in awaited:
+                ends[index] = stream.record_event()
+        for stream in used:
+            current.wait_stream(stream)
+
+
+class DirectLanes:
+    """Where kernels are interpreted: launches in an order that lanes permit."""
+
+    def __init__(self, choose: Callable[[int], int] = first_ready) -> None:
+        """``choose``, of so many operators that could be next, the index of one."""
+        self._choose = choose
+
+    def queue(self, lanes: LaneLaunches, step: CudaStep) -> None:
+        """One after another."""
+        for index in permitted_order(lanes.queues, self._choose):
+            lanes.launches[index](step)
+
+
+def lane_streams(device: torch.device) -> LaneStreams:
+    """Of a device."""
+    return CudaLaneStreams(device) if device.type == "cuda" else DirectLanes()
