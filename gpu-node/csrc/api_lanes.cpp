@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "api.h"
+#include "device.h"
 
 using treadle::guarded;
 using treadle::Program;
@@ -28,4 +29,20 @@ TREADLE_API std::int32_t treadle_wait_for(Program* program, std::int32_t lane, s
 // How many operators a lane has; -1 and an error.
 TREADLE_API std::int32_t treadle_lane_size(const Program* program, std::int32_t lane) {
   return guarded(-1, [&] { return program->lane_size(lane); });
+}
+
+// When each operator of a lane began and ended in the last step: two numbers each, in seconds, of at most `most`. How
+// many there are; -1 and an error while steps are under way.
+TREADLE_API std::int32_t treadle_lane_times(const treadle::Device* device, std::int32_t lane, std::int32_t most,
+                                            double* times) {
+  return guarded(-1, [&] {
+    std::int32_t number = 0;
+    for (const auto& [begin, end] : device->lane_times(lane)) {
+      if (number == most) break;
+      times[2 * number] = begin;
+      times[2 * number + 1] = end;
+      ++number;
+    }
+    return number;
+  });
 }

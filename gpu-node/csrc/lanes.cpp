@@ -29,6 +29,16 @@ void LaneRun::begin(const LaneQueues& queues, const Step& step) {
     num_open += queue.empty() ? 0 : 1;
   }
   num_open_.store(num_open, std::memory_order_relaxed);
+  begin_ = Clock::now();
+}
+
+std::vector<std::pair<double, double>> LaneRun::times(int lane) const {
+  std::vector<std::pair<double, double>> found;
+  const auto since = [&](Clock::time_point time) { return std::chrono::duration<double>(time - begin_).count(); };
+  const int num_turns = lanes_.at(lane).place.load(std::memory_order_acquire);
+  for (int place = 0; place < num_turns; ++place)
+    found.emplace_back(since(lanes_[lane].turns[place].begin), since(lanes_[lane].turns[place].end));
+  return found;
 }
 
 void LaneRun::work(Scratch& scratch) {
@@ -83,6 +93,7 @@ void LaneRun::work_in(int lane, Scratch& scratch) {
   do {
     const int task = turn.next_task.fetch_add(1, std::memory_order_relaxed);
     if (task >= turn.num_tasks) break;
+    if (task == 0) turn.begin = Clock::now();
     if (has_tasks) current.run(task, *step_, scratch);
     is_last = turn.num_done.fetch_add(1, std::memory_order_acq_rel) + 1 == turn.num_tasks;
   } while (!is_last && own.num_workers.load(std::memory_order_relaxed) <= turn.num_wanted);
@@ -94,6 +105,7 @@ void LaneRun::work_in(int lane, Scratch& scratch) {
 void LaneRun::end(int lane, int place, Scratch& scratch) {
   const Operator& ended = *(*queues_)[lane][place].one;
   ended.finish(*step_);
+  lanes_[lane].turns[place].end = Clock::now();
   if (ended.is_polled() && receivers_.look()) serve(scratch);
   lanes_[lane].place.store(place + 1, std::memory_order_release);
   if (place + 1 == static_cast<int>((*queues_)[lane].size())) num_open_.fetch_sub(1, std::memory_order_acq_rel);
@@ -103,12 +115,12 @@ void LaneRun::end(int lane, int place, Scratch& scratch) {
 // This thread alone, while others go on in their lanes.
 void LaneRun::serve(Scratch& scratch) {
   for (bool waits = true; waits;) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     for (int phase = 0; phase < LinkReceiver::kNumPhases; ++phase) {
       const int num_tasks = receivers_.num_tasks(phase);
       for (int task = 0; task < num_tasks; ++task) receivers_.run(phase, task, scratch);
     }
-    served_ += std::chrono::steady_clock::now() - begin;
+    served_ += Clock::now() - begin;
     waits = receivers_.finish();
   }
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "operator.h"
@@ -44,14 +45,19 @@ class LaneRun {
   void work(Scratch& scratch);
   // By one thread, behind all others: what others' tasks took of the team's time.
   std::chrono::nanoseconds take_served();
+  // While no step runs: when each operator of a lane began and ended in the last one, in seconds from its first.
+  std::vector<std::pair<double, double>> times(int lane) const;
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   // How far an operator is. One without tasks has an empty one, so that somebody sees to its end.
   struct Turn {
     int num_tasks = 0;
     int num_wanted = 0;  // threads
     std::atomic<int> next_task{0};
     std::atomic<int> num_done{0};
+    Clock::time_point begin, end;  // by whoever has its first task, and by whoever ends it
   };
   struct alignas(64) Lane {
     std::unique_ptr<Turn[]> turns;
@@ -71,6 +77,7 @@ class LaneRun {
   Receivers& receivers_;
   const LaneQueues* queues_ = nullptr;
   const Step* step_ = nullptr;
+  Clock::time_point begin_;
   std::array<Lane, kNumLanes> lanes_;
   std::atomic<int> num_open_{0};  // lanes that are not at their end
   std::chrono::nanoseconds served_{};  // by whoever holds the receivers

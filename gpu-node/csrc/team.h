@@ -37,6 +37,8 @@ class Team {
   // Since the last call.
   OffloadTimes take_times();
 
+  const LaneRun& lanes() const { return lanes_; }
+
   void pin(int member) const;
 
  private:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +16,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
 from gpu_node.executors.cpu.links import CpuLinks
-from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.lowering import LanePlace, UnsupportedOperatorError, lower
 from gpu_node.executors.cpu.step import RunningStep, step_of
 from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
@@ -54,6 +54,8 @@ class _Prepared:
     spec: ModelSpec
     model: LoadedModel
     program: CpuProgram
+    lane_places: Mapping[int, LanePlace]
+    """Of the operators of its program in a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +154,15 @@ class CpuExecutor:
             limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
         )
         try:
-            lower(program, weights, fresh, model.max_model_len, piped=in_lanes.program, round_early=self._optimize)
+            places = lower(
+                program, weights, fresh, model.max_model_len, piped=in_lanes.program, round_early=self._optimize
+            )
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):
                 raise ModelFileError(f"{checkpoint.path}: {error}") from error
             raise
-        return _Prepared(spec, in_lanes.told(model), fresh)
+        return _Prepared(spec, in_lanes.told(model), fresh, places)
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory when the queue is empty."""
@@ -210,6 +214,20 @@ class CpuExecutor:
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
         return RunningStep(self._device, event, step, sequence_ids)
+
+    def lane_times(self, model: str) -> dict[int, tuple[float, float]]:
+        """When operators of the model's program in a pipeline began and ended in the last step that went through it.
+
+        In seconds, by index; those left out that cost nothing. The device has nothing to do.
+        """
+        places = self._models[model].prepared.lane_places
+        most = max((place.end for place in places.values()), default=0)
+        times = {lane: self._device.lane_times(lane, most) for lane in {place.lane for place in places.values()}}
+        return {
+            index: (times[place.lane][place.first][0], times[place.lane][place.end - 1][1])
+            for index, place in places.items()
+            if place.first < place.end
+        }
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""

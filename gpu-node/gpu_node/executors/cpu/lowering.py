@@ -7,6 +7,7 @@ bfloat16 by whoever writes it, not by each reader. No number changes: with ``rou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -50,6 +51,15 @@ class UnsupportedOperatorError(ValueError):
         super().__init__(f"the cpu executor has no kernel for {kind.value!r}{what}; the reference executor has")
 
 
+@dataclass(frozen=True, slots=True)
+class LanePlace:
+    """Which of the device's operators in a lane compute an operator of a program: [first, end)."""
+
+    lane: Lane
+    first: int
+    end: int
+
+
 def lower(
     program: Program,
     weights: Mapping[str, torch.Tensor],
@@ -58,18 +68,18 @@ def lower(
     *,
     piped: Program | None = None,
     round_early: bool = True,
-) -> None:
+) -> Mapping[int, LanePlace]:
     """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens.
 
-    ``piped``: the same with lanes, for steps in these; over the same buffers and weights.
+    ``piped``: the same with lanes, for steps in these; over the same buffers and weights. Returned is where its
+    operators are in the device's lanes.
     """
     lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
     for operator in program.operators:
         lowering.add(operator)
     device_program.work_on(WHOLE)
     device_program.add("draw", lowering.view(program.result))
-    if piped is not None:
-        lowering.add_lanes(piped)
+    return {} if piped is None else lowering.add_lanes(piped)
 
 
 class _Lowering:
@@ -170,21 +180,23 @@ class _Lowering:
         self._target.work_on(operator.share)
         append(self, operator)
 
-    def add_lanes(self, piped: Program) -> None:
+    def add_lanes(self, piped: Program) -> Mapping[int, LanePlace]:
         """Append what computes ``piped`` to the device's lanes.
 
         An operator becomes one of the device's, or several, or none: so its event is how many of its lane have ended.
         """
         turns = {turn.operator: (queue.lane, turn) for queue in piped.lanes for turn in queue.turns}
-        ends: dict[int, tuple[Lane, int]] = {}
+        places: dict[int, LanePlace] = {}
         for index in permitted_order(piped.lanes, first_ready):
             self._lane, turn = turns[index]
             self._target.queue_in(self._lane, turn.device_part)
-            for lane, num_ended in (ends[other] for other in turn.waits):
-                if num_ended:
-                    self._target.wait_for(lane, num_ended)
+            for place in (places[other] for other in turn.waits):
+                if place.end:
+                    self._target.wait_for(place.lane, place.end)
+            first = self._target.lane_size(self._lane)
             self.add(piped.operators[index])
-            ends[index] = self._lane, self._target.lane_size(self._lane)
+            places[index] = LanePlace(self._lane, first, self._target.lane_size(self._lane))
+        return places
 
     def plain(self, operator: Operator) -> None:
         """Views only, under the name of the kind."""

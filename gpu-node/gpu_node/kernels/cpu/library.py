@@ -62,6 +62,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "list": (None, [c_void_p]),
     "wait_for": (c_int32, [c_void_p, c_int32, c_int32]),
     "lane_size": (c_int32, [c_void_p, c_int32]),
+    "lane_times": (c_int32, [c_void_p, c_int32, c_int32, c_void_p]),
     "submit": (c_uint64, [c_void_p, c_void_p, POINTER(StepInput)]),
     "is_done": (c_int32, [c_void_p, c_uint64]),
     "wait": (None, [c_void_p, c_uint64]),
