@@ -58,12 +58,13 @@ def on_device(
     *,
     round_early: bool = True,
     piped: Program | None = None,
+    level: str = "",
 ) -> torch.Tensor:
     """What `logits_of` gives, by a device; with ``piped``, in its lanes."""
     cache = CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
-    with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):
+    with program_with_arena(limits, cache, HEADS // model.num_kv_heads, level) as (lowered, _, _):
         lower(program, weights, lowered, LENGTH, piped=piped, round_early=round_early)
         for one in steps():
             logits = np.empty((len(one.draw_rows), VOCAB), dtype=np.float32)
