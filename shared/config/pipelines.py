@@ -21,6 +21,11 @@ def pipelines_folder(data_dir: Path) -> Path:
     return data_dir.expanduser() / "pipelines"
 
 
+def cpu_name(num_threads: int) -> str:
+    """The CPU device as a pipeline's device: with other threads, other shares of it are best."""
+    return f"cpu:{num_threads}"
+
+
 @dataclass(frozen=True, slots=True)
 class Pipelines:
     """The pipelines that an engine may run, read where it starts."""

@@ -77,7 +77,7 @@ def test_what_cannot_be_is_said(arguments: tuple[str, ...], problem: str) -> Non
     assert problem in result.output
 
 
-def test_bench_says_that_no_engine_runs_pipelines_yet() -> None:
-    result = CliRunner().invoke(main, ["bench", "pipeline"])
+def test_predicted_figures_are_not_kept_for_engines() -> None:
+    result = CliRunner().invoke(main, ["bench", "pipeline", "--predicted", "--keep"])
     assert result.exit_code != 0
-    assert "give --predicted" in result.output
+    assert "see `treadle pipeline search --output`" in result.output

@@ -14,12 +14,14 @@ SUMS = frozenset({"O.AR", "UGD.AR"})
 """In the lane of the network, as collectives have to be."""
 
 
-def pipeline_of(operators: Sequence[PipelineOperator], rows: int, num_devices: int = 1) -> PipelineFile:
+def pipeline_of(
+    operators: Sequence[PipelineOperator], rows: int, num_devices: int = 1, device: str = "any"
+) -> PipelineFile:
     """A pipeline with these parts; a layer takes a second."""
     return PipelineFile(
         format=FORMAT,
         model="tiny",
-        device="cpu",
+        device=device,
         num_devices=num_devices,
         rows=rows,
         profile="none",
@@ -30,7 +32,7 @@ def pipeline_of(operators: Sequence[PipelineOperator], rows: int, num_devices: i
     )
 
 
-def random_pipeline(seed: int, rows: int = 64, num_devices: int = 1) -> PipelineFile:
+def random_pipeline(seed: int, rows: int = 64, num_devices: int = 1, device: str = "any") -> PipelineFile:
     """Each operator has cuts, a lane and starts of its own. Nothing is said of what depends on what."""
     numbers = random.Random(seed)
     operators = []
@@ -41,4 +43,4 @@ def random_pipeline(seed: int, rows: int = 64, num_devices: int = 1) -> Pipeline
             start_s = numbers.random() * numbers.choice([1, 3])
             part = numbers.choice([0.1, 0.25, 0.5, 0.75, 1.0])
             operators.append(PipelineOperator(name, (first, end), lane, part, start_s, start_s + 0.1))
-    return pipeline_of(operators, rows, num_devices)
+    return pipeline_of(operators, rows, num_devices, device)

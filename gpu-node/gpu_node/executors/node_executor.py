@@ -15,8 +15,9 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
-from shared.config.engine import EngineOptions
+from shared.config.engine import NO_PIPELINE, EngineOptions
 from shared.config.nodes import NodeSpec
+from shared.config.pipeline_file import PipelineError
 from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.errors import OperatorError
 
@@ -31,11 +32,14 @@ class CpuNotOursError(OperatorError, ValueError):
 def make_executor(node: NodeSpec, options: EngineOptions, pipelines: Pipelines = NO_PIPELINES) -> Executor:
     """An executor without a model; ``pipelines``: those that its models may run.
 
-    `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use.
+    `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use,
+    `PipelineError` if it runs none and was asked to.
     """
     if problem := cpu_problem(node):
         raise CpuNotOursError(f"node {node.name!r}: {problem}")
     match node.executor:
+        case "predicted" if pipelines.choice != NO_PIPELINE:
+            raise PipelineError(f"node {node.name!r}: predicted devices run no pipelines; set engine.pipeline: off")
         case "predicted":
             return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
         case "cpu":

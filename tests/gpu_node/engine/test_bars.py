@@ -28,7 +28,7 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engine import EngineOptions, ModelSpec, WeightType
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.config.tiers import NO_TIERS, TierOptions
 from shared.messages.payload import Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
@@ -61,12 +61,13 @@ class Way:
     piped_rows: int = 0
     seed: int = 0
 
-    @property
-    def pipelines(self) -> Pipelines:
+    def pipelines(self, device: str) -> Pipelines:
         """Any pipeline; steps may be larger than it was made for."""
         if not self.piped_rows:
             return NO_PIPELINES
-        return Pipelines("any.json", self.piped_rows, (random_pipeline(self.seed, rows=self.piped_rows),))
+        return Pipelines(
+            "any.json", self.piped_rows, (random_pipeline(self.seed, rows=self.piped_rows, device=device),)
+        )
 
 
 PLAINEST = Way()
@@ -115,7 +116,7 @@ class Device:
     weights: WeightType
 
     def executor(self, options: EngineOptions, way: Way, num_threads: int) -> Executor:
-        pipelines = way.pipelines
+        pipelines = way.pipelines("reference" if self.name == "reference" else cpu_name(num_threads))
         if self.name == "reference":
             choose = random.Random(num_threads).randrange
             return ReferenceExecutor(options, passes=way.passes, pipelines=pipelines, choose=choose)

@@ -27,7 +27,7 @@ from gpu_node.graph.step_shape import SequencePart, StepShape
 from shared.config.config import ClusterConfig
 from shared.config.engine import AUTO_PIPELINE, EngineOptions
 from shared.config.pipeline_file import PipelineFile
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.messages.payload import Payload, Sampling
 
 Say = Callable[[str], None]
@@ -84,6 +84,7 @@ class PipelineBench:
         self._options, self._spec, self._node = config.engine, config.models[0], config.nodes[0]
         self._program = optimize(program)
         self._num_layers = 1 + max(one.layer for one in program.operators if one.layer is not None)
+        self._device = cpu_name(self._node.num_threads)
         self._roofline = roofline
         self._num_steps, self._num_runs = (NUM_QUICK_STEPS, NUM_QUICK_RUNS) if quick else (NUM_STEPS, NUM_RUNS)
         self._prefill_lanes = PREFILL_LANES[:1] if quick else PREFILL_LANES
@@ -93,7 +94,7 @@ class PipelineBench:
         """Predict every candidate, then run the point without, in parts alone, and as `auto` decides."""
         batch = DenseBatch.of(point)
         options = replace(self._options, step_tokens=batch.num_rows, max_num_seqs=batch.num_running)
-        name, device = self._spec.predict_as or self._spec.name, CpuExecutor.device
+        name, device = self._spec.predict_as or self._spec.name, self._device
         files = {
             "whole": sequential(batch.num_rows, False, name, device),
             "halves": sequential(batch.num_rows, True, name, device),
@@ -127,7 +128,7 @@ class PipelineBench:
         best = min(lanes, key=played_s.__getitem__)
         pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers)
         known = Pipelines(AUTO_PIPELINE, batch.num_rows, (pipeline,))
-        auto = ways["off"] if known.of(self._spec, CpuExecutor.device) is None else ways[best]
+        auto = ways["off"] if known.of(self._spec, self._device) is None else ways[best]
         speeds, bits_equal = self._runs(point, {"off": ways["off"], "nano": ways["halves"], "auto": auto})
         return PipelinePoint(
             off_tok_s=speeds["off"],

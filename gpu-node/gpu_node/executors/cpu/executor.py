@@ -40,7 +40,7 @@ from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
@@ -100,6 +100,7 @@ class CpuExecutor:
         self._options = options
         self._level = level
         self._optimize = optimize
+        self._name = cpu_name(num_threads)
         self._pipelines = pipelines
         self._passes = ((optimized,) if optimize else ()) + tuple(passes)
         device, host = device_paging(options), host_paging(options)
@@ -143,7 +144,7 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        in_lanes = piped(program, spec, self._pipelines, self.device)
+        in_lanes = piped(program, spec, self._pipelines, self._name)
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(

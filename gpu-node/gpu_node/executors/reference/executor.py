@@ -39,6 +39,7 @@ from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
+_PIPELINE_DEVICE = "reference"
 _KV_LAYOUT = "reference: float32 [layer][keys, values][token][head]"
 
 
@@ -127,7 +128,7 @@ class ReferenceExecutor:
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT, kv_identity=salt)
-        in_lanes = piped(program, spec, self._pipelines, self.device, self._group.world)
+        in_lanes = piped(program, spec, self._pipelines, _PIPELINE_DEVICE, self._group.world)
         weights = load_weights(checkpoint, program, spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
