@@ -6,6 +6,7 @@ predicted to be fastest, if that is faster than one operator after another. A fi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,12 @@ def pipelines_folder(data_dir: Path) -> Path:
 def cpu_name(num_threads: int) -> str:
     """The CPU device as a pipeline's device: with other threads, other shares of it are best."""
     return f"cpu:{num_threads}"
+
+
+def card_name(card: str) -> str:
+    """A CUDA device as the catalogue calls it: ``a100`` for ``NVIDIA A100-SXM4-80GB``; else as it calls itself."""
+    found = re.search(r"\b[a-z]{1,2}\d{2,4}\b", card.lower())
+    return found[0] if found else card
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Lane(StrEnum):
+class ProgramLane(StrEnum):
     """What a queue's operators are bound by."""
 
     COMPUTE = "compute"
@@ -37,7 +37,7 @@ class LaneTurn:
 class LaneQueue:
     """Operators in the order in which their lane runs them."""
 
-    lane: Lane
+    lane: ProgramLane
     turns: tuple[LaneTurn, ...]
 
 
@@ -45,7 +45,7 @@ class LaneQueue:
 class Placement:
     """Where an operator shall run."""
 
-    lane: Lane
+    lane: ProgramLane
     device_part: float
 
 
@@ -56,14 +56,14 @@ def queues_of(
 
     ``order``: every index once, none before one that it conflicts with; the others by index.
     """
-    turns: dict[Lane, list[LaneTurn]] = {}
-    place_of: dict[int, tuple[Lane, int]] = {}
-    clocks: dict[int, Mapping[Lane, int]] = {}
+    turns: dict[ProgramLane, list[LaneTurn]] = {}
+    place_of: dict[int, tuple[ProgramLane, int]] = {}
+    clocks: dict[int, Mapping[ProgramLane, int]] = {}
     rank = {index: number for number, index in enumerate(order)}
     for index in order:
         placement = placements[index]
         queue = turns.setdefault(placement.lane, [])
-        clock: dict[Lane, int] = dict(clocks[queue[-1].operator]) if queue else {}
+        clock: dict[ProgramLane, int] = dict(clocks[queue[-1].operator]) if queue else {}
         clock[placement.lane] = len(queue)
         waits = []
         for other in sorted(conflicts[index], key=rank.__getitem__, reverse=True):
@@ -74,7 +74,7 @@ def queues_of(
         queue.append(LaneTurn(index, placement.device_part, tuple(sorted(waits))))
         place_of[index] = placement.lane, len(queue) - 1
         clocks[index] = {**clock, placement.lane: len(queue)}
-    return tuple(LaneQueue(lane, tuple(turns[lane])) for lane in Lane if lane in turns)
+    return tuple(LaneQueue(lane, tuple(turns[lane])) for lane in ProgramLane if lane in turns)
 
 
 def check_queues(queues: Sequence[LaneQueue], num_operators: int, conflicts: Sequence[Sequence[int]]) -> None:
@@ -88,7 +88,7 @@ def check_queues(queues: Sequence[LaneQueue], num_operators: int, conflicts: Seq
     assert len({queue.lane for queue in queues}) == len(queues), "a lane is one queue"
     assert len(place_of) == num_turns == num_operators, "each operator has one turn"
     assert sorted(place_of) == list(range(num_operators)), "each operator has one turn"
-    known: dict[int, Mapping[Lane, int]] = {}
+    known: dict[int, Mapping[ProgramLane, int]] = {}
 
     def run(queue: LaneQueue, place: int) -> None:
         turn = queue.turns[place]
@@ -135,6 +135,6 @@ def _play(queues: Sequence[LaneQueue], run: Callable[[LaneQueue, int], None], ch
         num_left -= 1
 
 
-def _advance(clock: dict[Lane, int], other: Mapping[Lane, int]) -> None:
+def _advance(clock: dict[ProgramLane, int], other: Mapping[ProgramLane, int]) -> None:
     for lane, place in other.items():
         clock[lane] = max(clock.get(lane, 0), place)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpu_node.graph.coverage import box
 from gpu_node.graph.hazards import Access, conflicts
-from gpu_node.graph.lanes import Lane, LaneQueue, LaneTurn, Placement, check_queues, permitted_order, queues_of
+from gpu_node.graph.lanes import LaneQueue, LaneTurn, Placement, ProgramLane, check_queues, permitted_order, queues_of
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.offload import offload
@@ -106,15 +106,15 @@ def test_a_partial_write_leaves_the_one_before_it_to_be_waited_for() -> None:
     assert conflicts(operators) == [[], [0], [0, 1]]
 
 
-COMPUTE, MEMORY = Placement(Lane.COMPUTE, 0.5), Placement(Lane.MEMORY, 0.5)
+COMPUTE, MEMORY = Placement(ProgramLane.COMPUTE, 0.5), Placement(ProgramLane.MEMORY, 0.5)
 
 
 def test_an_operator_waits_for_no_more_than_it_must() -> None:
     # 2 needs 0 and 1, but 1 has waited for 0; 3 follows 1 in its lane
     queues = queues_of([0, 1, 2, 3], [COMPUTE, MEMORY, COMPUTE, MEMORY], [[], [0], [0, 1], [1, 2]])
     assert queues == (
-        LaneQueue(Lane.COMPUTE, (LaneTurn(0, 0.5), LaneTurn(2, 0.5, (1,)))),
-        LaneQueue(Lane.MEMORY, (LaneTurn(1, 0.5, (0,)), LaneTurn(3, 0.5, (2,)))),
+        LaneQueue(ProgramLane.COMPUTE, (LaneTurn(0, 0.5), LaneTurn(2, 0.5, (1,)))),
+        LaneQueue(ProgramLane.MEMORY, (LaneTurn(1, 0.5, (0,)), LaneTurn(3, 0.5, (2,)))),
     )
     check_queues(queues, 4, [[], [0], [0, 1], [1, 2]])
 
@@ -175,21 +175,21 @@ def test_every_swapped_pair_that_depends_is_found(name: str) -> None:
 
 def test_lanes_that_wait_for_each_other_and_operators_left_out_are_found() -> None:
     crossed = (
-        LaneQueue(Lane.COMPUTE, (LaneTurn(0, 0.5, (1,)),)),
-        LaneQueue(Lane.MEMORY, (LaneTurn(1, 0.5, (0,)),)),
+        LaneQueue(ProgramLane.COMPUTE, (LaneTurn(0, 0.5, (1,)),)),
+        LaneQueue(ProgramLane.MEMORY, (LaneTurn(1, 0.5, (0,)),)),
     )
     with pytest.raises(AssertionError, match="wait for each other"):
         check_queues(crossed, 2, [[], []])
     with pytest.raises(AssertionError, match="one turn"):
-        check_queues((LaneQueue(Lane.COMPUTE, (LaneTurn(0, 0.5),)),), 2, [[], []])
+        check_queues((LaneQueue(ProgramLane.COMPUTE, (LaneTurn(0, 0.5),)),), 2, [[], []])
     with pytest.raises(AssertionError, match="one turn"):
-        check_queues((LaneQueue(Lane.COMPUTE, (LaneTurn(0, 0.5), LaneTurn(0, 0.5))),), 1, [[]])
+        check_queues((LaneQueue(ProgramLane.COMPUTE, (LaneTurn(0, 0.5), LaneTurn(0, 0.5))),), 1, [[]])
 
 
 def test_permitted_orders_are_all_interleavings_and_no_other() -> None:
     queues = (
-        LaneQueue(Lane.COMPUTE, (LaneTurn(0, 0.5), LaneTurn(2, 0.5))),
-        LaneQueue(Lane.MEMORY, (LaneTurn(1, 0.5, (0,)),)),
+        LaneQueue(ProgramLane.COMPUTE, (LaneTurn(0, 0.5), LaneTurn(2, 0.5))),
+        LaneQueue(ProgramLane.MEMORY, (LaneTurn(1, 0.5, (0,)),)),
     )
     found = {tuple(permitted_order(queues, random.Random(seed).randrange)) for seed in range(20)}
     assert found == {(0, 1, 2), (0, 2, 1)}

@@ -15,7 +15,7 @@ from gpu_node.bench.report import PipelineRow, PointProgress
 from gpu_node.bench.roofline import Roofline
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.graph.cost import DeviceRates
-from gpu_node.graph.lanes import Lane
+from gpu_node.graph.lanes import ProgramLane
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import load_config
@@ -48,8 +48,8 @@ def _row(point: BenchPoint, found: PipelinePoint) -> PipelineRow:
         sequential_error=found.sequential_error,
         overlapped_error=found.overlapped_error,
         bits_equal=found.bits_equal,
-        r=found.slowed.kept[Lane.COMPUTE],
-        p=found.slowed.kept[Lane.MEMORY],
+        r=found.slowed.kept[ProgramLane.COMPUTE],
+        p=found.slowed.kept[ProgramLane.MEMORY],
         spread=found.slowed.spread,
         num_seen=found.slowed.num_seen,
         pipeline=encode_pipeline(found.pipeline),

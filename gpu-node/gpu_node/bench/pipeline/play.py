@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, pstdev
 
-from gpu_node.graph.lanes import Lane, LaneQueue
+from gpu_node.graph.lanes import LaneQueue, ProgramLane
 
 Span = tuple[float, float]
 _BESIDE = 0.98
@@ -21,7 +21,7 @@ _BESIDE = 0.98
 class SlowedBy:
     """What lanes keep of their speed while the other one works, with half of the threads each."""
 
-    kept: Mapping[Lane, float]
+    kept: Mapping[ProgramLane, float]
     """P, by lane. Of products it is R, by definition (§4.1.1)."""
     spread: float
     """Standard deviation of the memory lane's P over its operators."""
@@ -63,7 +63,7 @@ def makespan_s(queues: Sequence[LaneQueue], best_s: Mapping[int, float], slowed:
 
 def slowed_by(queues: Sequence[LaneQueue], best_s: Mapping[int, float], spans: Mapping[int, Span]) -> SlowedBy:
     """From when operators ran in two lanes: D_best / D of those beside which the other lane worked all the time."""
-    kept: dict[Lane, list[float]] = {}
+    kept: dict[ProgramLane, list[float]] = {}
     for queue in queues:
         elsewhere = [turn.operator for one in queues if one is not queue for turn in one.turns]
         others = [spans[index] for index in elsewhere if index in spans]
@@ -74,6 +74,6 @@ def slowed_by(queues: Sequence[LaneQueue], best_s: Mapping[int, float], spans: M
             beside = sum(max(0.0, min(end, other[1]) - max(begin, other[0])) for other in others)
             if end > begin and beside >= _BESIDE * (end - begin):
                 kept.setdefault(queue.lane, []).append(best_s[index] / (end - begin))
-    memory = kept.get(Lane.MEMORY, [])
+    memory = kept.get(ProgramLane.MEMORY, [])
     medians = {queue.lane: min(1.0, median(kept.get(queue.lane, [0.5]))) for queue in queues}
     return SlowedBy(medians, pstdev(memory) if len(memory) > 1 else 0.0, len(memory))

@@ -11,7 +11,7 @@ from statistics import median
 
 from gpu_node.bench.measurement import MeasurementError
 from gpu_node.bench.pipeline.candidates import overlapped, predicted, sequential
-from gpu_node.bench.pipeline.dense_step import DenseBatch, dense_step
+from gpu_node.bench.pipeline.full_step import FullBatch, full_step
 from gpu_node.bench.pipeline.play import SlowedBy, Span, makespan_s, slowed_by
 from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.roofline import Roofline
@@ -30,7 +30,7 @@ from shared.config.pipeline_file import PipelineFile
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.messages.payload import Payload, Sampling
 
-Say = Callable[[str], None]
+SayDoing = Callable[[str], None]
 """Hears what is done now."""
 
 PREFILL_LANES = ("memory", "compute")
@@ -79,7 +79,9 @@ class _FullStep:
 class PipelineBench:
     """Engines of one model on one node, each with a pipeline of its own."""
 
-    def __init__(self, config: ClusterConfig, program: Program, roofline: Roofline, *, quick: bool, say: Say) -> None:
+    def __init__(
+        self, config: ClusterConfig, program: Program, roofline: Roofline, *, quick: bool, say: SayDoing
+    ) -> None:
         """``program``: as its family builds it."""
         self._options, self._spec, self._node = config.engine, config.models[0], config.nodes[0]
         self._program = optimize(program)
@@ -92,7 +94,7 @@ class PipelineBench:
 
     def measure(self, point: BenchPoint) -> PipelinePoint:
         """Predict every candidate, then run the point without, in parts alone, and as `auto` decides."""
-        batch = DenseBatch.of(point)
+        batch = FullBatch.of(point)
         options = replace(self._options, step_tokens=batch.num_rows, max_num_seqs=batch.num_running)
         name, device = self._spec.predict_as or self._spec.name, self._device
         files = {
@@ -115,7 +117,7 @@ class PipelineBench:
         return _Way(executor, engine, engine.load_model(self._spec), lanes)
 
     def _measure(
-        self, point: BenchPoint, batch: DenseBatch, ways: Mapping[str, _Way], files: Mapping[str, PipelineFile]
+        self, point: BenchPoint, batch: FullBatch, ways: Mapping[str, _Way], files: Mapping[str, PipelineFile]
     ) -> PipelinePoint:
         steps = self._steps(point, batch, ways)
         whole_s, parts_s = (_best_s(ways[name].lanes, steps[name].spans) for name in ("whole", "halves"))
@@ -145,9 +147,9 @@ class PipelineBench:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def _steps(self, point: BenchPoint, batch: DenseBatch, ways: Mapping[str, _Way]) -> dict[str, _FullStep]:
+    def _steps(self, point: BenchPoint, batch: FullBatch, ways: Mapping[str, _Way]) -> dict[str, _FullStep]:
         """A full step of median length, by way; they take turns. Nobody's blocks are used: no request has come yet."""
-        plans = {name: dense_step(point, batch, way.model) for name, way in ways.items()}
+        plans = {name: full_step(point, batch, way.model) for name, way in ways.items()}
         for name, way in ways.items():
             way.executor.submit(plans[name]).result()
         found: dict[str, list[_FullStep]] = {name: [] for name in ways}
@@ -159,9 +161,9 @@ class PipelineBench:
                 found[name].append(_FullStep(seconds, spans))
         return {name: sorted(some, key=lambda one: one.seconds)[len(some) // 2] for name, some in found.items()}
 
-    def _bound_gain(self, model: LoadedModel, point: BenchPoint, batch: DenseBatch) -> float:
+    def _bound_gain(self, model: LoadedModel, point: BenchPoint, batch: FullBatch) -> float:
         """What no overlap can exceed: each operator at its limit, beside all operators at the limit of all of them."""
-        plan = dense_step(point, batch, model)
+        plan = full_step(point, batch, model)
         parts = tuple(SequencePart(one.start, len(one.token_ids)) for one in plan.sequences)
         shape = StepShape(parts, num_draws=sum(bool(one.draws) for one in plan.sequences))
         costs = program_costs(self._roofline.program, shape, self._roofline.sizes)

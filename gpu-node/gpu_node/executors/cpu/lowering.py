@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
-from gpu_node.graph.lanes import Lane, first_ready, permitted_order
+from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
@@ -55,7 +55,7 @@ class UnsupportedOperatorError(ValueError):
 class LanePlace:
     """Which of the device's operators in a lane compute an operator of a program: [first, end)."""
 
-    lane: Lane
+    lane: ProgramLane
     first: int
     end: int
 
@@ -106,8 +106,8 @@ class _Lowering:
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, int] = {}
-        self._rounded: dict[tuple[str, Lane | None], View] = {}
-        self._lane: Lane | None = None  # that operators are added to
+        self._rounded: dict[tuple[str, ProgramLane | None], View] = {}
+        self._lane: ProgramLane | None = None  # that operators are added to
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
     # --- places -------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.token_draw import cell_mark
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.pipelines import NO_PIPELINES, Pipelines, card_name
 
 
 class CudaExecutor:
@@ -74,7 +74,7 @@ class CudaExecutor:
                 overlaps_swaps=options.overlap_swaps,
                 group=group,
                 pipelines=pipelines,
-                name=self.device,
+                name=card_name(self.device),
             ),
         )
         self._last_end: Mark = mark(device)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from gpu_node.graph.hazards import conflicts
-from gpu_node.graph.lanes import Lane, Placement, queues_of
+from gpu_node.graph.lanes import Placement, ProgramLane, queues_of
 from gpu_node.graph.layers import sections
 from gpu_node.graph.passes.draft import Draft
 from gpu_node.graph.passes.layer_roles import LayerRole, layer_roles
@@ -52,7 +52,7 @@ def nano_batches(program: Program, pipeline: PipelineFile) -> Program:
             share = operator.share & part.share
             if not share.is_possible:
                 continue
-            if operator.kind in COLLECTIVES and part.placement.lane is not Lane.NETWORK:
+            if operator.kind in COLLECTIVES and part.placement.lane is not ProgramLane.NETWORK:
                 raise PipelineError(f"{operator.kind.value} in the lane {part.placement.lane}: {SEARCH_AGAIN}")
             for one in (replace(operator, share=share), _POLL)[: 1 + is_polled]:
                 draft.add(one)
@@ -88,7 +88,7 @@ def _operators(program: Program, parts: _Parts) -> Iterator[tuple[Operator, bool
         is_polled = program.operators[index + 1 : index + 2] == (_POLL,)
         if role is None:
             start_s = _AHEAD_OF_ALL if index < num_before else _BEHIND_ALL
-            lane = Lane.NETWORK if operator.kind in COLLECTIVES else Lane.COMPUTE
+            lane = ProgramLane.NETWORK if operator.kind in COLLECTIVES else ProgramLane.COMPUTE
             yield operator, is_polled, [_NanoPart(WHOLE, Placement(lane, 1.0), start_s)]
         else:
             yield operator, is_polled, parts.of(*role)
@@ -133,7 +133,7 @@ class _Parts:
             share = share_of(rows)
             if name in _PHASES and not is_alone:
                 share = share & _PHASES[name]
-            yield _NanoPart(share, Placement(Lane(one.lane), one.r), one.start_s + lap * self._pipeline.layer_s)
+            yield _NanoPart(share, Placement(ProgramLane(one.lane), one.r), one.start_s + lap * self._pipeline.layer_s)
 
 
 _NAMES: Mapping[LayerRole, tuple[str, ...]] = {

@@ -9,13 +9,13 @@ import yaml
 
 from gpu_node.bench.__main__ import SIZES
 from gpu_node.bench.pipeline.candidates import overlapped, predicted, sequential
-from gpu_node.bench.pipeline.dense_step import DenseBatch, dense_step
+from gpu_node.bench.pipeline.full_step import FullBatch, full_step
 from gpu_node.bench.pipeline.run import PipelineBench
 from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.roofline import Roofline
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.graph.cost import DeviceRates
-from gpu_node.graph.lanes import Lane
+from gpu_node.graph.lanes import ProgramLane
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.models.architectures.families import build_program
@@ -27,13 +27,13 @@ from tests.gpu_node.family_programs import CONFIGS, config
 
 def test_half_of_the_requests_run_and_steps_have_room_for_their_prompts() -> None:
     # 32 requests have 32 rows of output a step, and 256 : 128 of prompt for each
-    assert DenseBatch.of(BenchPoint(64, 256, 128)) == DenseBatch(num_running=32, num_rows=96)
-    assert DenseBatch.of(BenchPoint(16, 48, 16)) == DenseBatch(num_running=8, num_rows=32)
+    assert FullBatch.of(BenchPoint(64, 256, 128)) == FullBatch(num_running=32, num_rows=96)
+    assert FullBatch.of(BenchPoint(16, 48, 16)) == FullBatch(num_running=8, num_rows=32)
 
 
 def test_a_full_step_has_prompts_ahead_of_decodes_in_the_midst_of_their_output() -> None:
     model = LoadedModel("m", 100, 16, 1, 400, 50, frozenset())
-    plan = dense_step(BenchPoint(4, 20, 10), DenseBatch(2, 32), model)
+    plan = full_step(BenchPoint(4, 20, 10), FullBatch(2, 32), model)
     assert [(one.start, len(one.token_ids), len(one.draws)) for one in plan.sequences] == [
         (0, 20, 0),
         (0, 10, 0),
@@ -49,13 +49,13 @@ def test_candidates_are_pipelines_of_every_family(name: str, tmp_path: Path) -> 
     program = optimize(build_program(config(**CONFIGS[name])))
     path = tmp_path / "pipeline.json"
 
-    def lanes_of(pipeline: PipelineFile) -> list[Lane]:
+    def lanes_of(pipeline: PipelineFile) -> list[ProgramLane]:
         path.write_text(encode_pipeline(pipeline))
         return [queue.lane for queue in nano_batches(program, read_pipeline(path)).lanes]
 
-    assert lanes_of(sequential(64, False, "m", "cpu")) == [Lane.COMPUTE]
-    assert lanes_of(sequential(64, True, "m", "cpu")) == [Lane.COMPUTE]
-    assert lanes_of(overlapped(64, "memory", "m", "cpu")) == [Lane.COMPUTE, Lane.MEMORY]
+    assert lanes_of(sequential(64, False, "m", "cpu")) == [ProgramLane.COMPUTE]
+    assert lanes_of(sequential(64, True, "m", "cpu")) == [ProgramLane.COMPUTE]
+    assert lanes_of(overlapped(64, "memory", "m", "cpu")) == [ProgramLane.COMPUTE, ProgramLane.MEMORY]
     parts, beside = sequential(64, True, "m", "cpu"), overlapped(64, "compute", "m", "cpu")
     halves = [nano_batches(program, one) for one in (parts, beside)]
     assert halves[0].operators == halves[1].operators, "what the parts take is measured in one, and holds in the other"

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from gpu_node.bench.pipeline.play import SlowedBy, makespan_s, slowed_by
-from gpu_node.graph.lanes import Lane, LaneQueue, LaneTurn
+from gpu_node.graph.lanes import LaneQueue, LaneTurn, ProgramLane
 
-HALVES = SlowedBy({Lane.COMPUTE: 0.5, Lane.MEMORY: 0.8}, spread=0.0, num_seen=1)
+HALVES = SlowedBy({ProgramLane.COMPUTE: 0.5, ProgramLane.MEMORY: 0.8}, spread=0.0, num_seen=1)
 
 
 def queues(compute: list[LaneTurn], memory: list[LaneTurn]) -> tuple[LaneQueue, ...]:
-    return LaneQueue(Lane.COMPUTE, tuple(compute)), LaneQueue(Lane.MEMORY, tuple(memory))
+    return LaneQueue(ProgramLane.COMPUTE, tuple(compute)), LaneQueue(ProgramLane.MEMORY, tuple(memory))
 
 
 def test_an_operator_alone_takes_its_best_time() -> None:
-    one = (LaneQueue(Lane.COMPUTE, (LaneTurn(0, 1.0), LaneTurn(1, 1.0))),)
+    one = (LaneQueue(ProgramLane.COMPUTE, (LaneTurn(0, 1.0), LaneTurn(1, 1.0))),)
     assert makespan_s(one, {0: 2.0, 1: 3.0}, HALVES) == 5.0
 
 
@@ -41,4 +41,4 @@ def test_only_what_the_other_lane_worked_beside_says_what_is_kept() -> None:
     spans = {0: (0.0, 4.0), 2: (4.0, 6.0), 1: (0.0, 2.0), 3: (5.0, 9.0)}
     seen = slowed_by(lanes, {0: 2.0, 1: 1.5, 2: 1.0, 3: 4.0}, spans)
     # 0 has the other lane beside it half of its time, 2 as well, 3 only at its beginning: 1 alone is a sample
-    assert seen == SlowedBy({Lane.COMPUTE: 0.5, Lane.MEMORY: 0.75}, spread=0.0, num_seen=1)
+    assert seen == SlowedBy({ProgramLane.COMPUTE: 0.5, ProgramLane.MEMORY: 0.75}, spread=0.0, num_seen=1)

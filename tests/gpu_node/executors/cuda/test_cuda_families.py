@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda.program.lane_streams import CudaLaneStreams, DirectLanes
+from gpu_node.executors.cuda.program.lane_streams import CudaLaneStreams, DirectStreams
 from gpu_node.executors.cuda.program.lowering import LOWERINGS, lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.lanes import first_ready
@@ -81,7 +81,7 @@ def on_device(
         piped=piped,
     )
     inputs = StepInputs(limits, torch.zeros(1, dtype=torch.int32, device=DEVICE), DEVICE)
-    streams = DirectLanes(choose) if INTERPRETED else CudaLaneStreams(DEVICE)
+    streams = DirectStreams(choose) if INTERPRETED else CudaLaneStreams(DEVICE)
     ours = CudaProgram(lowered, inputs, places, BLOCK_SIZE, streams=streams, piped_rows=1)
     with torch.inference_mode():
         return torch.cat(

@@ -11,7 +11,7 @@ import pytest
 from shared.config.config import parse_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipeline_file import PipelineError, PipelineFile, encode_pipeline
-from shared.config.pipelines import NO_PIPELINES, Pipelines, pipelines_folder, read_pipelines
+from shared.config.pipelines import NO_PIPELINES, Pipelines, card_name, pipelines_folder, read_pipelines
 from tests.unit.shared.config.test_pipeline_file import PIPELINE
 
 SPEC = ModelSpec(name="llama-3-8b", source="")
@@ -86,6 +86,20 @@ def test_auto_refuses_a_broken_file_of_its_folder(tmp_path: Path) -> None:
 def test_auto_looks_into_the_data_folder(tmp_path: Path) -> None:
     written(pipelines_folder(tmp_path), PIPELINE)
     assert read_pipelines(replace(OPTIONS, pipeline="auto"), pipelines_folder(tmp_path)).files == (PIPELINE,)
+
+
+@pytest.mark.parametrize(
+    ("card", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A10", "a10"),
+        ("cuda", "cuda"),
+        ("NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"),
+    ],
+)
+def test_cards_are_called_as_in_the_catalogue(card: str, name: str) -> None:
+    assert card_name(card) == name
 
 
 def test_off_is_a_word_in_a_configuration() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from gpu_node.executors.cuda.program.step import CudaStep
-from gpu_node.graph.lanes import Lane, LaneQueue, first_ready, permitted_order
+from gpu_node.graph.lanes import LaneQueue, ProgramLane, first_ready, permitted_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CudaLaneStreams:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._streams: dict[Lane, Any] = {lane: torch.cuda.Stream(device) for lane in Lane}  # type: ignore[no-untyped-call]
+        self._streams: dict[ProgramLane, Any] = {lane: torch.cuda.Stream(device) for lane in ProgramLane}  # type: ignore[no-untyped-call]
 
     def queue(self, lanes: LaneLaunches, step: CudaStep) -> None:
         """From the current stream into those of the lanes, and back to it."""
@@ -61,7 +61,7 @@ class CudaLaneStreams:
             current.wait_stream(stream)
 
 
-class DirectLanes:
+class DirectStreams:
     """Where kernels are interpreted: launches in an order that lanes permit."""
 
     def __init__(self, choose: Callable[[int], int] = first_ready) -> None:
@@ -76,4 +76,4 @@ class DirectLanes:
 
 def lane_streams(device: torch.device) -> LaneStreams:
     """Of a device."""
-    return CudaLaneStreams(device) if device.type == "cuda" else DirectLanes()
+    return CudaLaneStreams(device) if device.type == "cuda" else DirectStreams()

@@ -13,14 +13,14 @@ ROWS_GRANULE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class DenseBatch:
+class FullBatch:
     """How many requests run at a time, and how large a step is so that none has to wait for rows."""
 
     num_running: int
     num_rows: int
 
     @classmethod
-    def of(cls, point: BenchPoint) -> DenseBatch:
+    def of(cls, point: BenchPoint) -> FullBatch:
         """Half of the requests run, so that others wait until the first are done (NanoFlow, §4.2.1).
 
         For each output token a request has (prompt + output) / output rows to compute.
@@ -30,7 +30,7 @@ class DenseBatch:
         return cls(num_running, max(ROWS_GRANULE, round(rows / ROWS_GRANULE) * ROWS_GRANULE))
 
 
-def dense_step(point: BenchPoint, batch: DenseBatch, model: LoadedModel) -> StepPlan:
+def full_step(point: BenchPoint, batch: FullBatch, model: LoadedModel) -> StepPlan:
     """A step in the midst of a point: decodes in the middle of their output, and chunks of prompts."""
     num_prompt = batch.num_rows - batch.num_running
     sizes = []
