@@ -16,12 +16,35 @@ from gpu_node.graph.lanes import LaneQueue, ProgramLane, first_ready, permitted_
 
 
 @dataclass(frozen=True, slots=True)
+class LaneLaunch:
+    """An operator's launch in its lane."""
+
+    operator: int
+    lane: ProgramLane
+    launch: Callable[[CudaStep], None]
+    waits: tuple[int, ...]
+    """Operators that end before it."""
+    is_awaited: bool
+    """By another one."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaneLaunches:
     """What operators launch, and the lanes in which they do."""
 
     queues: Sequence[LaneQueue]
-    launches: Sequence[Callable[[CudaStep], None]]
-    """By operator."""
+    launches: Sequence[LaneLaunch]
+    """In an order in which they can be queued, each behind those that it waits for."""
+
+    @classmethod
+    def of(cls, queues: Sequence[LaneQueue], launches: Sequence[Callable[[CudaStep], None]]) -> LaneLaunches:
+        """``launches`` by operator."""
+        turns = {turn.operator: (queue.lane, turn.waits) for queue in queues for turn in queue.turns}
+        awaited = {other for _, waits in turns.values() for other in waits}
+        order = permitted_order(queues, first_ready)
+        return cls(
+            queues, [LaneLaunch(one, turns[one][0], launches[one], turns[one][1], one in awaited) for one in order]
+        )
 
 
 class LaneStreams(Protocol):
@@ -45,18 +68,15 @@ class CudaLaneStreams:
         used = [self._streams[queue.lane] for queue in lanes.queues]
         for stream in used:
             stream.wait_stream(current)
-        turns = {turn.operator: (queue.lane, turn) for queue in lanes.queues for turn in queue.turns}
-        awaited = {other for _, turn in turns.values() for other in turn.waits}
         ends: dict[int, Any] = {}
-        for index in permitted_order(lanes.queues, first_ready):
-            lane, turn = turns[index]
-            stream = self._streams[lane]
-            for other in turn.waits:
+        for one in lanes.launches:
+            stream = self._streams[one.lane]
+            for other in one.waits:
                 stream.wait_event(ends[other])
             with torch.cuda.stream(stream):
-                lanes.launches[index](step)
-            if index in awaited:
-                ends[index] = stream.record_event()
+                one.launch(step)
+            if one.is_awaited:
+                ends[one.operator] = stream.record_event()
         for stream in used:
             current.wait_stream(stream)
 
@@ -70,8 +90,9 @@ class DirectStreams:
 
     def queue(self, lanes: LaneLaunches, step: CudaStep) -> None:
         """One after another."""
+        launches = {one.operator: one.launch for one in lanes.launches}
         for index in permitted_order(lanes.queues, self._choose):
-            lanes.launches[index](step)
+            launches[index](step)
 
 
 def lane_streams(device: torch.device) -> LaneStreams:

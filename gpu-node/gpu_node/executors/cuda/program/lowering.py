@@ -116,7 +116,7 @@ def lower(
     buffers = {buffer.name: lowering.whole(buffer.name) for buffer in program.buffers}
     lanes = None
     if piped is not None:
-        lanes = LaneLaunches(piped.lanes, [LOWERINGS[one.kind](lowering, one) for one in piped.operators])
+        lanes = LaneLaunches.of(piped.lanes, [LOWERINGS[one.kind](lowering, one) for one in piped.operators])
     return Lowered(tuple(launches), buffers, program.result, lanes)
 
 
