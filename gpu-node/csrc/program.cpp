@@ -19,6 +19,7 @@ Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape&
       cells_(kNumCells * sizeof(std::int32_t)) {
   add_operator<MoveBlocks>(cache_);
   add_operator<MoveRemoteBlocks>(cache_.arena());
+  num_movers_ = operators_.size();
 }
 
 void Program::work_on(const Share& share) {
@@ -34,7 +35,7 @@ void Program::work_on(const Share& share) {
 
 void Program::queue_in(int lane, float device_part) {
   if (lane < 0 || lane >= kNumLanes) throw std::invalid_argument("there are four lanes");
-  if (!(device_part > 0 && device_part <= 1)) throw std::invalid_argument("a part of a device is above 0, and at most 1");
+  if (!(device_part > 0 && device_part <= 1)) throw std::invalid_argument("a part of a device is above 0, at most 1");
   lane_ = lane;
   device_part_ = device_part;
 }

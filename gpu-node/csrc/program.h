@@ -37,7 +37,7 @@ class Program {
   void work_on(const Share& share);
 
   // Where all operators go that are added from now on: to the end of a lane; or, as at first, of the list, which a step
-  // runs that is in no lanes. Of the list, the first moves blocks and the last draws: steps in lanes have them too.
+  // runs that is in no lanes. Of the list, the first move blocks and the last draws: steps in lanes have them too.
   void queue_in(int lane, float device_part);
   void list() { lane_ = kNoLane; }
   // Before the next operator of the lane begins, `num_ended` of another one have ended.
@@ -57,6 +57,8 @@ class Program {
 
   Step make_step(const StepInput& input) const;
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
+  // The first of these, which move blocks.
+  std::size_t num_movers() const { return num_movers_; }
   const LaneQueues& lanes() const { return lanes_; }
 
  private:
@@ -79,6 +81,7 @@ class Program {
   std::vector<Share> shares_{{}};  // the first is the whole batch
   int share_ = 0;                  // of operators that are added
   std::vector<std::unique_ptr<Operator>> operators_;
+  std::size_t num_movers_ = 0;
   LaneQueues lanes_;
   static constexpr int kNoLane = -1;
   int lane_ = kNoLane;  // of operators that are added, with the next two

@@ -11,7 +11,11 @@
 namespace treadle {
 
 Team::Team(int num_threads, std::vector<int> cpus, Receivers& receivers)
-    : cpus_(std::move(cpus)), num_threads_(num_threads), scratch_(num_threads), receivers_(receivers), lanes_(num_threads, receivers) {
+    : cpus_(std::move(cpus)),
+      num_threads_(num_threads),
+      scratch_(num_threads),
+      receivers_(receivers),
+      lanes_(num_threads, receivers) {
   for (Scratch& scratch : scratch_) scratch.attention = Memory(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
   for (int member = 1; member < num_threads; ++member) helpers_.emplace_back([this, member] { serve(member); });
 }
@@ -74,7 +78,7 @@ void Team::work_program(int member) {
     for (const auto& current : operators) work_operator(*current, member);
     return;
   }
-  work_operator(*operators.front(), member);  // moves blocks
+  for (std::size_t i = 0; i < program_->num_movers(); ++i) work_operator(*operators[i], member);
   lanes_.work(scratch_[member]);
   meet([&] { times_.served += lanes_.take_served(); });
   work_operator(*operators.back(), member);  // draws

@@ -118,3 +118,5 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:
             raise ValueError(f"preemption: {self.preemption!r} needs host_kv_bytes, the host memory to swap to")
+        if self.pipeline != NO_PIPELINE and self.offload != "off":
+            raise ValueError(f"pipeline: {self.pipeline!r} cannot run beside offload: {self.offload!r}; set one to off")

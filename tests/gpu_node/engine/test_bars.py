@@ -294,8 +294,9 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
             sizes[1] = sizes[0]
         engines = [node(device, resources, numbers, seed + number, sizes[number]) for number in range(2)]
         run(engines, clients)
-        ways = [WAYS[(seed + number) % len(WAYS)] for number in range(2)]
-        assert [engine.counts.num_piped > 0 for engine in engines] == [way.piped_rows > 0 for way in ways]
+        seeds = [number for number in (seed, seed + 1) if device.name == "reference" or number % 4 not in OFFLOADS]
+        is_piped = {number: WAYS[number % len(WAYS)].piped_rows > 0 for number in seeds}
+        assert {number: engines[number - seed].counts.num_piped > 0 for number in seeds} == is_piped
         assert sum(engine.num_preemptions for engine in engines) > 0
         assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:

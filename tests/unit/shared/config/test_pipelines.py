@@ -102,6 +102,11 @@ def test_cards_are_called_as_in_the_catalogue(card: str, name: str) -> None:
     assert card_name(card) == name
 
 
+def test_none_runs_beside_offload() -> None:
+    with pytest.raises(ValueError, match="cannot run beside offload: 'on'; set one to off"):
+        EngineOptions(pipeline="auto", offload="on")
+
+
 def test_off_is_a_word_in_a_configuration() -> None:
     text = "models: [{name: m, source: m.gguf}]\nnodes: [{name: n}]\nengine: {pipeline: %s}"
     for word in ("off", "auto", "some.json"):
