@@ -195,6 +195,12 @@ KEPT = Row(
             [Query(rate("treadle_kv_tier_lost_blocks_total", "tier"), "{{tier}}")],
         ),
         Panel(
+            "Steps in pipelines",
+            "Engine steps a second that went through lanes, that were too small, or whose pipeline is unknown.",
+            "short",
+            [Query(rate("treadle_node_pipeline_steps_total", "way"), "{{way}}")],
+        ),
+        Panel(
             "SSD: blocks and faults",
             "Blocks a second written (out) and read (in); blocks that failed or were damaged; requests that did not "
             "wait for a slow disk.",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from cli.config.pipeline_check import pipeline_problems
 from cli.config.vllm_check import vllm_problems
 from gpu_node.executors.own_cpus import cpu_problem
 from shared.config.config import ADMIN_SERVICES, ClusterConfig
@@ -18,7 +19,7 @@ _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened 
 
 def machine_problems(config: ClusterConfig) -> list[str]:
     """What is in the way of `treadle up`, whatever runs at the moment; ports that others hold are not asked for."""
-    return [*_ports(config), *_cpus(config), *_data_dir(config), *vllm_problems(config)]
+    return [*_ports(config), *_cpus(config), *_data_dir(config), *vllm_problems(config), *pipeline_problems(config)]
 
 
 def _ports(config: ClusterConfig) -> list[str]:

@@ -72,6 +72,12 @@ StepTimes Device::times(std::uint64_t event) const {
   return times_[event % kNumTimes];
 }
 
+std::vector<std::pair<double, double>> Device::lane_times(int lane) const {
+  const std::lock_guard lock(mutex_);
+  if (num_done_ < num_submitted_) throw std::invalid_argument("steps are under way");
+  return team_.lanes().times(lane);
+}
+
 // The lock is not held; only this thread counts steps done.
 void Device::run(const Job& job) {
   const auto begin = Clock::now();

@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "futex.h"
@@ -39,6 +40,9 @@ class Device {
   void drain() const;
   // Of a step that is done and not `kNumTimes` steps old.
   StepTimes times(std::uint64_t event) const;
+
+  // Of the last step that went through lanes, when the device has nothing to do (see LaneRun::times).
+  std::vector<std::pair<double, double>> lane_times(int lane) const;
 
   static constexpr std::uint64_t kNumTimes = 64;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "link_sender.h"
 #include "offload.h"
@@ -18,6 +19,7 @@ Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape&
       cells_(kNumCells * sizeof(std::int32_t)) {
   add_operator<MoveBlocks>(cache_);
   add_operator<MoveRemoteBlocks>(cache_.arena());
+  num_movers_ = operators_.size();
 }
 
 void Program::work_on(const Share& share) {
@@ -29,6 +31,29 @@ void Program::work_on(const Share& share) {
   const auto known = std::find(shares_.begin(), shares_.end(), share);
   share_ = static_cast<int>(known - shares_.begin());
   if (known == shares_.end()) shares_.push_back(share);
+}
+
+void Program::queue_in(int lane, float device_part) {
+  if (lane < 0 || lane >= kNumLanes) throw std::invalid_argument("there are four lanes");
+  if (!(device_part > 0 && device_part <= 1)) throw std::invalid_argument("a part of a device is above 0, at most 1");
+  lane_ = lane;
+  device_part_ = device_part;
+}
+
+void Program::wait_for(int lane, int num_ended) {
+  if (lane_ == kNoLane || num_ended < 1 || num_ended > lane_size(lane))
+    throw std::invalid_argument("an operator in a lane waits for some that are in another");
+  waits_[lane_].push_back({lane, num_ended});
+}
+
+void Program::add(std::unique_ptr<Operator> one) {
+  last_ = one.get();
+  last_->work_on(share_);
+  if (lane_ == kNoLane) {
+    operators_.push_back(std::move(one));
+  } else {
+    lanes_[lane_].push_back({std::move(one), device_part_, std::exchange(waits_[lane_], {})});
+  }
 }
 
 int Program::add_buffer(RowKind rows, Type type, int num_columns) {
@@ -68,6 +93,11 @@ Columns Program::columns(int buffer, int first, int num_columns) const {
   return columns;
 }
 
+void Program::count_send() {
+  if (lane_ != kNoLane) throw std::invalid_argument("nothing is sent to other devices from a lane");
+  most_under_way_ = std::max(most_under_way_, ++num_under_way_);
+}
+
 void Program::count_gather() {
   if (num_under_way_ == 0) throw std::invalid_argument("a gather of what was not sent");
   --num_under_way_;
@@ -76,6 +106,10 @@ void Program::count_gather() {
 Step Program::make_step(const StepInput& input) const {
   Step step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
             cells_.as<std::int32_t>(), shares_);
+  if (step.in_lanes && (!step.remotes.empty() || std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+        return lane.empty();
+      })))
+    throw std::invalid_argument("a step in lanes has no sequences on other devices, and a program with lanes");
   for (const RemoteRange& range : step.remotes) {
     if (range.starts.empty()) continue;
     if (most_under_way_ == 0) throw std::invalid_argument("sequences on other devices, and a program that sends nothing");

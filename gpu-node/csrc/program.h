@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <memory>
 #include <vector>
 
 #include "attention.h"
 #include "buffer.h"
+#include "lanes.h"
 #include "linear.h"
 #include "operator.h"
 
@@ -34,26 +36,38 @@ class Program {
   // Of a step, what all operators work on that are added from now on.
   void work_on(const Share& share);
 
+  // Where all operators go that are added from now on: to the end of a lane; or, as at first, of the list, which a step
+  // runs that is in no lanes. Of the list, the first move blocks and the last draws: steps in lanes have them too.
+  void queue_in(int lane, float device_part);
+  void list() { lane_ = kNoLane; }
+  // Before the next operator of the lane begins, `num_ended` of another one have ended.
+  void wait_for(int lane, int num_ended);
+  int lane_size(int lane) const { return static_cast<int>(lanes_.at(lane).size()); }
+
   template <typename T, typename... Arguments>
   void add_operator(Arguments&&... arguments) {
-    operators_.push_back(std::make_unique<T>(std::forward<Arguments>(arguments)...));
-    operators_.back()->work_on(share_);
+    add(std::make_unique<T>(std::forward<Arguments>(arguments)...));
   }
 
   // How many tasks a step has under way at the same time decides how many slots a link needs.
-  void count_send() { most_under_way_ = std::max(most_under_way_, ++num_under_way_); }
+  void count_send();
   void count_gather();
 
-  void poll_behind_last() { operators_.back()->poll_behind(); }
+  void poll_behind_last() { last_->poll_behind(); }
 
   Step make_step(const StepInput& input) const;
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
+  // The first of these, which move blocks.
+  std::size_t num_movers() const { return num_movers_; }
+  const LaneQueues& lanes() const { return lanes_; }
 
  private:
   struct Buffer {
     Memory memory;
     Columns all;
   };
+
+  void add(std::unique_ptr<Operator> one);
 
   const Kernels& kernels_;
   Limits limits_;
@@ -67,6 +81,13 @@ class Program {
   std::vector<Share> shares_{{}};  // the first is the whole batch
   int share_ = 0;                  // of operators that are added
   std::vector<std::unique_ptr<Operator>> operators_;
+  std::size_t num_movers_ = 0;
+  LaneQueues lanes_;
+  static constexpr int kNoLane = -1;
+  int lane_ = kNoLane;  // of operators that are added, with the next two
+  float device_part_ = 0;
+  std::array<std::vector<LaneWait>, kNumLanes> waits_;  // of the next operator of each lane
+  Operator* last_ = nullptr;  // that was added
   int num_under_way_ = 0, most_under_way_ = 0;  // sends without their gathers
 };
 

@@ -69,6 +69,7 @@ struct StepInput {
   std::int32_t* top_tokens;   // of all draws, `num_top` each
   double* top_logprobs;
   float* logits;              // [draw rows][vocabulary], or null
+  std::int32_t in_lanes;      // 1: through the program's lanes, which has some
 };
 
 // Rows of one sequence that attention takes together.
@@ -167,6 +168,7 @@ struct Step {
   std::int32_t* top_tokens;
   double* top_logprobs;
   float* logits;
+  bool in_lanes;
 
   // First row and end of what there is of `kind` in share `share` of those that the program has.
   std::pair<int, int> rows(RowKind kind, int share) const {

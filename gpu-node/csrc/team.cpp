@@ -9,24 +9,13 @@
 #include "kernels.h"
 
 namespace treadle {
-void Signal::raise() {
-  value_.fetch_add(1, std::memory_order_release);
-  value_.notify_all();
-}
-
-void Signal::wait_beyond(std::uint32_t seen) const {
-  const auto asleep = std::chrono::steady_clock::now() + kAwake;
-  do {
-    for (int spin = 0; spin < kSpins; ++spin) {
-      if (value() != seen) return;
-      pause();
-    }
-  } while (std::chrono::steady_clock::now() < asleep);
-  value_.wait(seen, std::memory_order_acquire);
-}
 
 Team::Team(int num_threads, std::vector<int> cpus, Receivers& receivers)
-    : cpus_(std::move(cpus)), num_threads_(num_threads), scratch_(num_threads), receivers_(receivers) {
+    : cpus_(std::move(cpus)),
+      num_threads_(num_threads),
+      scratch_(num_threads),
+      receivers_(receivers),
+      lanes_(num_threads, receivers) {
   for (Scratch& scratch : scratch_) scratch.attention = Memory(attention_scratch_floats(kMaxHeadDim) * sizeof(float));
   for (int member = 1; member < num_threads; ++member) helpers_.emplace_back([this, member] { serve(member); });
 }
@@ -50,6 +39,7 @@ void Team::pin(int member) const {
 void Team::run(const Program& program, const Step& step) {
   program_ = &program;
   step_ = &step;
+  if (step.in_lanes) lanes_.begin(program.lanes(), step);
   start_.raise();
   work(0);
 }
@@ -83,23 +73,33 @@ void Team::work(int member) {
 }
 
 void Team::work_program(int member) {
-  const Step& step = *step_;
-  for (const auto& current : program_->operators()) {
-    if (current->waits(step)) {
-      do {
-        meet([&] { await(*current, step); });
-        work_others(member);
-      } while (!is_ready_);
-    }
-    const int num_tasks = current->num_tasks(step);
-    for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks;)
-      current->run(task, step, scratch_[member]);
-    meet([&] {
-      current->finish(step);
-      if (current->is_polled() && receivers_.look()) begin_to_serve();
-    });
-    work_others(member);
+  const auto& operators = program_->operators();
+  if (!step_->in_lanes) {
+    for (const auto& current : operators) work_operator(*current, member);
+    return;
   }
+  for (std::size_t i = 0; i < program_->num_movers(); ++i) work_operator(*operators[i], member);
+  lanes_.work(scratch_[member]);
+  meet([&] { times_.served += lanes_.take_served(); });
+  work_operator(*operators.back(), member);  // draws
+}
+
+void Team::work_operator(const Operator& current, int member) {
+  const Step& step = *step_;
+  if (current.waits(step)) {
+    do {
+      meet([&] { await(current, step); });
+      work_others(member);
+    } while (!is_ready_);
+  }
+  const int num_tasks = current.num_tasks(step);
+  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks;)
+    current.run(task, step, scratch_[member]);
+  meet([&] {
+    current.finish(step);
+    if (current.is_polled() && receivers_.look()) begin_to_serve();
+  });
+  work_others(member);
 }
 
 void Team::begin_to_serve() {

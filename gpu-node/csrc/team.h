@@ -1,5 +1,5 @@
 // Threads that run a program together: each operator's tasks are taken by whoever is free, and nobody begins the next
-// operator before all tasks of this one are done.
+// operator before all tasks of this one are done. Where a step goes through lanes, threads divide among these.
 #pragma once
 
 #include <atomic>
@@ -8,27 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "lanes.h"
 #include "operator.h"
 #include "program.h"
 #include "receivers.h"
+#include "signal.h"
 
 namespace treadle {
-
-// A number that threads wait for to change: awake for a moment, then asleep.
-class Signal {
- public:
-  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
-  void raise();
-  void wait_beyond(std::uint32_t seen) const;
-
- private:
-  // Longer than two threads of an undisturbed team come apart. Where threads share a core with others, or with each
-  // other, whoever waits any longer takes the time that the one it waits for needs.
-  static constexpr std::chrono::microseconds kAwake{8};
-  static constexpr int kSpins = 16;  // between two looks at the clock
-
-  std::atomic<std::uint32_t> value_{0};
-};
 
 // Time within steps that was not the steps' own work.
 struct OffloadTimes {
@@ -51,6 +37,8 @@ class Team {
   // Since the last call.
   OffloadTimes take_times();
 
+  const LaneRun& lanes() const { return lanes_; }
+
   void pin(int member) const;
 
  private:
@@ -64,6 +52,7 @@ class Team {
   void serve(int member);
   void work(int member);
   void work_program(int member);
+  void work_operator(const Operator& current, int member);
   void work_others(int member);
   void begin_to_serve();
   void await(const Operator& next, const Step& step);
@@ -77,6 +66,7 @@ class Team {
   const Program* program_ = nullptr;
   const Step* step_ = nullptr;
   Receivers& receivers_;
+  LaneRun lanes_;
   bool serves_ = false;  // changed at meetings alone, as is the next
   bool is_ready_ = false;
   OffloadTimes times_;

@@ -17,6 +17,9 @@ WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
+NO_PIPELINE = "off"
+AUTO_PIPELINE = "auto"
+
 DEFAULT_KV_CACHE_BYTES = 512 << 20
 MIN_MODEL_LEN = 16
 """Tokens; a node whose memory holds no such request does not serve the model."""
@@ -95,6 +98,10 @@ class EngineOptions:
     """Host memory and SSD for full blocks, so that what comes back is not computed again."""
     host_models: Annotated[int, NumberRange(0, 64)] = 1
     """Models whose weights stay in host memory when they leave the device, so that they come back quickly."""
+    pipeline: str = NO_PIPELINE
+    """Whether operators of different resources overlap in full steps. ``off``: one after another; a file that
+    ``treadle pipeline search`` has written; ``auto``: the best of ``DATA_DIR/pipelines``, unless it is predicted to be
+    slower."""
     step_timeout_s: Annotated[float, NumberRange(1)] = 60.0
     """An engine that has work and says nothing for so long hangs: it is killed and started anew, as if it had died."""
 
@@ -111,3 +118,5 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:
             raise ValueError(f"preemption: {self.preemption!r} needs host_kv_bytes, the host memory to swap to")
+        if self.pipeline != NO_PIPELINE and self.offload != "off":
+            raise ValueError(f"pipeline: {self.pipeline!r} cannot run beside offload: {self.offload!r}; set one to off")

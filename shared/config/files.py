@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,13 @@ class _Loader(yaml.SafeLoader):
                     self.doubles.append(f"{key.value}: there twice, in line {mark.line + 1}, column {mark.column + 1}")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_BOOLEAN = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {  # only these are booleans, as YAML has it since 1.2: `off` is a word
+    first: [one for one in known if one[0] != _BOOLEAN] for first, known in _Loader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOLEAN, re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def yaml_mapping(text: str, source: str) -> dict[str, Any]:

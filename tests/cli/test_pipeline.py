@@ -125,7 +125,7 @@ def test_a_pipeline_of_a_profiled_device(tmp_path: Path) -> None:
     assert {one["name"] for one in found["operators"]} == {"KQV", "DecAttn", "PfAttn", "O", "UGD"}
     assert all(row % 16 == 0 for one in found["operators"] for row in one["rows"])
     pipeline = read_pipeline(written)
-    pipeline.require("smollm2-135m", "cpu", 1, 96)
+    pipeline.require("smollm2-135m", "cpu:2", 1, 96)
     assert pipeline.profile == "measured: smollm2-135m (bfloat16) on 2 threads of cpu (avx2)"
 
 
@@ -157,7 +157,7 @@ def test_a_missing_profile_and_one_that_is_none(tmp_path: Path) -> None:
         assert problem in result.output
 
 
-def test_bench_says_that_no_engine_runs_pipelines_yet() -> None:
-    result = CliRunner().invoke(main, ["bench", "pipeline"])
+def test_predicted_figures_are_not_kept_for_engines() -> None:
+    result = CliRunner().invoke(main, ["bench", "pipeline", "--predicted", "--keep"])
     assert result.exit_code != 0
-    assert "give --predicted" in result.output
+    assert "see `treadle pipeline search --output`" in result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,10 +117,12 @@ def logits_of(
     group: DeviceGroup = ALONE,
     sizes_of: tuple[int, int, int, int] = LONG,
     num_remote: int = 0,
+    choose: Callable[[int], int] | None = None,
 ) -> torch.Tensor:
     """Of all draws of all steps, by the interpreter: float32 [3, vocabulary].
 
     The last ``num_remote`` single rows of a step count as remote, though their keys and values lie here too.
+    ``choose``: which operator comes next, of those that lanes permit.
     """
     shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads // group.world, HEAD_DIM)
     device = ReferenceDevice(weights, [torch.zeros(shape) for _ in range(LAYERS)], group)
@@ -128,6 +131,6 @@ def logits_of(
         batch = paged_batch(step.sequences, BLOCK_SIZE, min(num_remote, step.num_singles))
         inputs = InterpreterInputs(torch.tensor(step.token_ids), batch, torch.tensor(step.draw_rows, dtype=torch.int64))
         with torch.inference_mode():
-            outputs.append(run_program(program, device, inputs))
+            outputs.append(run_program(program, device, inputs, choose))
     assert [len(output) for output in outputs] == [1, 0, 2]
     return torch.cat(outputs)

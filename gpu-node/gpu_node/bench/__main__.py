@@ -49,7 +49,7 @@ class _Progress:
         self._doing = doing
         self._num_rows = 0
         self._said_s = time.perf_counter()
-        _say(PointProgress(doing))
+        say(PointProgress(doing))
 
     def advance(self, num_rows: int) -> None:
         self._num_rows += num_rows
@@ -61,11 +61,12 @@ class _Progress:
         self._say(time.perf_counter())
 
     def _say(self, now_s: float) -> None:
-        _say(PointProgress(self._doing, self._num_rows))
+        say(PointProgress(self._doing, self._num_rows))
         self._num_rows, self._said_s = 0, now_s
 
 
-def _say(line: ReportLine) -> None:
+def say(line: ReportLine) -> None:
+    """To whoever started the process."""
     sys.stdout.write(encode(line) + "\n")
     sys.stdout.flush()
 
@@ -73,11 +74,11 @@ def _say(line: ReportLine) -> None:
 def run(config: ClusterConfig, points: tuple[BenchPoint, ...], num_repeats: int) -> None:
     """Measure the machine, then each point."""
     node, spec = config.nodes[0], config.models[0]
-    _say(PointProgress(f"loading {spec.name}"))
+    say(PointProgress(f"loading {spec.name}"))
     bench = Bench(make_executor(node, config.engine), config.engine, spec)
     bench.check(points)  # before anything that takes long
     program = build_program(open_checkpoint(checked_path(spec)).config)
-    roofline = _roofline(program, node, spec.weights, _measure_machine(node))
+    roofline = _roofline(program, node, spec.weights, measure_machine(node))
     bench.measure(WARM_UP, lambda _: None)
     for point in points:
         runs = []
@@ -85,13 +86,14 @@ def run(config: ClusterConfig, points: tuple[BenchPoint, ...], num_repeats: int)
             progress = _Progress(f"{point}" if num_repeats == 1 else f"{point}, {number + 1} of {num_repeats}")
             runs.append(bench.measure(point, progress.advance))
             progress.end()
-        _say(summarise(point, runs, roofline))
+        say(summarise(point, runs, roofline))
 
 
-def _measure_machine(node: NodeSpec) -> Machine:
-    _say(PointProgress("reading memory"))
+def measure_machine(node: NodeSpec) -> Machine:
+    """What it does at best, said before it is returned."""
+    say(PointProgress("reading memory"))
     read = read_bytes_per_s(node.num_threads, node.cpus)
-    _say(PointProgress("multiplying matrices"))
+    say(PointProgress("multiplying matrices"))
     machine = Machine(
         num_threads=node.num_threads,
         cpus=node.cpus,
@@ -100,7 +102,7 @@ def _measure_machine(node: NodeSpec) -> Machine:
         kernels_flops_per_s=kernels_flops_per_s(node.num_threads, node.cpus),
         load=os.getloadavg()[0],
     )
-    _say(machine)
+    say(machine)
     return machine
 
 

@@ -203,6 +203,33 @@ class CopyOutRow(ReportLine, frozen=True):
     """Part of the throughput without tiers that is lost: one less the median of each turn's ratio."""
 
 
+class PipelineRow(ReportLine, frozen=True):
+    """One point in a pipeline and without."""
+
+    point: str
+    off_tok_s: float
+    nano_only_tok_s: float
+    """The parts of the pipeline one after another."""
+    auto_tok_s: float
+    predicted_gain: float
+    bound_gain: float
+    """By the roofline: what no overlap can exceed."""
+    sequential_error: float
+    overlapped_error: float
+    """Of the predicted time of a full step, beside the measured one."""
+    bits_equal: bool
+    r: float
+    """What products keep of their speed beside attention, with half of the threads each."""
+    p: float
+    """What attention keeps."""
+    spread: float
+    """Standard deviation of ``p`` over operators."""
+    num_seen: int
+    """Operators that ``p`` is a median of."""
+    pipeline: str
+    """`encode_pipeline`."""
+
+
 Said = (
     Machine
     | PointProgress
@@ -215,6 +242,7 @@ Said = (
     | MemoryRow
     | ConversationRow
     | CopyOutRow
+    | PipelineRow
 )
 
 

@@ -21,6 +21,7 @@ from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec
+from shared.config.pipelines import pipelines_folder, read_pipelines
 from shared.config.predictors import predictor_file, read_predictor
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from shared.errors import OperatorError
@@ -40,7 +41,8 @@ def main() -> int:
         config = load_config()
         node = config.node(arguments.node)
         profiles = read_profiles(profiles_file(config))
-        executor = make_executor(node, config.engine)
+        pipelines = read_pipelines(config.engine, pipelines_folder(config.data_dir))
+        executor = make_executor(node, config.engine, pipelines)
         tables = _cost_tables(config, node, executor.device)
         store = open_store(config.engine.tiers, node.name, executor)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret

@@ -15,8 +15,10 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
-from shared.config.engine import EngineOptions
+from shared.config.engine import NO_PIPELINE, EngineOptions
 from shared.config.nodes import NodeSpec
+from shared.config.pipeline_file import PipelineError
+from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.errors import OperatorError
 
 if TYPE_CHECKING:
@@ -27,25 +29,28 @@ class CpuNotOursError(OperatorError, ValueError):
     """A node names a CPU that this process may not run on."""
 
 
-def make_executor(node: NodeSpec, options: EngineOptions) -> Executor:
-    """An executor without a model.
+def make_executor(node: NodeSpec, options: EngineOptions, pipelines: Pipelines = NO_PIPELINES) -> Executor:
+    """An executor without a model; ``pipelines``: those that its models may run.
 
-    `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use.
+    `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use,
+    `PipelineError` if it runs none and was asked to.
     """
     if problem := cpu_problem(node):
         raise CpuNotOursError(f"node {node.name!r}: {problem}")
     match node.executor:
+        case "predicted" if pipelines.choice != NO_PIPELINE:
+            raise PipelineError(f"node {node.name!r}: predicted devices run no pipelines; set engine.pipeline: off")
         case "predicted":
             return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
         case "cpu":
-            return _cpu(node, options)
+            return _cpu(node, options, pipelines)
         case "cuda":
-            return _cuda(node, options)
+            return _cuda(node, options, pipelines)
         case "reference":
-            return _reference(node, options)
+            return _reference(node, options, pipelines)
 
 
-def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
+def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:
     import torch
 
     from gpu_node.executors.cpu.executor import CpuExecutor
@@ -55,23 +60,24 @@ def _cpu(node: NodeSpec, options: EngineOptions) -> Executor:
     torch.set_num_threads(node.num_threads)
     if options.offload != "off":
         sweep_links()
-    return CpuExecutor(options, node.num_threads, node.cpus, passes=offload_passes(options.offload))
+    passes = offload_passes(options.offload)
+    return CpuExecutor(options, node.num_threads, node.cpus, passes=passes, pipelines=pipelines)
 
 
-def _cuda(node: NodeSpec, options: EngineOptions) -> Executor:
+def _cuda(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:
     from gpu_node.executors.cuda.device import find, kind_of
     from gpu_node.executors.group.part import RankSpec
 
     kind_of(node.cuda_devices, find())
-    return _parts([RankSpec("cuda", device) for device in node.cuda_devices], options)
+    return _parts([RankSpec("cuda", device, pipelines=pipelines) for device in node.cuda_devices], options)
 
 
-def _reference(node: NodeSpec, options: EngineOptions) -> Executor:
+def _reference(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:
     from gpu_node.executors.group.part import RankSpec
 
     if node.cpus:
         os.sched_setaffinity(0, node.cpus)  # torch's threads come later, and stay where this one is
-    return _parts([RankSpec(num_threads=node.num_threads)] * node.tensor_parallel, options)
+    return _parts([RankSpec(num_threads=node.num_threads, pipelines=pipelines)] * node.tensor_parallel, options)
 
 
 def _parts(parts: Sequence[RankSpec], options: EngineOptions) -> Executor:

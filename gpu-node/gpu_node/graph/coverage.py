@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import NamedTuple
 
 from gpu_node.graph.share import SECTIONS, Part, Share
+
+_MAX_PAIRS = 4096
+"""Of shares, whose answer is kept: a program has few of them, and asks for each pair in every layer."""
 
 
 class Box(NamedTuple):
@@ -38,13 +42,13 @@ class Coverage:
     def add(self, written: Box) -> None:
         """Note a write."""
         if written not in self._boxes:
-            self._boxes = {other for other in self._boxes if not _contains(written, other)} | {written}
+            self._boxes = {other for other in self._boxes if not contains(written, other)} | {written}
 
     def covers(self, wanted: Box) -> bool:
         """Whether all of ``wanted`` has been written in every step, by one operator or by several."""
-        if any(_contains(written, wanted) for written in self._boxes):
+        if any(contains(written, wanted) for written in self._boxes):
             return True
-        near = [one for one in self._boxes if _meet(one, wanted)]
+        near = [one for one in self._boxes if meet(one, wanted)]
         inside = {column for one in near for column in one[:2]}
         cuts = sorted(
             {wanted.first_column, wanted.end_column}
@@ -62,12 +66,19 @@ class Coverage:
         return is_covered
 
 
-def _meet(one: Box, other: Box) -> bool:
+def meet(one: Box, other: Box) -> bool:
+    """Whether there is a step in which they have something in common."""
     has_columns = one.first_column < other.end_column and other.first_column < one.end_column
-    return has_columns and (one.share & other.share).is_possible
+    return has_columns and _meets(one.share, other.share)
 
 
-def _contains(outer: Box, inner: Box) -> bool:
+@lru_cache(maxsize=_MAX_PAIRS)
+def _meets(one: Share, other: Share) -> bool:
+    return (one & other).is_possible
+
+
+def contains(outer: Box, inner: Box) -> bool:
+    """Whether ``inner`` lies in ``outer`` in every step, as far as one range of the batch shows that."""
     return (
         outer.first_column <= inner.first_column
         and inner.end_column <= outer.end_column

@@ -5,11 +5,13 @@ Every buffer has one row for each token of the step's batch, or one for each seq
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpu_node.graph.coverage import Box, Coverage, box
+from gpu_node.graph.hazards import Access, Place, conflicts
+from gpu_node.graph.lanes import LaneQueue, check_queues
 from gpu_node.graph.share import LOCAL, REMOTE, WHOLE, Share
 from gpu_node.graph.weight import Weight
 
@@ -83,7 +85,11 @@ ATTENTIONS = frozenset({OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENT
 KV_WRITERS = frozenset({OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV})
 """Kinds that write a layer's KV blocks."""
 
-_OF_A_LAYER = ATTENTIONS | KV_WRITERS | {OperatorKind.SEND, OperatorKind.GATHER}
+COLLECTIVES = frozenset({OperatorKind.ALL_REDUCE, OperatorKind.ALL_GATHER})
+"""Kinds that all devices of a group do together, in one order."""
+
+_ELSEWHERE = frozenset({OperatorKind.SEND, OperatorKind.GATHER})
+_OF_A_LAYER = ATTENTIONS | KV_WRITERS | _ELSEWHERE
 
 _CLASSES: Mapping[OperatorKind, OperatorClass] = {
     **dict.fromkeys(PRODUCTS | {OperatorKind.EXPERTS}, OperatorClass.COMPUTE),
@@ -128,10 +134,6 @@ class Operator:
         return _CLASSES.get(self.kind, OperatorClass.MEMORY)
 
 
-_Place = str | tuple[int, bool]
-"""What is written and read: a buffer; the blocks of a layer here; or, with True, those elsewhere."""
-
-
 def keys_and_values(writer: Operator) -> tuple[str, ...]:
     """The buffers that one of `KV_WRITERS` writes to blocks: keys, then values."""
     return writer.inputs if writer.kind is OperatorKind.WRITE_KV else writer.inputs[1:3]
@@ -145,6 +147,8 @@ class Program:
     buffers: tuple[Buffer, ...]
     weights: tuple[Weight, ...]
     result: str
+    lanes: tuple[LaneQueue, ...] = ()
+    """Other orders in which the operators may run; none: the one in which they stand."""
 
     @property
     def offloads(self) -> bool:
@@ -156,7 +160,8 @@ class Program:
 
         Names are unique, known and used; views and pieces lie inside of what they are cut from; every column of every
         share of the batch is written before it is read, KV blocks included; what is gathered was sent, and where
-        anything is sent, blocks of remote sequences are left alone.
+        anything is sent, blocks of remote sequences are left alone. Whatever order its lanes permit, each operator
+        reads what it reads in the order in which they stand.
         """
         self._check_names()
         self._check_views()
@@ -195,32 +200,49 @@ class Program:
             assert 0 <= buffer.first_column < end <= whole.num_columns, f"{buffer.name} lies outside of {whole.name}"
 
     def _check_order(self) -> None:
-        buffers = {buffer.name: buffer for buffer in self.buffers}
         offloads = self.offloads
-        written: dict[_Place, Coverage] = {}
-
-        def boxed(name: str, share: Share) -> tuple[str, Box]:
-            buffer = buffers[name]
-            return buffer.view_of or name, box(buffer.first_column, buffer.num_columns, share)
-
-        for operator in self.operators:
-            reads: list[tuple[_Place, Box]] = [
-                boxed(name, operator.share) for name in operator.inputs if name in buffers
-            ]
-            writes: list[tuple[_Place, Box]] = [boxed(name, operator.share) for name in operator.outputs]
+        written: dict[Place, Coverage] = {}
+        all_accesses = accesses(self.operators, self.buffers)
+        for operator, own in zip(self.operators, all_accesses, strict=True):
             if operator.kind in _OF_A_LAYER:
-                assert operator.layer is not None, f"{operator} has a layer"
-                is_remote = operator.kind in (OperatorKind.SEND, OperatorKind.GATHER)
-                residence = REMOTE if is_remote else LOCAL
+                residence = REMOTE if operator.kind in _ELSEWHERE else LOCAL
                 assert residence.contains(operator.share) or not offloads, f"{operator} is about {residence} rows"
-                kv = ((operator.layer, is_remote), box(0, 1, operator.share))
-                is_read = operator.kind in ATTENTIONS or operator.kind is OperatorKind.GATHER
-                (reads if is_read else writes).append(kv)
-            for place, wanted in reads:
-                assert place in written, f"{operator} reads what is not written yet"
-                assert written[place].covers(wanted), f"{operator} reads what is not written yet"
-            for place, given in writes:
-                written.setdefault(place, Coverage()).add(given)
-        whole, all_of_it = boxed(self.result, WHOLE)
+            for place, wanted, is_write in own:
+                if not is_write:
+                    assert place in written, f"{operator} reads what is not written yet"
+                    assert written[place].covers(wanted), f"{operator} reads what is not written yet"
+            for place, given, is_write in own:
+                if is_write:
+                    written.setdefault(place, Coverage()).add(given)
+        whole, all_of_it = _boxed({one.name: one for one in self.buffers}, self.result, WHOLE)
         assert whole in written, "the result is written"
         assert written[whole].covers(all_of_it), "the result is written"
+        if self.lanes:
+            self._check_lanes(conflicts(all_accesses))
+
+    def _check_lanes(self, hazards: Sequence[Sequence[int]]) -> None:
+        check_queues(self.lanes, len(self.operators), hazards)
+        kinds = ((queue.lane, self.operators[turn.operator].kind) for queue in self.lanes for turn in queue.turns)
+        collective = {lane for lane, kind in kinds if kind in COLLECTIVES}
+        assert len(collective) <= 1, "all devices run collectives in the same order, so these are in one lane"
+
+
+def accesses(operators: Sequence[Operator], buffers: Sequence[Buffer]) -> list[list[Access]]:
+    """What each operator reads and writes; the step's own buffers left out, which nobody writes."""
+    known = {buffer.name: buffer for buffer in buffers}
+    found = []
+    for operator in operators:
+        share = operator.share
+        own = [Access(*_boxed(known, name, share), False) for name in operator.inputs if name in known]
+        own += [Access(*_boxed(known, name, share), True) for name in operator.outputs]
+        if operator.kind in _OF_A_LAYER:
+            assert operator.layer is not None, f"{operator} has a layer"
+            is_write = operator.kind in KV_WRITERS or operator.kind is OperatorKind.SEND
+            own.append(Access((operator.layer, operator.kind in _ELSEWHERE), box(0, 1, share), is_write))
+        found.append(own)
+    return found
+
+
+def _boxed(buffers: Mapping[str, Buffer], name: str, share: Share) -> tuple[str, Box]:
+    buffer = buffers[name]
+    return buffer.view_of or name, box(buffer.first_column, buffer.num_columns, share)

@@ -28,6 +28,7 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engine import EngineOptions, ModelSpec, WeightType
+from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.config.tiers import NO_TIERS, TierOptions
 from shared.messages.payload import Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
@@ -35,6 +36,7 @@ from tests.gpu_node import tiny
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client
 from tests.gpu_node.models.test_families_models import save
+from tests.gpu_node.random_pipelines import random_pipeline
 
 MAX_MODEL_LEN = 48
 NUM_REQUESTS = 24
@@ -51,11 +53,30 @@ def split(program: Program) -> Program:
     return split_operators(program, even_plan(program, 3))
 
 
-PASSES: list[tuple[Pass, ...]] = [
-    (),
-    (fuse, RandomCuts(1)),
-    (fuse, split, RandomCuts(2)),
-    (fuse, RandomCuts(3), split, insert_polls),
+@dataclass(frozen=True)
+class Way:
+    """How a program is changed, and how many rows a step has that goes through a pipeline; 0: none does."""
+
+    passes: tuple[Pass, ...] = ()
+    piped_rows: int = 0
+    seed: int = 0
+
+    def pipelines(self, device: str) -> Pipelines:
+        """Any pipeline; steps may be larger than it was made for."""
+        if not self.piped_rows:
+            return NO_PIPELINES
+        return Pipelines(
+            "any.json", self.piped_rows, (random_pipeline(self.seed, rows=self.piped_rows, device=device),)
+        )
+
+
+PLAINEST = Way()
+WAYS = [
+    Way(),
+    Way((fuse, RandomCuts(1)), piped_rows=2, seed=1),
+    Way((fuse, split, RandomCuts(2))),
+    Way((fuse, RandomCuts(3), split, insert_polls)),
+    Way((fuse, split, insert_polls), piped_rows=6, seed=2),
 ]
 OFFLOADS: dict[int, Literal["on", "ahead"]] = {1: "on", 3: "ahead"}
 """By seed; the others have everything at home."""
@@ -94,18 +115,24 @@ class Device:
     path: Path
     weights: WeightType
 
-    def executor(self, options: EngineOptions, passes: tuple[Pass, ...], num_threads: int) -> Executor:
+    def executor(self, options: EngineOptions, way: Way, num_threads: int) -> Executor:
+        pipelines = way.pipelines("reference" if self.name == "reference" else cpu_name(num_threads))
         if self.name == "reference":
-            return ReferenceExecutor(options, passes=passes)
-        offloading = offload_passes(options.offload)
+            choose = random.Random(num_threads).randrange
+            return ReferenceExecutor(options, passes=way.passes, pipelines=pipelines, choose=choose)
         return CpuExecutor(
-            options, num_threads, optimize=bool(passes), passes=(*passes[1:], *offloading), link_folder=self.path
+            options,
+            num_threads,
+            optimize=bool(way.passes),
+            passes=(*way.passes[1:], *offload_passes(options.offload)),
+            pipelines=pipelines if options.offload == "off" else NO_PIPELINES,
+            link_folder=self.path,
         )
 
-    def engine(self, resources: ExitStack, passes: tuple[Pass, ...] = (), num_threads: int = 1, **given: Any) -> Engine:
-        """By default the plainest there is: one thread, no passes, no step planned ahead."""
+    def engine(self, resources: ExitStack, way: Way = PLAINEST, num_threads: int = 1, **given: Any) -> Engine:
+        """By default the plainest there is: one thread, no passes, no pipeline, no step planned ahead."""
         options = EngineOptions(**{"kv_cache_bytes": 1 << 20, "async_scheduling": False} | given)
-        executor = self.executor(options, passes, num_threads)
+        executor = self.executor(options, way, num_threads)
         if isinstance(executor, CpuExecutor):
             resources.enter_context(closing(executor))
         store = open_store(options.tiers, "node", executor)
@@ -209,14 +236,14 @@ def load(numbers: random.Random) -> list[Client]:
 
 
 def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int, block_size: int) -> Engine:
-    """Of any settings; all pairs of passes, preemption and steps ahead are among the first `NUM_SEEDS`.
+    """Of any settings; all ways of passes and pipelines, of preemption and of steps ahead are among the first.
 
     It has seen outputs of one token only, so it admits more than there is room for.
     """
     offloads = device.name == "cpu" and seed % 4 in OFFLOADS
     engine = device.engine(
         resources,
-        PASSES[seed % len(PASSES)],
+        WAYS[seed % len(WAYS)],
         offload=OFFLOADS[seed % 4] if offloads else "off",
         num_threads=numbers.randint(1, 2),
         block_size=block_size,
@@ -267,6 +294,9 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
             sizes[1] = sizes[0]
         engines = [node(device, resources, numbers, seed + number, sizes[number]) for number in range(2)]
         run(engines, clients)
+        seeds = [number for number in (seed, seed + 1) if device.name == "reference" or number % 4 not in OFFLOADS]
+        is_piped = {number: WAYS[number % len(WAYS)].piped_rows > 0 for number in seeds}
+        assert {number: engines[number - seed].counts.num_piped > 0 for number in seeds} == is_piped
         assert sum(engine.num_preemptions for engine in engines) > 0
         assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:

@@ -16,6 +16,7 @@ from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.named import parse_passes
+from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import is_splittable, split_operators
@@ -25,6 +26,7 @@ from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.models.architectures.families import build_program
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
+from tests.gpu_node.random_pipelines import random_pipeline
 from tests.gpu_node.thread_group import run_ranks
 
 STEP = StepShape((SequencePart(9, 40), SequencePart(50, 1), SequencePart(3, 1)), num_draws=2)
@@ -105,6 +107,31 @@ def test_two_ranks_give_the_logits_of_one_after_any_passes(name: str, before: bo
     assert sum(map(attention_flops, ranks)) == attention_flops(plain)
     base = map(early_draws, divided) if early_draws in changes else divided
     assert list(map(flops, ranks)) == list(map(flops, base))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@given(seed=st.integers(0, 1 << 16), changes=some_passes(2))
+@settings(max_examples=4, deadline=None)
+def test_a_pipeline_behind_any_passes_changes_no_bit(name: str, seed: int, changes: list[Pass]) -> None:
+    """On one device and on two; in an order of each rank's own."""
+    model = config(**CONFIGS[name])
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    program = changed(plain, changes)
+    piped = changed(program, [partial(nano_batches, pipeline=random_pipeline(seed))])
+    listed = logits_of(model, piped, of_program(piped, stored))
+    choose = random.Random(seed).randrange
+    assert logits_of(model, piped, of_program(piped, stored), choose=choose).equal(listed)
+    assert flops(piped) == flops(program)
+    work = []
+    for rank in range(2):
+        both = changed(tensor_parallel(plain, rank, 2), changes)
+        ranked = nano_batches(both, random_pipeline(seed, num_devices=2))
+        choose = random.Random(rank).randrange
+        work.append(partial(logits_of, model, ranked, of_program(ranked, stored), choose=choose))
+    first, second = run_ranks(work)
+    assert first.equal(second)
+    torch.testing.assert_close(first, listed, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

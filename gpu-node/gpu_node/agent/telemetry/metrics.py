@@ -56,6 +56,11 @@ SSD_FAULTS = Counter(
     "requests that began without their blocks, since it was too slow (`late`)",
     ["reason"],
 )
+PIPELINE_STEPS = Counter(
+    "treadle_node_pipeline_steps_total",
+    "Engine steps with engine.pipeline: in its `lanes`; too `small` for it; or `unknown`, where none fits",
+    ["way"],
+)
 PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
 PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
 PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
@@ -108,6 +113,9 @@ def _add(new: Counts) -> None:
     PREFIX_QUERIES.inc(new.prefix_queried_tokens)
     PREFIX_HITS.inc(new.prefix_cached_tokens)
     RESUMED.labels("none").inc(new.num_recomputed)
+    PIPELINE_STEPS.labels("lanes").inc(new.num_piped)
+    PIPELINE_STEPS.labels("small").inc(new.num_small)
+    PIPELINE_STEPS.labels("unknown").inc(new.num_unknown)
     _add_tier("swapped", new.swapped)
     _add_tier("evicted", new.evicted)
     _add_kept(new.kept)

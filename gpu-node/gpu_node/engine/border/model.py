@@ -35,6 +35,14 @@ class LoadedModel:
     where blocks have no content."""
     kv_identity: str = ""
     """What makes its keys and values what they are: weights, types, layout, block size. Empty where nobody asks."""
+    pipeline_rows: int = 0
+    """Steps of so many rows, or more, go through a pipeline whose operators overlap; 0: none does."""
+    lacks_pipeline: bool = False
+    """Whether one was to be chosen, and nothing is known of any."""
+
+    def is_piped(self, num_rows: int) -> bool:
+        """Whether a step of so many rows goes through the pipeline."""
+        return 0 < self.pipeline_rows <= num_rows
 
     @property
     def salt(self) -> bytes:

@@ -89,6 +89,12 @@ class Counts(_Sums):
     """Of preempted requests."""
     evicted: TierCounts = TierCounts()
     """Of those that gave way to more urgent ones, or were handed over."""
+    num_piped: int = 0
+    """Steps that went through a pipeline."""
+    num_small: int = 0
+    """Steps that were too small for their model's pipeline, and went without."""
+    num_unknown: int = 0
+    """Steps for which a pipeline was to be chosen, and nothing is known of any."""
     kept: KeptCounts = KeptCounts()
     """Of full blocks below the device."""
 

@@ -53,6 +53,7 @@ class EngineServer:
         self._commands = LoggedCommands(engine, connection.send)
         self._links = LinkCommands(engine, connection.send)
         self._unix_clock = unix_clock
+        self._unpiped: set[str] = set()  # models of which it has been said that no pipeline is known
 
     def run(self) -> None:
         """Step while there is work, with a look at the socket between steps; without work, wait for the socket."""
@@ -103,6 +104,9 @@ class EngineServer:
             load_s = 0.0 if source == "device" else self._clock() - started_s
             log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
             self._commands.loaded(model, load_s, source)
+            if model.lacks_pipeline and name not in self._unpiped:
+                self._unpiped.add(name)
+                log.warning("no pipeline known: steps run plainly", model=name, rows=self._config.engine.step_tokens)
 
     def _fail(self, name: str, error: str) -> None:
         log.error("model not loaded", model=name, error=error)

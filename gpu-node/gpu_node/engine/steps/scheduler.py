@@ -217,6 +217,8 @@ class Scheduler:
         if plan.is_empty:
             roster.steps.pop()
             self.residences.drop_plan()
+        if plan.sequences:
+            self._count_way(plan.num_tokens)
         return plan
 
     def _date(self, now: float) -> None:
@@ -307,6 +309,15 @@ class Scheduler:
                 elif not self.residences.make_room(step, now):
                     return
             self._draft.add(request, sequence, end, step)
+
+    def _count_way(self, num_rows: int) -> None:
+        """Whether a step goes through the model's pipeline, or why it does not."""
+        if self._model.is_piped(num_rows):
+            self._counts += Counts(num_piped=1)
+        elif self._model.pipeline_rows:
+            self._counts += Counts(num_small=1)
+        elif self._model.lacks_pipeline:
+            self._counts += Counts(num_unknown=1)
 
     def _count_swaps(self, step: Step) -> None:
         """Of preempted requests; copies of full blocks are counted apart."""

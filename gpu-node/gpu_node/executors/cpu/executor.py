@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -16,13 +16,14 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
 from gpu_node.executors.cpu.links import CpuLinks
-from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.lowering import LanePlace, UnsupportedOperatorError, lower
 from gpu_node.executors.cpu.step import RunningStep, step_of
 from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
+from gpu_node.executors.piped import piped
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import (
@@ -39,6 +40,7 @@ from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
@@ -52,6 +54,8 @@ class _Prepared:
     spec: ModelSpec
     model: LoadedModel
     program: CpuProgram
+    lane_places: Mapping[int, LanePlace]
+    """Of the operators of its program in a pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +90,18 @@ class CpuExecutor:
         optimize: bool = True,
         passes: Sequence[Pass] = (),
         link_folder: Path = FOLDER,
+        pipelines: Pipelines = NO_PIPELINES,
     ) -> None:
         """``cpus`` pins threads; ``level`` and ``optimize`` choose plainer kernels and the plain path, for comparison.
 
-        ``passes`` change each model's program, behind the pass `optimize`. Links to other engines lie in
-        ``link_folder``.
+        ``passes`` change each model's program, behind the pass `optimize`; ``pipelines`` are for what comes of that.
+        Links to other engines lie in ``link_folder``.
         """
         self._options = options
         self._level = level
         self._optimize = optimize
+        self._name = cpu_name(num_threads)
+        self._pipelines = pipelines
         self._passes = ((optimized,) if optimize else ()) + tuple(passes)
         device, host = device_paging(options), host_paging(options)
         self._arena = CpuArena(device.num_pages, device.page_bytes)
@@ -137,6 +144,7 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
+        in_lanes = piped(program, spec, self._pipelines, self._name)
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
@@ -147,13 +155,15 @@ class CpuExecutor:
             limits, cache, num_shared_heads, self._level, arena=self._arena, host=self._host, weights=spec.weights
         )
         try:
-            lower(program, weights, fresh, model.max_model_len, round_early=self._optimize)
+            places = lower(
+                program, weights, fresh, model.max_model_len, piped=in_lanes.program, round_early=self._optimize
+            )
         except BaseException as error:
             fresh.close()
             if isinstance(error, UnsupportedOperatorError):
                 raise ModelFileError(f"{checkpoint.path}: {error}") from error
             raise
-        return _Prepared(spec, model, fresh)
+        return _Prepared(spec, in_lanes.told(model), fresh, places)
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory when the queue is empty."""
@@ -195,10 +205,30 @@ class CpuExecutor:
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(sequence_ids))
         draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.vocab_size, first_cell)
-        step = step_of(model.feedback, plan, draws=draws, remotes=self.links.remotes_of(plan, model.prepared.spec.name))
+        step = step_of(
+            model.feedback,
+            plan,
+            draws=draws,
+            remotes=self.links.remotes_of(plan, model.prepared.spec.name),
+            in_lanes=model.prepared.model.is_piped(plan.num_tokens),
+        )
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
         return RunningStep(self._device, event, step, sequence_ids)
+
+    def lane_times(self, model: str) -> dict[int, tuple[float, float]]:
+        """When operators of the model's program in a pipeline began and ended in the last step that went through it.
+
+        In seconds, by index; those left out that cost nothing. The device has nothing to do.
+        """
+        places = self._models[model].prepared.lane_places
+        most = max((place.end for place in places.values()), default=0)
+        times = {lane: self._device.lane_times(lane, most) for lane in {place.lane for place in places.values()}}
+        return {
+            index: (times[place.lane][place.first][0], times[place.lane][place.end - 1][1])
+            for index, place in places.items()
+            if place.first < place.end
+        }
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""

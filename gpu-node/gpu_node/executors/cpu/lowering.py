@@ -7,10 +7,12 @@ bfloat16 by whoever writes it, not by each reader. No number changes: with ``rou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 
 from gpu_node import kernels
+from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
@@ -49,20 +51,35 @@ class UnsupportedOperatorError(ValueError):
         super().__init__(f"the cpu executor has no kernel for {kind.value!r}{what}; the reference executor has")
 
 
+@dataclass(frozen=True, slots=True)
+class LanePlace:
+    """Which of the device's operators in a lane compute an operator of a program: [first, end)."""
+
+    lane: ProgramLane
+    first: int
+    end: int
+
+
 def lower(
     program: Program,
     weights: Mapping[str, torch.Tensor],
     device_program: CpuProgram,
     max_positions: int,
     *,
+    piped: Program | None = None,
     round_early: bool = True,
-) -> None:
-    """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens."""
+) -> Mapping[int, LanePlace]:
+    """Translate ``program`` into an empty ``device_program``; the last operator draws the tokens.
+
+    ``piped``: the same with lanes, for steps in these; over the same buffers and weights. Returned is where its
+    operators are in the device's lanes.
+    """
     lowering = _Lowering(program, weights, device_program, max_positions, round_early=round_early)
     for operator in program.operators:
         lowering.add(operator)
     device_program.work_on(WHOLE)
     device_program.add("draw", lowering.view(program.result))
+    return {} if piped is None else lowering.add_lanes(piped)
 
 
 class _Lowering:
@@ -89,7 +106,8 @@ class _Lowering:
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, int] = {}
-        self._rounded: dict[str, View] = {}
+        self._rounded: dict[tuple[str, ProgramLane | None], View] = {}
+        self._lane: ProgramLane | None = None  # that operators are added to
         self._narrow = self._narrow_buffers(program, round_early=round_early)
 
     # --- places -------------------------------------------------------------------------------------------------------
@@ -132,14 +150,15 @@ class _Lowering:
         return frozenset(name for name in wholes if self._origin(name) in gated)
 
     def _rounded_input(self, name: str) -> View:
-        """The bfloat16 that products read: the buffer itself, or a copy of it made now."""
+        """The bfloat16 that products read: the buffer itself, or a copy of it made now, which no other lane writes."""
         view = self.view(name)
         if self._whole(name) in self._narrow:
             return view
-        if name not in self._rounded:
-            self._rounded[name] = self._target.buffer(self._rows(name), Type.BFLOAT16, view.num_columns)
-        self._target.add("round", view, self._rounded[name])
-        return self._rounded[name]
+        key = name, self._lane
+        if key not in self._rounded:
+            self._rounded[key] = self._target.buffer(self._rows(name), Type.BFLOAT16, view.num_columns)
+        self._target.add("round", view, self._rounded[key])
+        return self._rounded[key]
 
     def _pack(self, name: str, *, halves: bool = False) -> int:
         if name not in self._packed:
@@ -160,6 +179,24 @@ class _Lowering:
             raise UnsupportedOperatorError(operator.kind)
         self._target.work_on(operator.share)
         append(self, operator)
+
+    def add_lanes(self, piped: Program) -> Mapping[int, LanePlace]:
+        """Append what computes ``piped`` to the device's lanes.
+
+        An operator becomes one of the device's, or several, or none: so its event is how many of its lane have ended.
+        """
+        turns = {turn.operator: (queue.lane, turn) for queue in piped.lanes for turn in queue.turns}
+        places: dict[int, LanePlace] = {}
+        for index in permitted_order(piped.lanes, first_ready):
+            self._lane, turn = turns[index]
+            self._target.queue_in(self._lane, turn.device_part)
+            for place in (places[other] for other in turn.waits):
+                if place.end:
+                    self._target.wait_for(place.lane, place.end)
+            first = self._target.lane_size(self._lane)
+            self.add(piped.operators[index])
+            places[index] = LanePlace(self._lane, first, self._target.lane_size(self._lane))
+        return places
 
     def plain(self, operator: Operator) -> None:
         """Views only, under the name of the kind."""

@@ -57,6 +57,7 @@ def step_of(
     draws: CpuDraws = NO_DRAWS,
     logits: Float32s | None = None,
     remotes: CpuRemotes = NO_REMOTES,
+    in_lanes: bool = False,
 ) -> CpuStep:
     """A plan as arrays, with what earlier steps draw where it counts on that. ``logits`` is written, where it is.
 
@@ -78,6 +79,7 @@ def step_of(
         logits=logits,
         draws=draws,
         remotes=remotes,
+        in_lanes=in_lanes,
     )
 
 

@@ -27,6 +27,7 @@ from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.token_draw import cell_mark
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.pipelines import NO_PIPELINES, Pipelines, card_name
 
 
 class CudaExecutor:
@@ -43,12 +44,14 @@ class CudaExecutor:
         passes: Sequence[Pass] = (),
         group: DeviceGroup = ALONE,
         memory: DeviceMemory | None = None,
+        pipelines: Pipelines = NO_PIPELINES,
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
 
         Plain paths: ``optimize=False``, the builder's operators; ``graphs=False``, a launch for each in every step.
         ``group``: the devices that share each model's heads. ``memory``: what there is of it, where that is not to be
         asked of the device.
+        ``pipelines``: those that models may run.
         """
         self.device = torch.cuda.get_device_name(device) if device.type == "cuda" else "cuda"
         copies = copy_stream(device)
@@ -70,6 +73,8 @@ class CudaExecutor:
                 graphs=graphs,
                 overlaps_swaps=options.overlap_swaps,
                 group=group,
+                pipelines=pipelines,
+                name=card_name(self.device),
             ),
         )
         self._last_end: Mark = mark(device)

@@ -18,6 +18,7 @@ from gpu_node.executors.cuda.memory.lanes import lanes
 from gpu_node.executors.cuda.models import PreparedOnHost
 from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.lane_streams import lane_streams
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.executors.cuda.program.recording import RecordedGraphs
@@ -25,6 +26,7 @@ from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.largest_step import largest_step
+from gpu_node.executors.piped import piped
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import OperatorKind
@@ -37,6 +39,7 @@ from gpu_node.kernels.triton.launch import num_processors
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
 
 NUM_TASK_SLOTS = 4
@@ -99,6 +102,9 @@ class CudaBuilder:
     graphs: bool = True
     overlaps_swaps: bool = True
     group: DeviceGroup = ALONE
+    pipelines: Pipelines = NO_PIPELINES
+    name: str = "cuda"
+    """Of the device, as pipelines say it."""
 
     def open(self, spec: ModelSpec) -> PreparedOnHost:
         """Read what a model is, and make its program. Raises `ModelFileError`."""
@@ -116,7 +122,8 @@ class CudaBuilder:
             raise ModelFileError(f"{checkpoint.path}: the cuda executor sends no attention to a receiver")
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
-        return PreparedOnHost(spec, config, program, checkpoint)
+        in_lanes = piped(program, spec, self.pipelines, self.name, world, polls_in_lanes=False)
+        return PreparedOnHost(spec, config, program, checkpoint, in_lanes)
 
     def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:
         """All that its steps need beside weights and KV."""
@@ -151,15 +158,23 @@ class CudaBuilder:
             max_rows=limits.num_rows,
             max_draws=limits.num_sequences,
             max_positions=model.max_model_len,
+            piped=prepared.piped.program,
             tasks=tasks,
             joins_norms=self.joins_norms,
             group=self.group,
         )
         tokens = TokenCells(self.device)
         inputs = StepInputs(limits, tokens.cells, self.device)
-        program = CudaProgram(lowered, inputs, arena.places(model), model.block_size)
+        program = CudaProgram(
+            lowered,
+            inputs,
+            arena.places(model),
+            model.block_size,
+            streams=lane_streams(self.device),
+            piped_rows=prepared.piped.num_rows,
+        )
         blocks = CudaBlocks(arena, self.host, model, lanes(self.copies), overlaps=self.overlaps_swaps)
-        return CudaModel(prepared, model, program, blocks, tokens, tasks)
+        return CudaModel(prepared, prepared.piped.told(model), program, blocks, tokens, tasks)
 
     def run_largest_step(self, model: CudaModel) -> None:
         """Wait for the step that takes most memory; nobody uses the model yet."""

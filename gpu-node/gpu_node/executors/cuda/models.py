@@ -21,6 +21,7 @@ from gpu_node.executors.cuda.memory.blocks import CudaBlocks
 from gpu_node.executors.cuda.memory.weights import to_device, to_host
 from gpu_node.executors.memory.device_memory import DeviceMemory, left_for_kv
 from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.piped import NOT_PIPED, PipedProgram
 from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.cache import MAX_LINES
 from gpu_node.models.checkpoint import Checkpoint
@@ -40,6 +41,7 @@ class PreparedOnHost:
     """Of this device's heads."""
     program: Program
     checkpoint: Checkpoint
+    piped: PipedProgram = NOT_PIPED
     weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """In host memory or, of a loaded model, on the device; none of a model that was not read yet."""
     kv_cache_bytes: int | None = None

@@ -12,6 +12,7 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.group.torch_group import TorchGroup, gloo_group, nccl_group
 from shared.config.engine import EngineOptions
+from shared.config.pipelines import NO_PIPELINES, Pipelines
 
 
 class RankSpec(msgspec.Struct, frozen=True):
@@ -23,6 +24,7 @@ class RankSpec(msgspec.Struct, frozen=True):
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Of the cuda executor's numbers; the reference has float32."""
     num_threads: int = 1
+    pipelines: Pipelines = NO_PIPELINES
 
     def join(self, rank: int, world: int, store: Path) -> TorchGroup:
         """Take a place in the group, and wait for the others. `CollectiveError`."""
@@ -37,12 +39,12 @@ class RankSpec(msgspec.Struct, frozen=True):
         if self.executor == "reference":
             from gpu_node.executors.reference.executor import ReferenceExecutor
 
-            return ReferenceExecutor(options, group=group)
+            return ReferenceExecutor(options, group=group, pipelines=self.pipelines)
         from gpu_node.executors.cuda.executor import CudaExecutor
         from gpu_node.kernels.triton.driver_module import use_built
 
         use_built()
-        return CudaExecutor(options, device, dtype=_DTYPES[self.dtype], group=group)
+        return CudaExecutor(options, device, dtype=_DTYPES[self.dtype], group=group, pipelines=self.pipelines)
 
     def _claim(self) -> torch.device:
         torch.set_num_threads(self.num_threads)

@@ -22,7 +22,9 @@ from gpu_node.executors.draws.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
+from gpu_node.executors.piped import piped
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
+from gpu_node.graph.lanes import first_ready
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
@@ -33,9 +35,11 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.quantization import int8_weights
 from gpu_node.models.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4
+_PIPELINE_DEVICE = "reference"
 _KV_LAYOUT = "reference: float32 [layer][keys, values][token][head]"
 
 
@@ -48,6 +52,8 @@ class _Prepared:
     config: ModelConfig
     """Of this device's heads."""
     program: Program
+    in_lanes: Program | None
+    """The same, for steps in a pipeline."""
     weights: dict[str, torch.Tensor]
 
 
@@ -73,15 +79,20 @@ class ReferenceExecutor:
         group: DeviceGroup = ALONE,
         passes: Sequence[Pass] = (),
         poll: Callable[[], None] = nobody_waits,
+        pipelines: Pipelines = NO_PIPELINES,
+        choose: Callable[[int], int] = first_ready,
     ) -> None:
         """``group``: the devices that share each model's heads. ``passes`` change each model's program after that.
 
-        ``poll`` is called by each poll that they insert.
+        ``poll`` is called by each poll that they insert. Steps in ``pipelines`` take operators in an order that lanes
+        permit; ``choose``, of so many that could be next, the index of one.
         """
         self._options = options
         self._group = group
         self._passes = passes
         self._poll = poll
+        self._pipelines = pipelines
+        self._choose = choose
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda _: None)
 
@@ -117,10 +128,11 @@ class ReferenceExecutor:
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT, kv_identity=salt)
+        in_lanes = piped(program, spec, self._pipelines, _PIPELINE_DEVICE, self._group.world)
         weights = load_weights(checkpoint, program, spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
-        return _Prepared(spec, model, own, program, weights)
+        return _Prepared(spec, in_lanes.told(model), own, program, in_lanes.program, weights)
 
     def unload_model(self, name: str) -> None:
         """Free a model's blocks, and leave its weights to host memory."""
@@ -187,7 +199,10 @@ class ReferenceExecutor:
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
         )
-        return run_program(loaded.prepared.program, loaded.memory, inputs)
+        ready = loaded.prepared
+        if ready.in_lanes is not None and ready.model.is_piped(len(token_ids)):
+            return run_program(ready.in_lanes, loaded.memory, inputs, self._choose)
+        return run_program(ready.program, loaded.memory, inputs)
 
 
 def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:

@@ -11,6 +11,7 @@ from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.reference.receiver import NOBODY, AttentionTask, Receiver
 from gpu_node.executors.reference.step_memory import StepMemory
+from gpu_node.graph.lanes import permitted_order
 from gpu_node.graph.program import Operator, OperatorKind, Program
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.paged_batch import PagedBatch
@@ -44,10 +45,20 @@ class ReferenceDevice:
     """Who attends for remote sequences."""
 
 
-def run_program(program: Program, device: ReferenceDevice, inputs: InterpreterInputs) -> torch.Tensor:
-    """Run all operators in their order; returns the logits, float32 [draws, vocabulary]."""
+def run_program(
+    program: Program,
+    device: ReferenceDevice,
+    inputs: InterpreterInputs,
+    choose: Callable[[int], int] | None = None,
+) -> torch.Tensor:
+    """Run all operators; returns the logits, float32 [draws, vocabulary].
+
+    In their order; or, with ``choose``, in one that the program's lanes permit (`permitted_order`).
+    """
     memory = StepMemory(program, inputs.token_ids, inputs.batch, inputs.draw_rows)
-    for operator in program.operators:
+    listed = range(len(program.operators))
+    for index in listed if choose is None else permitted_order(program.lanes, choose):
+        operator = program.operators[index]
         arguments = [memory.read(name, operator.share) for name in operator.inputs]
         arguments += [device.weights[name] for name in operator.weights]
         outputs = _RUN[operator.kind](_Call(operator, device, memory), *arguments)

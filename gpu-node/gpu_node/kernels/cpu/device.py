@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpu_node.graph.lanes import ProgramLane
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.kernels.cpu.program import CpuProgram
 from gpu_node.kernels.cpu.step import CpuStep
@@ -74,6 +75,17 @@ class CpuDevice:
         if not self._library.treadle_step_times(self.handle, event, times.ctypes.data):
             raise failed()
         return CpuStepTimes(*times.tolist())
+
+    def lane_times(self, lane: ProgramLane, most: int) -> list[tuple[float, float]]:
+        """When each operator of a lane began and ended in the last step that went through lanes, in seconds.
+
+        At most so many of them. `RuntimeError` while steps are under way.
+        """
+        times = np.empty((most, 2), dtype=np.float64)
+        number = self._library.treadle_lane_times(self.handle, list(ProgramLane).index(lane), most, times.ctypes.data)
+        if number < 0:
+            raise failed()
+        return [(float(begin), float(end)) for begin, end in times[:number]]
 
     @property
     def num_served(self) -> int:

@@ -8,12 +8,15 @@ from ctypes import c_float, c_int64
 import numpy as np
 import torch
 
+from gpu_node.graph.lanes import ProgramLane
 from gpu_node.graph.share import Share
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import quantized
 from shared.config.engine import WeightType
+
+_LANES = list(ProgramLane)
 
 
 class CpuProgram:
@@ -76,6 +79,18 @@ class CpuProgram:
         """What of a step all operators work on that are added from now on; at first all of it."""
         ranges = [CpuRange.of(one) for one in share.ranges]
         self._made(self._library.treadle_work_on(self.handle, (CpuRange * len(ranges))(*ranges), len(ranges)))
+
+    def queue_in(self, lane: ProgramLane, device_part: float) -> None:
+        """Where all operators go that are added from now on: into a lane, with a part of the device's threads."""
+        self._made(self._library.treadle_queue_in(self.handle, _LANES.index(lane), device_part))
+
+    def wait_for(self, lane: ProgramLane, num_ended: int) -> None:
+        """Before the next operator begins of the lane that is added to, so many of another one have ended."""
+        self._made(self._library.treadle_wait_for(self.handle, _LANES.index(lane), num_ended))
+
+    def lane_size(self, lane: ProgramLane) -> int:
+        """How many operators a lane has."""
+        return self._made(self._library.treadle_lane_size(self.handle, _LANES.index(lane)))
 
     def add(self, operator: str, *arguments: View | int | float) -> None:
         """Append an operator, by its name in the C interface."""

@@ -45,6 +45,8 @@ class CpuStep:
     remotes: CpuRemotes = NO_REMOTES
     """The last of the sequences, which lie on other devices, and blocks that go there or come back, behind all other
     moves; what became of them lies there too."""
+    in_lanes: bool = False
+    """Whether it goes through the program's lanes, which has some."""
 
     def as_input(self) -> StepInput:
         """Addresses of all of it, for as long as this object lives."""
@@ -72,4 +74,5 @@ class CpuStep:
             self.swaps_in.ctypes.data,
             *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
             None if self.logits is None else self.logits.ctypes.data,
+            self.in_lanes,
         )

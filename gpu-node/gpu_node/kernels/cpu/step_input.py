@@ -37,4 +37,5 @@ class StepInput(Structure):
         ("top_tokens", c_void_p),
         ("top_logprobs", c_void_p),
         ("logits", c_void_p),
+        ("in_lanes", c_int32),
     )

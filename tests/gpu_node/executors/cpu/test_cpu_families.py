@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
@@ -38,6 +40,7 @@ from tests.gpu_node.family_programs import (
     steps,
 )
 from tests.gpu_node.own_arena import program_with_arena
+from tests.gpu_node.random_pipelines import random_pipeline
 
 TOLERANCE = 0.03
 """Some ten products of inputs rounded to 8 bits, one behind the other, in weights of ordinary size."""
@@ -54,13 +57,15 @@ def on_device(
     weights: dict[str, torch.Tensor],
     *,
     round_early: bool = True,
+    piped: Program | None = None,
+    level: str = "",
 ) -> torch.Tensor:
-    """What `logits_of` gives, by a device."""
+    """What `logits_of` gives, by a device; with ``piped``, in its lanes."""
     cache = CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
-    with program_with_arena(limits, cache, HEADS // model.num_kv_heads) as (lowered, _, _):
-        lower(program, weights, lowered, LENGTH, round_early=round_early)
+    with program_with_arena(limits, cache, HEADS // model.num_kv_heads, level) as (lowered, _, _):
+        lower(program, weights, lowered, LENGTH, piped=piped, round_early=round_early)
         for one in steps():
             logits = np.empty((len(one.draw_rows), VOCAB), dtype=np.float32)
             step = CpuStep(
@@ -72,6 +77,7 @@ def on_device(
                 draw_rows=int32(one.draw_rows),
                 copies=int32([]),
                 logits=logits,
+                in_lanes=piped is not None,
             )
             device.wait(device.submit(lowered, step))
             outputs.append(torch.from_numpy(logits))
@@ -145,3 +151,27 @@ def test_a_range_that_cannot_be_is_refused() -> None:
         pytest.raises(RuntimeError, match="from one fraction of a part of the batch to a later one"),
     ):
         program.work_on(nothing)
+
+
+def in_pipelines(program: Program) -> list[Program]:
+    """In lanes of any kind, of programs that other passes have changed."""
+    optimized = optimize(program)
+    split = insert_polls(split_operators(optimized, even_plan(optimized, 2)))
+    before = [program, optimized, optimized, split, RandomCuts(9)(optimized)]
+    return [nano_batches(one, random_pipeline(seed)) for seed, one in enumerate(before)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_lanes_give_the_bits_of_one_operator_after_another(name: str, num_threads: int) -> None:
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    with CpuDevice(num_threads) as device:
+        plain = on_device(device, model, program, stored)
+        for piped in in_pipelines(program):
+            listed = replace(piped, lanes=())
+            weights = of_program(piped, stored)
+            assert on_device(device, model, listed, weights).equal(plain)
+            for early in (True, False):
+                assert on_device(device, model, listed, weights, piped=piped, round_early=early).equal(plain)

@@ -5,17 +5,25 @@ Every family by itself is in test_cuda_executor.py.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.lane_streams import CudaLaneStreams, DirectStreams
 from gpu_node.executors.cuda.program.lowering import LOWERINGS, lower
 from gpu_node.executors.cuda.program.program import CudaProgram
+from gpu_node.graph.lanes import first_ready
+from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
+from gpu_node.kernels.triton.launch import INTERPRETED
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
 from tests.gpu_node.batch_cuts import RandomCuts
@@ -35,6 +43,7 @@ from tests.gpu_node.family_programs import (
     steps,
 )
 from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR
+from tests.gpu_node.random_pipelines import random_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
 
@@ -50,8 +59,10 @@ def on_device(
     dtype: torch.dtype = torch.float32,
     *,
     joins_norms: bool = True,
+    piped: Program | None = None,
+    choose: Callable[[int], int] = first_ready,
 ) -> torch.Tensor:
-    """What `logits_of` gives, by the kernels."""
+    """What `logits_of` gives, by the kernels; with ``piped``, in its lanes, where ``choose`` says what comes next."""
     shape = CacheShape(LAYERS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     block_lines = shape.block_lines(dtype.itemsize)
     places = Places(NUM_BLOCKS * block_lines, block_lines)
@@ -60,10 +71,18 @@ def on_device(
     there = {name: values.to(DEVICE, dtype) for name, values in weights.items()}
     limits = InputLimits(MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads))
     lowered = lower(
-        program, there, caches, max_rows=MAX_ROWS, max_draws=2, max_positions=LENGTH, joins_norms=joins_norms
+        program,
+        there,
+        caches,
+        max_rows=MAX_ROWS,
+        max_draws=2,
+        max_positions=LENGTH,
+        joins_norms=joins_norms,
+        piped=piped,
     )
     inputs = StepInputs(limits, torch.zeros(1, dtype=torch.int32, device=DEVICE), DEVICE)
-    ours = CudaProgram(lowered, inputs, places, BLOCK_SIZE)
+    streams = DirectStreams(choose) if INTERPRETED else CudaLaneStreams(DEVICE)
+    ours = CudaProgram(lowered, inputs, places, BLOCK_SIZE, streams=streams, piped_rows=1)
     with torch.inference_mode():
         return torch.cat(
             [ours.run(one.sequences, one.token_ids, one.draw_rows).to("cpu", copy=True) for one in steps(SHORT)]
@@ -115,6 +134,19 @@ def test_a_batch_in_parts_computes_the_same(name: str) -> None:
     cut = RandomCuts(5)(optimize(program))
     ours = on_device(model, cut, of_program(cut, stored))
     assert error(ours, logits_of(model, program, stored, sizes_of=SHORT)) < FLOAT32_ERROR
+
+
+@pytest.mark.parametrize("name", ["llama3", "gpt2", "mixtral"])
+def test_lanes_compute_the_same_in_any_order_that_they_permit(name: str) -> None:
+    model = config(**CONFIGS[name])
+    program = build_program(model)
+    stored = random_weights(model, program)
+    piped = nano_batches(optimize(program), random_pipeline(11))
+    listed, weights = replace(piped, lanes=()), of_program(piped, stored)
+    plain = on_device(model, listed, weights, joins_norms=False)
+    assert error(plain, logits_of(model, program, stored, sizes_of=SHORT)) < FLOAT32_ERROR
+    ours = on_device(model, listed, weights, piped=piped, choose=random.Random(3).randrange)
+    assert ours.equal(plain)
 
 
 def test_every_kind_of_operator_has_a_launch() -> None:

@@ -27,6 +27,7 @@ from gpu_node.kernels.triton.launch import INTERPRETED
 from tests.gpu_node.family_programs import CONFIGS, VOCAB, config
 from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR
 from tests.gpu_node.kernels.triton.device_program import BLOCK_SIZE, MAX_SEQUENCES, NUM_CELLS, DeviceProgram, decodes
+from tests.gpu_node.random_pipelines import random_pipeline
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp:RuntimeWarning")
 only_interpreted = pytest.mark.skipif(not INTERPRETED, reason="graphs of a device cannot be looked into")
@@ -79,6 +80,24 @@ def test_replays_are_the_launched_steps_for_any_batch(name: str, change: Pass, n
         assert bool(ours.isfinite().all())
         assert ours.equal(theirs)
         assert replayed.arena.equal(launched.arena)
+
+
+def test_the_largest_step_is_captured_in_lanes_and_smaller_ones_are_not() -> None:
+    torch.manual_seed(7)
+    piped = DeviceProgram(config(**CONFIGS["llama3"]), optimize, random_pipeline(4))
+    with torch.inference_mode():
+        piped.program.capture(graphs())
+    assert sorted(piped.program.replays) == [1, 2, 4]
+    assert list(piped.program.piped_replays) == [4]
+    plain = made("llama3")
+    numbers = random.Random(3)
+    for num_sequences in (3, MAX_SEQUENCES):
+        sequences, token_ids = decodes(numbers, num_sequences), [numbers.randrange(VOCAB) for _ in range(num_sequences)]
+        for device in (piped, plain):
+            device.poison()
+        ours, theirs = piped.run(sequences, token_ids), plain.run(sequences, token_ids)
+        assert float((ours - theirs).norm() / theirs.norm()) < FLOAT32_ERROR
+        assert ours.equal(theirs) or num_sequences == MAX_SEQUENCES, "products of fewer rows may round otherwise"
 
 
 def test_a_context_grows_over_the_ends_of_blocks_and_prompts_come_between() -> None:

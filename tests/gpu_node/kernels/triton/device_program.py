@@ -10,15 +10,18 @@ import random
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.lane_streams import lane_streams
 from gpu_node.executors.cuda.program.lowering import Lowered, lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.launch import num_processors
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
+from shared.config.pipeline_file import PipelineFile
 from tests.gpu_node.family_programs import HEAD_DIM, LAYERS, of_program, random_weights
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 
@@ -28,7 +31,8 @@ BLOCK_SIZE, NUM_BLOCKS, LENGTH, MAX_SEQUENCES, NUM_CELLS = 8, 20, 80, 4, 4
 class DeviceProgram:
     """The same numbers in weights, arena and cells wherever it is made."""
 
-    def __init__(self, model: ModelConfig, change: Pass) -> None:
+    def __init__(self, model: ModelConfig, change: Pass, pipeline: PipelineFile | None = None) -> None:
+        """With a ``pipeline``, its largest steps go through that."""
         plain = build_program(model)
         program = change(plain)
         weights = of_program(program, random_weights(model, plain))
@@ -48,12 +52,20 @@ class DeviceProgram:
             max_rows=MAX_SEQUENCES,
             max_draws=MAX_SEQUENCES,
             max_positions=LENGTH,
+            piped=None if pipeline is None else nano_batches(program, pipeline),
             tasks=self.tasks,
         )
         self.cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=DEVICE)
         together = 64 // (model.num_heads // model.num_kv_heads)
         limits = InputLimits(MAX_SEQUENCES, MAX_SEQUENCES, LENGTH // BLOCK_SIZE, LENGTH, together)
-        self.program = CudaProgram(self.lowered, StepInputs(limits, self.cells, DEVICE), self.places, BLOCK_SIZE)
+        self.program = CudaProgram(
+            self.lowered,
+            StepInputs(limits, self.cells, DEVICE),
+            self.places,
+            BLOCK_SIZE,
+            streams=lane_streams(DEVICE),
+            piped_rows=MAX_SEQUENCES,
+        )
 
     def poison(self) -> None:
         """Nothing that a step left behind may be read by the next one."""

@@ -111,3 +111,14 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
         for counts in epoch:
             metrics.observe(StepReport([], replace(stats(), counts=counts)))
     assert [value(name) - old for name, old in zip(names, before, strict=True)] == [2, 35, 16, 15]
+
+
+def test_steps_are_counted_by_the_way_that_they_take() -> None:
+    ways = ("lanes", "small", "unknown")
+    before = [value("treadle_node_pipeline_steps_total", way=way) for way in ways]
+    metrics = EpochMetrics(make_agent())
+    counts = Counts(num_piped=5, num_small=2, num_unknown=1)
+    metrics.observe(StepReport([], replace(stats(), counts=counts)))
+    metrics.observe(StepReport([], replace(stats(), counts=counts + Counts(num_piped=1))))
+    now = [value("treadle_node_pipeline_steps_total", way=way) for way in ways]
+    assert [new - old for new, old in zip(now, before, strict=True)] == [6, 2, 1]

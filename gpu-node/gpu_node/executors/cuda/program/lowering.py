@@ -14,6 +14,7 @@ import torch
 from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
+from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE, Share
@@ -71,6 +72,8 @@ class Lowered:
     buffers: Mapping[str, torch.Tensor]
     """[most rows, columns] or [most draws, columns], by name."""
     result: str
+    lanes: LaneLaunches | None = None
+    """The same in lanes, for steps in a pipeline."""
 
     @property
     def logits(self) -> torch.Tensor:
@@ -86,12 +89,14 @@ def lower(
     max_rows: int,
     max_draws: int,
     max_positions: int,
+    piped: Program | None = None,
     tasks: Tasks | None = None,
     joins_norms: bool = True,
     group: DeviceGroup = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
+    ``piped``: the same with lanes, over the same buffers; there, each operator is a launch, and none polls.
     ``tasks``: what its polls look for, if it has any. ``joins_norms=False`` is the plain path: a sum that a norm reads
     is a launch of its own. ``group``: the devices that run the other parts of a divided program.
     """
@@ -109,7 +114,10 @@ def lower(
             launches.append(LOWERINGS[operator.kind](lowering, operator))
             index += 1
     buffers = {buffer.name: lowering.whole(buffer.name) for buffer in program.buffers}
-    return Lowered(tuple(launches), buffers, program.result)
+    lanes = None
+    if piped is not None:
+        lanes = LaneLaunches.of(piped.lanes, [LOWERINGS[one.kind](lowering, one) for one in piped.operators])
+    return Lowered(tuple(launches), buffers, program.result, lanes)
 
 
 def _feeds(operator: Operator, follower: Operator) -> bool:

@@ -16,6 +16,7 @@ import torch
 from gpu_node.executors.cuda.program.buckets import bucket_of, bucket_sizes
 from gpu_node.executors.cuda.program.graphs import Graphs, Replay
 from gpu_node.executors.cuda.program.inputs import StepInputs
+from gpu_node.executors.cuda.program.lane_streams import LaneStreams
 from gpu_node.executors.cuda.program.lowering import Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.kernels.paged_batch import PagedSequence
@@ -25,10 +26,24 @@ from gpu_node.kernels.triton.cache import NOWHERE, DeviceBatch, Places, lay_out
 class CudaProgram:
     """Launches, and where they find what changes from step to step."""
 
-    def __init__(self, lowered: Lowered, inputs: StepInputs, places: Places, block_size: int) -> None:
+    def __init__(
+        self,
+        lowered: Lowered,
+        inputs: StepInputs,
+        places: Places,
+        block_size: int,
+        *,
+        streams: LaneStreams | None = None,
+        piped_rows: int = 0,
+    ) -> None:
+        """``streams`` are for the lanes that ``lowered`` has; steps of ``piped_rows`` or more go through them."""
         self.lowered = lowered
         self.replays: dict[int, Replay] = {}
         """By the number of rows; what is not captured is launched."""
+        self.piped_replays: dict[int, Replay] = {}
+        """The same of steps in lanes."""
+        self._streams = streams
+        self._piped_rows = piped_rows
         self._inputs = inputs
         self._places = places
         self._block_size = block_size
@@ -45,13 +60,16 @@ class CudaProgram:
         size = bucket_of(len(sequences), self._sizes) if is_decode else None
         if size is None:
             self._inputs.send(token_ids, draw_rows, self._batch(sequences))
-            self._queue(CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows))
+            step = CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows)
+            self._queue(step, in_lanes=self._is_piped(len(token_ids)))
         else:
             self._send_decode(sequences, token_ids, size)
-            if size in self.replays:
-                self.replays[size].replay()
+            in_lanes = self._is_piped(len(token_ids))
+            replays = self.piped_replays if in_lanes else self.replays
+            if size in replays:
+                replays[size].replay()
             else:
-                self._queue(self._decode(size))
+                self._queue(self._decode(size), in_lanes=in_lanes)
         return self.lowered.logits[: len(draw_rows)]
 
     def capture(self, graphs: Graphs) -> None:
@@ -59,6 +77,8 @@ class CudaProgram:
         for size in reversed(self._sizes):
             self._send_decode([], [], size)  # what is run before a capture touches no keys and values
             self.replays[size] = graphs.capture(partial(self._queue, self._decode(size)))
+            if self._is_piped(size):
+                self.piped_replays[size] = graphs.capture(partial(self._queue, self._decode(size), in_lanes=True))
 
     def warm_up(self) -> None:
         """Run steps of all kinds that touch no keys and values, so that no later one has to compile or load code."""
@@ -80,7 +100,8 @@ class CudaProgram:
         batch = self._batch(prompts)
         nowhere = torch.full_like(batch.row_lines, NOWHERE)
         self._inputs.send([0] * num_rows, draw_rows, replace(batch, row_lines=nowhere, starts=-batch.num_rows))
-        self._queue(CudaStep(self._inputs, nums_rows, draw_rows))
+        for in_lanes in (False, True)[: 1 + self._is_piped(num_rows)]:
+            self._queue(CudaStep(self._inputs, nums_rows, draw_rows), in_lanes=in_lanes)
 
     def _send_decode(self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], size: int) -> None:
         """The inputs of a decode step of ``size`` rows, those that are missing being nobody's."""
@@ -95,6 +116,14 @@ class CudaProgram:
     def _decode(self, size: int) -> CudaStep:
         return CudaStep(self._inputs, [1] * size, range(size))
 
-    def _queue(self, step: CudaStep) -> None:
+    def _is_piped(self, num_rows: int) -> bool:
+        return self.lowered.lanes is not None and num_rows >= self._piped_rows
+
+    def _queue(self, step: CudaStep, *, in_lanes: bool = False) -> None:
+        if in_lanes:
+            assert self.lowered.lanes is not None, "a step in lanes has some"
+            assert self._streams is not None, "lanes have streams"
+            self._streams.queue(self.lowered.lanes, step)
+            return
         for launch in self.lowered.launches:
             launch(step)

@@ -1,0 +1,1 @@
+"""`treadle bench pipeline`: what pipelines are worth on the CPU device, beside what is predicted of them."""

@@ -1,0 +1,55 @@
+"""A model's program in the lanes of the pipeline that its node runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.graph.passes.nano_batches import nano_batches
+from gpu_node.graph.program import OperatorKind, Program
+from shared.config.engine import ModelSpec
+from shared.config.pipeline_file import PipelineError
+from shared.config.pipelines import Pipelines
+from shared.files.model_file import ModelFileError
+
+
+@dataclass(frozen=True, slots=True)
+class PipedProgram:
+    """A program for large steps, where there is a pipeline."""
+
+    program: Program | None = None
+    num_rows: int = 0
+    """Of the steps that go through it, or more."""
+    is_lacking: bool = False
+    """Whether a pipeline was to be chosen, and nothing is known of any."""
+
+    def told(self, model: LoadedModel) -> LoadedModel:
+        """The model, saying which steps go through a pipeline."""
+        return replace(model, pipeline_rows=self.num_rows, lacks_pipeline=self.is_lacking)
+
+
+NOT_PIPED = PipedProgram()
+
+
+def piped(
+    program: Program,
+    spec: ModelSpec,
+    pipelines: Pipelines,
+    device: str,
+    num_devices: int = 1,
+    *,
+    polls_in_lanes: bool = True,
+) -> PipedProgram:
+    """``program`` in the pipeline that is for it. `ModelFileError` where the node's is for something else.
+
+    ``polls_in_lanes``: whether the device can look for others' tasks in several lanes.
+    """
+    try:
+        pipeline = pipelines.of(spec, device, num_devices)
+        if pipeline is None:
+            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices))
+        if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
+            raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
+        return PipedProgram(nano_batches(program, pipeline), pipeline.rows)
+    except PipelineError as error:
+        raise ModelFileError(f"engine.pipeline: {error}") from error

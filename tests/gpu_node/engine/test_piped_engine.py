@@ -1,0 +1,115 @@
+"""Engines in pipelines: every family has the tokens of the plain path; which steps go through one; what is refused."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpu_node.engine.engine import Engine
+from gpu_node.engine.measures.counts import Counts
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.node_executor import make_executor
+from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.config.pipeline_file import PipelineError
+from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.files.model_file import ModelFileError
+from shared.messages.payload import Payload, Sampling
+from tests.gpu_node import tiny
+from tests.gpu_node.models.test_families_models import FAMILIES, save
+from tests.gpu_node.random_pipelines import random_pipeline
+
+OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=24, max_num_seqs=6)
+ROWS = 12
+"""Steps of so many rows go through the pipeline, and smaller ones do not."""
+
+
+def requests() -> list[Payload]:
+    numbers = random.Random(3)
+    payloads = []
+    for number in range(10):
+        prompt = [numbers.randrange(3, tiny.VOCAB) for _ in range(numbers.randint(1, 20))]
+        sampling = Sampling(max_tokens=8, seed=number, temperature=0.0 if number % 2 else 0.8, ignore_eos=True)
+        payloads.append(Payload(str(number), 0, "g", "tiny", prompt, sampling))
+    return payloads
+
+
+def answers(engine: Engine) -> dict[str, list[int]]:
+    outputs: dict[str, list[int]] = {}
+    for payload in requests():
+        assert engine.add(payload) == []
+    for step in range(200):
+        for chunk in engine.step(now=float(step)):
+            outputs.setdefault(chunk.request_id, []).extend(chunk.token_ids)
+        if not engine.has_work:
+            return outputs
+    raise AssertionError("requests are left")
+
+
+def cpu_answers(path: Path, pipelines: Pipelines, num_threads: int) -> tuple[dict[str, list[int]], Counts]:
+    with closing(CpuExecutor(OPTIONS, num_threads, pipelines=pipelines)) as executor:
+        engine = Engine(executor, OPTIONS)
+        engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=48))
+        return answers(engine), engine.counts
+
+
+def any_pipeline(seed: int, device: str) -> Pipelines:
+    return Pipelines("any.json", ROWS, (random_pipeline(seed, rows=ROWS, device=device),))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_each_family_has_the_tokens_of_the_plain_path(name: str, tmp_path: Path) -> None:
+    save(name, tmp_path)
+    plain, counts = cpu_answers(tmp_path, NO_PIPELINES, 1)
+    assert (counts.num_piped, counts.num_small, counts.num_unknown) == (0, 0, 0)
+    for seed, num_threads in ((1, 1), (2, 2), (3, 3)):
+        found, counts = cpu_answers(tmp_path, any_pipeline(seed, cpu_name(num_threads)), num_threads)
+        assert found == plain
+        assert counts.num_piped > 0
+        assert counts.num_small > 0
+        assert counts.num_unknown == 0
+
+
+def test_steps_for_which_nothing_is_known_run_plainly_and_are_counted(tiny_path: Path) -> None:
+    plain, _ = cpu_answers(tiny_path, NO_PIPELINES, 1)
+    found, counts = cpu_answers(tiny_path, Pipelines("auto", OPTIONS.step_tokens), 1)
+    assert found == plain
+    assert (counts.num_piped, counts.num_small) == (0, 0)
+    assert counts.num_unknown > 0
+
+
+def test_the_reference_runs_pipelines_in_any_order(tiny_path: Path) -> None:
+    spec = ModelSpec(name="tiny", source=str(tiny_path), max_model_len=48)
+    found = []
+    for pipelines in (NO_PIPELINES, any_pipeline(4, "reference")):
+        executor = ReferenceExecutor(OPTIONS, pipelines=pipelines, choose=random.Random(1).randrange)
+        engine = Engine(executor, OPTIONS)
+        engine.load_model(spec)
+        found.append(answers(engine))
+        assert (engine.counts.num_piped > 0) is (pipelines is not NO_PIPELINES)
+    assert found[0] == found[1]
+
+
+def test_a_pipeline_of_another_model_is_refused_and_nothing_has_changed(tiny_path: Path) -> None:
+    with closing(CpuExecutor(OPTIONS, 1, pipelines=any_pipeline(1, "cpu:1"))) as executor:
+        spec = ModelSpec(name="other", source=str(tiny_path), max_model_len=48)
+        with pytest.raises(ModelFileError, match="the pipeline is for model 'tiny', not 'other'; search again"):
+            executor.load_model(spec)
+        assert executor.tiers == {}
+
+
+def test_a_pipeline_for_other_threads_is_refused(tiny_path: Path) -> None:
+    spec = ModelSpec(name="tiny", source=str(tiny_path), max_model_len=48)
+    refusal = pytest.raises(ModelFileError, match="the pipeline is for device 'cpu:1', not 'cpu:2'")
+    with closing(CpuExecutor(OPTIONS, 2, pipelines=any_pipeline(1, "cpu:1"))) as executor, refusal:
+        executor.load_model(spec)
+
+
+def test_a_predicted_device_refuses_pipelines() -> None:
+    node = NodeSpec(name="n", executor="predicted", device="a10")
+    with pytest.raises(PipelineError, match=r"predicted devices run no pipelines; set engine\.pipeline: off"):
+        make_executor(node, OPTIONS, any_pipeline(1, "cpu:1"))

@@ -1,0 +1,61 @@
+"""ThreadSanitizer on lanes: no race with the events between them, and races where these are missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpu_node.kernels.cpu.build import CACHE_ENV, COMPILER_ENV, LIBRARY_ENV, find_compiler, library_path
+
+pytestmark = pytest.mark.slow
+OPTIONS = "ignore_noninstrumented_modules=1:exitcode=0:history_size=4"
+
+
+@pytest.fixture(scope="module")
+def sanitizer() -> str:
+    """The library that the process has to begin with."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++")
+    found = subprocess.run(["g++", "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True)
+    path = found.stdout.strip()
+    if not Path(path).is_absolute():
+        pytest.skip("no ThreadSanitizer on this machine")
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(sanitizer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources as they are, compiled to be listened to."""
+    folder = tmp_path_factory.mktemp("sanitized")
+    compiler = folder / "compiler"
+    compiler.write_text('#!/bin/sh\nexec g++ "$@" -fsanitize=thread -g -O1\n')
+    compiler.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(LIBRARY_ENV, raising=False)
+        patch.setenv(CACHE_ENV, str(folder))
+        patch.setenv(COMPILER_ENV, str(compiler))
+        assert find_compiler() == str(compiler)
+        return library_path()
+
+
+def races(library: Path, sanitizer: str, family: str, events: str) -> int:
+    """How many are reported."""
+    environment = {**os.environ, LIBRARY_ENV: str(library), "LD_PRELOAD": sanitizer, "TSAN_OPTIONS": OPTIONS}
+    command = [sys.executable, "-m", "tests.gpu_node.executors.cpu.sanitized_lanes", family, events]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert "done" in done.stdout, done.stderr
+    return done.stderr.count("WARNING: ThreadSanitizer: data race")
+
+
+@pytest.mark.parametrize("family", ["llama3", "gpt2", "mixtral"])
+def test_lanes_have_no_races(library: Path, sanitizer: str, family: str) -> None:
+    assert races(library, sanitizer, family, "with") == 0
+
+
+def test_lanes_without_events_have_some(library: Path, sanitizer: str) -> None:
+    assert races(library, sanitizer, "llama3", "without") > 0

@@ -1,0 +1,46 @@
+"""Pipelines of any cuts, lanes, shares and starts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+
+from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
+
+ONE_DEVICE = ("AttnNorm", "KQV", "DecAttn", "PfAttn", "O", "FfnNorm", "UGD")
+GROUP = ("KQV", "DecAttn", "PfAttn", "O", "O.AR", "UGD", "UGD.AR")
+SUMS = frozenset({"O.AR", "UGD.AR"})
+"""In the lane of the network, as collectives have to be."""
+
+
+def pipeline_of(
+    operators: Sequence[PipelineOperator], rows: int, num_devices: int = 1, device: str = "any"
+) -> PipelineFile:
+    """A pipeline with these parts; a layer takes a second."""
+    return PipelineFile(
+        format=FORMAT,
+        model="tiny",
+        device=device,
+        num_devices=num_devices,
+        rows=rows,
+        profile="none",
+        gap=0.0,
+        layer_s=1.0,
+        sequential_s=1.0,
+        operators=tuple(operators),
+    )
+
+
+def random_pipeline(seed: int, rows: int = 64, num_devices: int = 1, device: str = "any") -> PipelineFile:
+    """Each operator has cuts, a lane and starts of its own. Nothing is said of what depends on what."""
+    numbers = random.Random(seed)
+    operators = []
+    for name in ONE_DEVICE if num_devices == 1 else GROUP:
+        cuts = sorted({0, rows, *(numbers.randrange(1, rows) for _ in range(numbers.randrange(4)))})
+        lane = "network" if name in SUMS else numbers.choice(["compute", "memory", "network", "copy"])
+        for first, end in pairwise(cuts):
+            start_s = numbers.random() * numbers.choice([1, 3])
+            part = numbers.choice([0.1, 0.25, 0.5, 0.75, 1.0])
+            operators.append(PipelineOperator(name, (first, end), lane, part, start_s, start_s + 0.1))
+    return pipeline_of(operators, rows, num_devices, device)
