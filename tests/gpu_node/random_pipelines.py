@@ -10,6 +10,8 @@ from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 
 ONE_DEVICE = ("AttnNorm", "KQV", "DecAttn", "PfAttn", "O", "FfnNorm", "UGD")
 GROUP = ("KQV", "DecAttn", "PfAttn", "O", "O.AR", "UGD", "UGD.AR")
+PROFILED = ("KQV", "DecAttn", "PfAttn", "O", "UGD")
+"""Of a profile, whose products hold the norms before them."""
 SUMS = frozenset({"O.AR", "UGD.AR"})
 """In the lane of the network, as collectives have to be."""
 
@@ -32,11 +34,13 @@ def pipeline_of(
     )
 
 
-def random_pipeline(seed: int, rows: int = 64, num_devices: int = 1, device: str = "any") -> PipelineFile:
+def random_pipeline(
+    seed: int, rows: int = 64, num_devices: int = 1, device: str = "any", names: Sequence[str] = ONE_DEVICE
+) -> PipelineFile:
     """Each operator has cuts, a lane and starts of its own. Nothing is said of what depends on what."""
     numbers = random.Random(seed)
     operators = []
-    for name in ONE_DEVICE if num_devices == 1 else GROUP:
+    for name in names if num_devices == 1 else GROUP:
         cuts = sorted({0, rows, *(numbers.randrange(1, rows) for _ in range(numbers.randrange(4)))})
         lane = "network" if name in SUMS else numbers.choice(["compute", "memory", "network", "copy"])
         for first, end in pairwise(cuts):

@@ -28,7 +28,7 @@ from gpu_node.models.architectures.families import build_program
 from shared.config.pipeline_file import PipelineError, PipelineOperator
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
-from tests.gpu_node.random_pipelines import ONE_DEVICE, pipeline_of, random_pipeline
+from tests.gpu_node.random_pipelines import ONE_DEVICE, PROFILED, pipeline_of, random_pipeline
 from tests.gpu_node.thread_group import run_ranks
 
 
@@ -40,16 +40,18 @@ BEFORE: list[tuple[Pass, ...]] = [(), (optimize,), (optimize, split, insert_poll
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@given(seed=st.integers(0, 1 << 16), before=st.sampled_from(BEFORE))
+@given(seed=st.integers(0, 1 << 16), before=st.sampled_from(BEFORE), names=st.sampled_from([ONE_DEVICE, PROFILED]))
 @settings(max_examples=4, deadline=None)
-def test_every_permitted_order_gives_the_same_bits(name: str, seed: int, before: tuple[Pass, ...]) -> None:
+def test_every_permitted_order_gives_the_same_bits(
+    name: str, seed: int, before: tuple[Pass, ...], names: tuple[str, ...]
+) -> None:
     model = config(**CONFIGS[name])
     plain = build_program(model)
     stored = random_weights(model, plain)
     program = plain
     for change in before:
         program = change(program)
-    piped = nano_batches(program, random_pipeline(seed))
+    piped = nano_batches(program, random_pipeline(seed, names=names))
     weights = of_program(piped, stored)
     listed = logits_of(model, piped, weights)
     for order in range(2):

@@ -108,7 +108,7 @@ class _Parts:
             self._by_name.setdefault(one.name, []).append(one)
 
     def of(self, role: LayerRole, layer: int) -> list[_NanoPart]:
-        """The parts of a role in a layer; a norm without any comes with the collective before, or the product behind."""
+        """The parts of a role in a layer; a norm without any comes with the sum before it or the product behind it."""
         names, lap = _NAMES[role], layer
         for name, lag in _BESIDE.get(role, ()):
             if not self._known(names):
