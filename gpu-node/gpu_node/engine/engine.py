@@ -7,55 +7,39 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gpu_node.engine.border.executor import BlocksLostError, Executor, PendingStep
+from gpu_node.engine.border.executor import Executor, PendingStep
 from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
-from gpu_node.engine.evictions.move_rates import measured_rates
-from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts, KeptCounts
+from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.device_time import DeviceTime
-from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
+from gpu_node.engine.measures.kv_costs import KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.memory.arena import ArenaFullError, PageArena
-from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
-from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.memory.arena import PageArena
+from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.offload.offloading import Offloading
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.residents import Resident, Residents
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
-from shared.messages.tiers import Tier
 
 PROMOTION_WAIT_S = 0.005
 """Between two looks at the store while nothing but requests that wait for it is there; the agent is heard as often."""
-
-
-class EngineBusyError(RuntimeError):
-    """A model cannot be loaded while those that would have to go for it have sequences."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Resident:
-    """A loaded model and its requests."""
-
-    model: LoadedModel
-    scheduler: Scheduler
-    costs: KvCosts
 
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
     """A step in the executor's queue."""
 
-    resident: _Resident
+    resident: Resident
     plan: StepPlan
     pending: PendingStep
     follows: bool
@@ -89,15 +73,11 @@ class Engine:
         """
         self._store = store
         self._step_log = step_log
-        self._tables = dict(tables or {})
-        self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._executor = executor
-        self._options = options
         paging = device_paging(options)
-        self._device_pages = PageArena(paging.num_pages)
-        self._host_pages = PageArena(host_paging(options).num_pages)
-        self.offload = Offloading(executor, self._device_pages, paging.page_bytes, options.max_num_seqs)
-        self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
+        pages = PageArena(paging.num_pages), PageArena(host_paging(options).num_pages)
+        self.offload = Offloading(executor, pages[0], paging.page_bytes, options.max_num_seqs)
+        self._residents = Residents(executor, options, pages, self.offload, store, profiled or {}, tables or {})
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
         self._step_s = 0.0
@@ -105,14 +85,13 @@ class Engine:
         self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
-        self._counts_of_gone = Counts()
-        self._left: list[str] = []  # models of whose blocks it is to be told that there are none any more
         self.device_time = DeviceTime()
 
     @property
     def model(self) -> LoadedModel | None:
         """The model that was asked for last; None before the first."""
-        return next((resident.model for resident in reversed(self._residents.values())), None)
+        current = self._residents.current
+        return None if current is None else current.model
 
     @property
     def has_work(self) -> bool:
@@ -127,14 +106,14 @@ class Engine:
     @property
     def counts(self) -> Counts:
         """Since the engine began, those of models that have gone included."""
-        counts = [self._eviction.counts, *map(_counts_of, self._schedulers)]
+        counts = [self._eviction.counts, *(resident.counts for resident in self._residents)]
         if self._store is not None:
             counts.append(Counts(kept=self._store.counts))
-        return sum(counts, self._counts_of_gone)
+        return sum(counts, self._residents.counts_of_gone)
 
     @property
     def _schedulers(self) -> list[Scheduler]:
-        return [resident.scheduler for resident in self._residents.values()]
+        return [resident.scheduler for resident in self._residents]
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -144,88 +123,8 @@ class Engine:
     # --- models come and go -------------------------------------------------------------------------------------------
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Make a model the current one. Others stay while there are places and memory for all.
-
-        Whoever was asked for longest ago goes first, with its cached prefixes; a model with sequences never goes:
-        `EngineBusyError` when only such are left. Raises `ModelFileError` or `ModelTooLargeError` when the model
-        cannot be used; then nothing has changed.
-        """
-        resident = self._residents.pop(spec.name, None) or self._load(spec)
-        self._residents[spec.name] = resident
-        return resident.model
-
-    def _load(self, spec: ModelSpec) -> _Resident:
-        is_full = len(self._residents) == self._options.max_models
-        leaver = self._first_idle(spec.name) if is_full else None
-        if leaver is not None:
-            self._leave_store(leaver)
-        try:
-            model = self._executor.load_model(spec, leaver)
-        except BaseException as error:
-            if leaver is not None:
-                self._join_store(self._residents[leaver].model, self._residents[leaver].scheduler.blocks)
-            if isinstance(error, BlocksLostError):
-                for resident in self._residents.values():
-                    resident.scheduler.blocks.forget_cached()
-            raise
-        if leaver is not None:
-            self._close(leaver)
-        try:
-            blocks = self._blocks_for(model)
-        except EngineBusyError:
-            self._executor.unload_model(spec.name)
-            raise
-        self._join_store(model, blocks)
-        costs = self._kv_costs(model)
-        return _Resident(model, Scheduler(model, self._options, blocks=blocks, costs=costs), costs)
-
-    def _kv_costs(self, model: LoadedModel) -> KvCosts:
-        """Learnt of a model before, or measured now: its blocks hold nothing yet."""
-        learner = self._costs.setdefault(model.name, CostLearner())
-        rates = measured_rates(self._executor, model) if self._options.preemption == "adaptive" else None
-        return KvCosts(self._options, model.block_bytes, learner, rates, self._tables.get(model.name))
-
-    def _blocks_for(self, model: LoadedModel) -> BlockManager:
-        """Room for a new model, at the cost of idle ones."""
-        while True:
-            try:
-                return BlockManager(
-                    model,
-                    self._device_pages,
-                    self._host_pages,
-                    caches_in_host=self._options.tiers.host_bytes > 0,
-                    has_store=self._store is not None,
-                )
-            except ArenaFullError:  # what idle models have a right to may be enough
-                leaver = self._first_idle(model.name)
-            self._leave_store(leaver)
-            self._close(leaver)
-            self._executor.unload_model(leaver)
-
-    def _first_idle(self, wanted: str) -> str:
-        """The idle model that was asked for longest ago."""
-        for name, resident in self._residents.items():
-            if not resident.scheduler.has_work:
-                return name
-        busy = ", ".join(map(repr, self._residents))
-        have = "has" if len(self._residents) == 1 else "have"
-        raise EngineBusyError(f"cannot load {wanted!r}: {busy} {have} sequences; drain or reset first")
-
-    def _close(self, name: str) -> None:
-        """Steps of aborted requests may still be in flight: nothing comes of them any more."""
-        self.offload.leave(name)
-        scheduler = self._residents.pop(name).scheduler
-        self._counts_of_gone += _counts_of(scheduler)
-        scheduler.blocks.close()
-        self._left.append(name)
-
-    def _join_store(self, model: LoadedModel, blocks: BlockManager) -> None:
-        if self._store is not None:
-            self._store.join(model, blocks)
-
-    def _leave_store(self, name: str) -> None:
-        if self._store is not None:
-            self._store.leave(name)
+        """As `Residents.load`."""
+        return self._residents.load(spec)
 
     def make_link(self, link: LinkName, model: str) -> LinkSizes:
         """A link for the requests of a loaded model. Raises `LinkRefusedError`."""
@@ -237,32 +136,12 @@ class Engine:
     # --- what is cached where -----------------------------------------------------------------------------------------
 
     def tell_blocks_again(self) -> None:
-        """From the next `block_changes` on, all that is cached is told anew."""
-        for resident in self._residents.values():
-            resident.scheduler.blocks.log.renew()
-        if not self._residents:
-            self._left.append("")
+        """As `Residents.tell_blocks_again`."""
+        self._residents.tell_blocks_again()
 
     def block_changes(self, most: int) -> BlockChanges:
-        """At most so many changes of cached blocks that have not been told, of one model."""
-        if self._left:
-            model = self._left.pop(0)
-            return BlockChanges(model, is_new=True, has_more=self._has_block_news)
-        for name, resident in self._residents.items():
-            log = resident.scheduler.blocks.log
-            if log.has_more:
-                changes = log.take(name, self._found(resident), most)
-                return replace(changes, has_more=self._has_block_news)
-        return BlockChanges(self.model.name if self.model else "")
-
-    @property
-    def _has_block_news(self) -> bool:
-        return bool(self._left) or any(scheduler.blocks.log.has_more for scheduler in self._schedulers)
-
-    def _found(self, resident: _Resident) -> FoundBlocks:
-        yield from resident.scheduler.blocks.found()
-        if self._store is not None:
-            yield from ((Tier.SSD, digest) for digest in self._store.found(resident.model))
+        """As `Residents.block_changes`."""
+        return self._residents.block_changes(most)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
@@ -277,7 +156,7 @@ class Engine:
         resident = self._residents.get(payload.model)
         if resident is None:
             self._eviction.drop(payload.request_id)
-            loaded = ", ".join(map(repr, self._residents)) or "none"
+            loaded = ", ".join(map(repr, self._residents.names)) or "none"
             return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
         present = resident.scheduler.attempt_of(payload.request_id)
         kept = self._eviction.state(payload.request_id)
@@ -328,7 +207,7 @@ class Engine:
         return chunks, kept
 
     def _evict(self, request_id: str) -> int | None:
-        for resident in self._residents.values():
+        for resident in self._residents:
             if resident.scheduler.attempt_of(request_id) is not None:
                 return self._eviction.keep(resident.scheduler, resident.model, request_id)
         state = self._eviction.state(request_id)  # it may be out already
@@ -365,10 +244,11 @@ class Engine:
 
     def _submit(self, now: float) -> bool:
         """A step of the next model in turn that has one to plan; False if none has."""
-        names = list(self._residents)
+        names = self._residents.names
         first = names.index(self._last_served) + 1 if self._last_served in names else 0
         for name in names[first:] + names[:first]:
-            resident = self._residents[name]
+            resident = self._residents.get(name)
+            assert resident is not None
             plan = resident.scheduler.schedule(now)
             if not plan.is_empty:
                 self._eviction.write_back(resident.model, plan.restores)
@@ -394,12 +274,9 @@ class Engine:
             self._store.write_copies(step.resident.model)
         return chunks
 
-    def _current(self) -> _Resident:
-        return next(reversed(self._residents.values()))
-
     def stats(self) -> EngineStats:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""
-        resident = self._current() if self._residents else None
+        resident = self._residents.current
         current = resident.scheduler if resident else None
         return EngineStats(
             num_running=sum(scheduler.num_running for scheduler in self._schedulers),
@@ -410,9 +287,9 @@ class Engine:
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
             cost=resident.costs.step_cost if resident else None,
-            swapped_kv_bytes=sum(map(_swapped_kv_bytes, self._residents.values())),
+            swapped_kv_bytes=sum(one.swapped_kv_bytes for one in self._residents),
             evicted_kv_bytes=self._eviction.num_bytes,
-            host_kept_bytes=sum(map(_host_kept_bytes, self._residents.values())),
+            host_kept_bytes=sum(one.host_kept_bytes for one in self._residents),
             store_bytes=self._store.used_bytes if self._store is not None else 0,
             busy_s=self.device_time.busy_s,
             served_s=self.device_time.served_s,
@@ -428,18 +305,3 @@ class Engine:
         self._eviction.check()
         if self._store is not None:
             self._store.check()
-
-
-def _counts_of(scheduler: Scheduler) -> Counts:
-    """With what its blocks have counted."""
-    blocks = scheduler.blocks
-    kept = KeptCounts(num_lost_blocks=blocks.host.num_lost, num_late=blocks.arrivals.num_late)
-    return scheduler.counts + Counts(kept=kept)
-
-
-def _swapped_kv_bytes(resident: _Resident) -> int:
-    return resident.scheduler.blocks.num_used_host_blocks * resident.model.block_bytes
-
-
-def _host_kept_bytes(resident: _Resident) -> int:
-    return resident.scheduler.blocks.host.num_cached_blocks * resident.model.block_bytes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.engine.engine import Engine, EngineBusyError
+from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import looked_up
+from gpu_node.engine.residents import EngineBusyError
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling

@@ -8,12 +8,13 @@ from collections.abc import Callable
 import structlog
 
 from gpu_node.engine.border.executor import ModelTooLargeError
-from gpu_node.engine.engine import Engine, EngineBusyError
+from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.link_commands import LinkCommands
 from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, StepReport
 from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.residents import EngineBusyError
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Payload

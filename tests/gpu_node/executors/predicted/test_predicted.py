@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from gpu_node.engine.border.plan import BlockSwap, Draw, ScheduledSequence, StepPlan
-from gpu_node.engine.engine import Engine, EngineBusyError
+from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.residents import EngineBusyError
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
