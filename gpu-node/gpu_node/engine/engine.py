@@ -23,6 +23,7 @@ from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.offload.offloading import Offloading
+from gpu_node.engine.offload.page_needs import KEPT_REQUESTS, NO_ROOM, SPARED_REQUESTS, LendableRoom, PageNeed
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
@@ -127,7 +128,8 @@ class Engine:
     @property
     def counts(self) -> Counts:
         """Since the engine began, those of models that have gone included."""
-        counts = [self._eviction.counts, *map(_counts_of, self._schedulers)]
+        served = Counts(num_served_tasks=self.offload.num_served)
+        counts = [self._eviction.counts, served, *map(_counts_of, self._schedulers)]
         if self._store is not None:
             counts.append(Counts(kept=self._store.counts))
         return sum(counts, self._counts_of_gone)
@@ -196,7 +198,10 @@ class Engine:
                     caches_in_host=self._options.tiers.host_bytes > 0,
                     has_store=self._store is not None,
                 )
-            except ArenaFullError:  # what idle models have a right to may be enough
+            except ArenaFullError:
+                if self.offload.take_for(model.name):
+                    continue
+                # what idle models have a right to may be enough
                 leaver = self._first_idle(model.name)
             self._leave_store(leaver)
             self._close(leaver)
@@ -401,6 +406,7 @@ class Engine:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""
         resident = self._current() if self._residents else None
         current = resident.scheduler if resident else None
+        room = self._lendable_room()
         return EngineStats(
             num_running=sum(scheduler.num_running for scheduler in self._schedulers),
             num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
@@ -414,11 +420,19 @@ class Engine:
             evicted_kv_bytes=self._eviction.num_bytes,
             host_kept_bytes=sum(map(_host_kept_bytes, self._residents.values())),
             store_bytes=self._store.used_bytes if self._store is not None else 0,
+            page_bytes=room.page_bytes,
+            num_spare_pages=room.num_spare,
+            num_missing_pages=room.num_missing,
             busy_s=self.device_time.busy_s,
             served_s=self.device_time.served_s,
             waited_s=self.device_time.waited_s,
             counts=self.counts,
         )
+
+    def _lendable_room(self) -> LendableRoom:
+        if self._options.offload == "off" or not self._residents:
+            return NO_ROOM
+        return self.offload.room(map(_page_need, self._residents.values()))
 
     def check(self) -> None:
         """Assert that the books balance."""
@@ -434,7 +448,17 @@ def _counts_of(scheduler: Scheduler) -> Counts:
     """With what its blocks have counted."""
     blocks = scheduler.blocks
     kept = KeptCounts(num_lost_blocks=blocks.host.num_lost, num_late=blocks.arrivals.num_late)
-    return scheduler.counts + Counts(kept=kept)
+    return scheduler.counts + Counts(kept=kept, num_lost_remote=scheduler.residences.num_lost)
+
+
+def _page_need(resident: _Resident) -> PageNeed:
+    scheduler, blocks_per_page = resident.scheduler, resident.model.blocks_per_page
+    num_kept, num_spared = scheduler.num_expected_blocks(KEPT_REQUESTS, SPARED_REQUESTS)
+    return PageNeed(
+        num_taken=scheduler.blocks.num_taken_pages,
+        num_kept=-(-num_kept // blocks_per_page),
+        num_spared=-(-num_spared // blocks_per_page),
+    )
 
 
 def _swapped_kv_bytes(resident: _Resident) -> int:
