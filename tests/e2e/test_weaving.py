@@ -32,6 +32,7 @@ def configured(folder: Path, form: str, **config: object) -> Cluster:
         models=[{"name": name, **weights} for name in ("first", "second")],
         nodes=[{"name": name, "executor": "cpu", "num_threads": 1} for name in NODES],
         engine={"max_num_seqs": 8, "kv_cache_bytes": 512 << 20, "offload": form},
+        queue={"operations": {"swap": False}},  # all requests of a model run on its node
         **config,
     )
 
@@ -95,4 +96,4 @@ async def test_requests_lie_on_the_other_node_and_survive_its_death(tmp_path: Pa
             assert [answer.text for answer in answers] == expected
             assert [answer.num_tokens for answer in answers] == [NUM_TOKENS] * len(ASKS)
         assert woven.metric(hot, "treadle_offload_lost_requests_total") > 0, "some of them lay there"
-        assert '"num_resubmissions":1' not in woven.logs()["gateway.log"], "their own node goes on with them"
+        assert '"num_resubmissions":1' not in woven.logs()["gateway.log"], "their own node went on with them"

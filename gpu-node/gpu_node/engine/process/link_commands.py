@@ -35,7 +35,7 @@ log = structlog.get_logger()
 class LinkCommands:
     """Carries them out between two steps."""
 
-    def __init__(self, engine: Engine, send: Callable[[LinkEvent], None]) -> None:
+    def __init__(self, engine: Engine, send: Callable[[LinkEvent | StepReport], None]) -> None:
         self._engine = engine
         self._send = send
 
