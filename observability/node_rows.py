@@ -179,6 +179,30 @@ OFFLOAD = Row(
     ],
 )
 
+WEAVING = Row(
+    "Attention on other nodes",
+    [
+        Panel(
+            "Pages lent",
+            "KV memory that one node has of another one of its machine.",
+            "short",
+            [Query("sum by (sender, receiver) (treadle_offload_lent_pages)", "{{receiver}} to {{sender}}")],
+        ),
+        Panel(
+            "Attention done for others",
+            "A second, a layer of a step each.",
+            "short",
+            [Query(rate("treadle_offload_served_tasks_total", "instance"), "{{instance}}")],
+        ),
+        Panel(
+            "Lost by their receiver",
+            "Requests a minute that are computed again: the node that they lay on was gone, stopped, or late.",
+            "short",
+            [Query(f"60 * {rate('treadle_offload_lost_requests_total', 'instance')}", "{{instance}}")],
+        ),
+    ],
+)
+
 KEPT = Row(
     "KV that returns: tiers below the device",
     [

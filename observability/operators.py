@@ -6,7 +6,7 @@ from functools import partial
 
 from observability.gateway_row import GATEWAYS
 from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
-from observability.node_rows import ENGINES, KEPT, MEMORY, OFFLOAD, OPERATIONS
+from observability.node_rows import ENGINES, KEPT, MEMORY, OFFLOAD, OPERATIONS, WEAVING
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'
@@ -299,6 +299,7 @@ OPERATORS = Dashboard(
         MEMORY,
         KEPT,
         OFFLOAD,
+        WEAVING,
         GATEWAYS,
         SERVICES,
     ],

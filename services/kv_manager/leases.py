@@ -115,7 +115,7 @@ class LeaseBook:
         """A node says how it is."""
         if not any(True for _ in self._hosts(beat.node)):
             return []
-        self.state.beats[beat.node] = beat
+        self.state.beats[beat.node] = beat = self._with_lent(beat)
         effects = [
             effect
             for lease in list(self.state.leases.values())
@@ -281,6 +281,14 @@ class LeaseBook:
             and one.room.num_spare > self._num_asked_of(one.node)
         ]
         return max(able, key=lambda one: one.room.num_spare if one.room else 0, default=None)
+
+    def _with_lent(self, beat: Heartbeat) -> Heartbeat:
+        """What a node lends counts as free: it comes back when it is needed, so lending makes nobody borrow."""
+        if beat.room is None or not beat.block_bytes:
+            return beat
+        num_lent = sum(len(lease.pages) for lease in self._of_receiver(beat.node))
+        num_free = beat.num_free_blocks + num_lent * (beat.room.page_bytes // beat.block_bytes)
+        return msgspec.structs.replace(beat, num_free_blocks=min(num_free, beat.num_blocks))
 
     def _of_receiver(self, node: str) -> list[PageLease]:
         return [lease for lease in self.state.leases.values() if lease.link.receiver == node]

@@ -31,6 +31,12 @@ def measure(core: KvManagerCore) -> Iterator[Metric]:
         ["node"],
         (([node.node], core.index.num_blocks_at(node.node)) for node in nodes),
     )
+    yield gauges(
+        "treadle_offload_lent_pages",
+        "Pages of KV memory that one node has of another one",
+        ["sender", "receiver"],
+        (([one.link.sender, one.link.receiver], len(one.pages)) for one in core.leases.leases.values()),
+    )
     yield gauges("treadle_kv_index_bytes", "Memory of the index", [], [([], core.index.num_bytes)])
     yield gauges(
         "treadle_kv_index_gaps",

@@ -20,6 +20,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.offload.offloading import Offloading
+from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
@@ -78,6 +79,7 @@ class Engine:
         pages = PageArena(paging.num_pages), PageArena(host_paging(options).num_pages)
         self.offload = Offloading(executor, pages[0], paging.page_bytes, options.max_num_seqs)
         self._residents = Residents(executor, options, pages, self.offload, store, profiled or {}, tables or {})
+        self._lends = options.offload != "off"
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
         self._step_s = 0.0
@@ -106,7 +108,8 @@ class Engine:
     @property
     def counts(self) -> Counts:
         """Since the engine began, those of models that have gone included."""
-        counts = [self._eviction.counts, *(resident.counts for resident in self._residents)]
+        served = Counts(num_served_tasks=self.offload.num_served)
+        counts = [self._eviction.counts, served, *(resident.counts for resident in self._residents)]
         if self._store is not None:
             counts.append(Counts(kept=self._store.counts))
         return sum(counts, self._residents.counts_of_gone)
@@ -278,6 +281,7 @@ class Engine:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""
         resident = self._residents.current
         current = resident.scheduler if resident else None
+        room = self._lendable_room()
         return EngineStats(
             num_running=sum(scheduler.num_running for scheduler in self._schedulers),
             num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
@@ -291,11 +295,19 @@ class Engine:
             evicted_kv_bytes=self._eviction.num_bytes,
             host_kept_bytes=sum(one.host_kept_bytes for one in self._residents),
             store_bytes=self._store.used_bytes if self._store is not None else 0,
+            page_bytes=room.page_bytes,
+            num_spare_pages=room.num_spare,
+            num_missing_pages=room.num_missing,
             busy_s=self.device_time.busy_s,
             served_s=self.device_time.served_s,
             waited_s=self.device_time.waited_s,
             counts=self.counts,
         )
+
+    def _lendable_room(self) -> LendableRoom:
+        if not self._lends or self._residents.current is None:
+            return NO_ROOM
+        return self.offload.room(resident.page_need for resident in self._residents)
 
     def check(self) -> None:
         """Assert that the books balance."""

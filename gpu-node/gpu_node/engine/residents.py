@@ -15,6 +15,7 @@ from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.offload.offloading import Offloading
+from gpu_node.engine.offload.page_needs import KEPT_REQUESTS, SPARED_REQUESTS, PageNeed
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
@@ -39,7 +40,17 @@ class Resident:
         """With what its blocks have counted."""
         blocks = self.scheduler.blocks
         kept = KeptCounts(num_lost_blocks=blocks.host.num_lost, num_late=blocks.arrivals.num_late)
-        return self.scheduler.counts + Counts(kept=kept)
+        return self.scheduler.counts + Counts(kept=kept, num_lost_remote=self.scheduler.residences.num_lost)
+
+    @property
+    def page_need(self) -> PageNeed:
+        """Of the device's pages: what it has, and what its requests and typical ones more will take."""
+        num_kept, num_spared = self.scheduler.num_expected_blocks(KEPT_REQUESTS, SPARED_REQUESTS)
+        return PageNeed(
+            num_taken=self.scheduler.blocks.num_taken_pages,
+            num_kept=-(-num_kept // self.model.blocks_per_page),
+            num_spared=-(-num_spared // self.model.blocks_per_page),
+        )
 
     @property
     def swapped_kv_bytes(self) -> int:
@@ -180,7 +191,10 @@ class Residents:
                     caches_in_host=self._options.tiers.host_bytes > 0,
                     has_store=self._store is not None,
                 )
-            except ArenaFullError:  # what idle models have a right to may be enough
+            except ArenaFullError:
+                if self._offload.take_for(model.name):
+                    continue
+                # what idle models have a right to may be enough
                 leaver = self._first_idle(model.name)
             self._leave_store(leaver)
             self._close(leaver)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.offload.offloading import LinkNews, PagesBack
+from gpu_node.engine.offload.offloading import LinkNews, PagesBack, RemoteLost
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.named import offload_passes
 from shared.config.engine import EngineOptions, ModelSpec
@@ -82,6 +82,6 @@ class Weaving:
             if isinstance(one, PagesBack):
                 self.cold.offload.take_back(LINK, one.pages)
                 self.returned += one.pages
-            else:
+            elif isinstance(one, RemoteLost):
                 self.num_lost += one.num_requests
         return news

@@ -129,6 +129,17 @@ def test_by_auto_a_node_borrows_under_pressure_and_gives_back_when_it_is_over() 
     assert [(type(one), one.node) for one in ends] == [(EndLease, "hot"), (EndLease, "cold")]
 
 
+def test_by_auto_what_a_node_lends_is_no_pressure() -> None:
+    told = Told("auto")
+    told.lend([3, 4, 5])
+    told.hear(beat("hot", "h1", "m", 10, 0, PageRoom(100, num_spare=4)))
+    # two blocks lie in a page: with what it lends, seven and six of twenty are free
+    assert told.hear(beat("cold", "c1", "n", 1, 0, PageRoom(100))) == []
+    assert told.hear(beat("cold", "c1", "n", 0, 0, PageRoom(100))) == []
+    orders = told.hear(beat("cold", "c1", "n", 0, 1, PageRoom(100)))
+    assert [(type(one), one.node) for one in orders] == [(MakeLease, "cold")], "somebody waits"
+
+
 def test_what_the_receiver_needs_is_called_back_and_given_back_when_it_was_left() -> None:
     told = Told()
     told.lend([3, 4, 5])

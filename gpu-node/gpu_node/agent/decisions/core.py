@@ -38,7 +38,7 @@ from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from shared.config.engine import EngineOptions
 from shared.messages.blocks import TellBlocks
-from shared.messages.leases import LeaseMessage, LeaseOrder
+from shared.messages.leases import LeaseMessage, LeaseOrder, PageRoom
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
 from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
@@ -185,7 +185,16 @@ class AgentCore:
             num_running=self.stats.num_running,
             num_waiting=self.stats.num_waiting,
             loading=self.models.fetching,
+            room=self._room,
         )
+
+    @property
+    def _room(self) -> PageRoom | None:
+        """None where the engine lends nothing."""
+        stats = self.stats
+        if not stats.page_bytes:
+            return None
+        return PageRoom(stats.page_bytes, stats.num_spare_pages, stats.num_missing_pages)
 
     def _is_mine(self, message: VirtualQueue | Evict | Load | Fence | TellBlocks | LeaseOrder) -> bool:
         return message.epoch == self.epoch

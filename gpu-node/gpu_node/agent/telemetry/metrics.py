@@ -61,6 +61,13 @@ PIPELINE_STEPS = Counter(
     "Engine steps with engine.pipeline: in its `lanes`; too `small` for it; or `unknown`, where none fits",
     ["way"],
 )
+OFFLOAD_SERVED = Counter(
+    "treadle_offload_served_tasks_total", "Attention of other nodes that was done here, a layer of a step each"
+)
+OFFLOAD_LOST = Counter(
+    "treadle_offload_lost_requests_total",
+    "Requests that were computed again: the node that they lay on lost them",
+)
 PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
 PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
 PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
@@ -116,6 +123,8 @@ def _add(new: Counts) -> None:
     PIPELINE_STEPS.labels("lanes").inc(new.num_piped)
     PIPELINE_STEPS.labels("small").inc(new.num_small)
     PIPELINE_STEPS.labels("unknown").inc(new.num_unknown)
+    OFFLOAD_SERVED.inc(new.num_served_tasks)
+    OFFLOAD_LOST.inc(new.num_lost_remote)
     _add_tier("swapped", new.swapped)
     _add_tier("evicted", new.evicted)
     _add_kept(new.kept)

@@ -95,6 +95,10 @@ class Counts(_Sums):
     """Steps that were too small for their model's pipeline, and went without."""
     num_unknown: int = 0
     """Steps for which a pipeline was to be chosen, and nothing is known of any."""
+    num_served_tasks: int = 0
+    """Attention of other engines that was done here, a layer of a step each."""
+    num_lost_remote: int = 0
+    """Requests that were computed again because a receiver lost them."""
     kept: KeptCounts = KeptCounts()
     """Of full blocks below the device."""
 

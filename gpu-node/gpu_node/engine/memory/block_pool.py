@@ -57,6 +57,11 @@ class BlockPool:
         return len(self._idle)
 
     @property
+    def num_held_pages(self) -> int:
+        """Leased pages with one."""
+        return len(self._num_held) - len(self._idle)
+
+    @property
     def free_blocks(self) -> list[int]:
         """Free blocks of leased pages, in the order in which they will be taken."""
         return [*self._empty, *self._kept]

@@ -34,6 +34,7 @@ class DeviceBlocks:
         """Blocks are cut from pages of ``device``. Raises `ArenaFullError` as `BlockPool`."""
         self.num_blocks = model.num_blocks
         self.block_size = model.block_size
+        self._num_reserved_pages = model.num_reserved_pages
         self.log = BlockLog()
         self._chains = Chains(digest)
         self._prefixes = PrefixCache(self._chains, self.log.of(Tier.DEVICE))
@@ -54,6 +55,11 @@ class DeviceBlocks:
     def num_usable_blocks(self) -> int:
         """Used and free ones: what this model can have while other models hold what they do."""
         return self.num_used_blocks + self.num_free_blocks
+
+    @property
+    def num_taken_pages(self) -> int:
+        """Pages that nobody else can have: sequences hold blocks there, or the model has a right to them."""
+        return max(self._device.num_held_pages, self._num_reserved_pages)
 
     @property
     def free_blocks(self) -> list[int]:

@@ -14,6 +14,7 @@ from gpu_node.engine.border.links import Linked, LinkName, LinkRefusedError, Lin
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.offload.lent_pages import LentPages
+from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom, PageNeed, lendable_room
 from gpu_node.engine.steps.scheduler import Scheduler
 
 
@@ -33,7 +34,15 @@ class RemoteLost:
     num_requests: int
 
 
-LinkNews = PagesBack | RemoteLost
+@dataclass(frozen=True, slots=True)
+class LentTaken:
+    """A link that was served has ended: a model that was loaded here has a right to the pages."""
+
+    link: LinkName
+    model: str
+
+
+LinkNews = PagesBack | RemoteLost | LentTaken
 
 
 @dataclass(slots=True)
@@ -43,8 +52,8 @@ class _Sending:
     link: LinkName
     scheduler: Scheduler
     block_bytes: int
-    num_lost: int = 0
-    """That have been told."""
+    num_lost: int
+    """That have been told, or were lost by an earlier link."""
 
 
 class Offloading:
@@ -58,6 +67,7 @@ class Offloading:
         self._max_num_seqs = max_num_seqs
         self._sending: dict[str, _Sending] = {}  # by model
         self._lent: dict[LinkName, LentPages] = {}
+        self._taken: list[LentTaken] = []  # not told yet
 
     # --- both sides ---------------------------------------------------------------------------------------------------
 
@@ -88,7 +98,7 @@ class Offloading:
         """A link for a model's requests; nothing is granted yet. Raises `LinkRefusedError`."""
         max_blocks = self._max_num_seqs * -(-model.max_model_len // model.block_size)
         sizes = self._links.send(link, model.name, self._max_num_seqs, max_blocks)
-        self._sending[model.name] = _Sending(link, scheduler, model.block_bytes)
+        self._sending[model.name] = _Sending(link, scheduler, model.block_bytes, scheduler.residences.num_lost)
         return sizes
 
     def grant(self, link: LinkName, pages: Collection[int], page_bytes: int) -> None:
@@ -118,6 +128,8 @@ class Offloading:
 
     def news(self) -> Iterable[LinkNews]:
         """Since the last call."""
+        taken, self._taken = self._taken, []
+        yield from taken
         for sending in self._sending.values():
             residences = sending.scheduler.residences
             pages = residences.take_returned()
@@ -153,6 +165,22 @@ class Offloading:
         lent = self._lent_to(link)
         self._links.take_back(link, lent.held(pages))
         lent.take_back(pages)
+
+    def room(self, needs: Iterable[PageNeed]) -> LendableRoom:
+        """What could be lent beside these needs of all models that are loaded."""
+        if not isinstance(self._executor, Linked):
+            return NO_ROOM
+        num_lent = sum(lent.num_lent for lent in self._lent.values())
+        return lendable_room(self.page_bytes, self._pages.num_pages, num_lent, needs)
+
+    def take_for(self, model: str) -> bool:
+        """For a model that has no room: end the link that has most pages. False where none has any."""
+        link = max(self._lent, key=lambda one: self._lent[one].num_lent, default=None)
+        if link is None or not self._lent[link].num_lent:
+            return False
+        self.close(link)
+        self._taken.append(LentTaken(link, model))
+        return True
 
     def _lent_to(self, link: LinkName) -> LentPages:
         lent = self._lent.get(link)

@@ -8,7 +8,7 @@ import structlog
 
 from gpu_node.engine.border.links import LinkRefusedError
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.offload.offloading import PagesBack, RemoteLost
+from gpu_node.engine.offload.offloading import LentTaken, PagesBack, RemoteLost
 from gpu_node.engine.process.protocol import (
     CloseLink,
     GrantPages,
@@ -24,6 +24,7 @@ from gpu_node.engine.process.protocol import (
     ReceiveLink,
     RemoteRequestsLost,
     SetRemoteRatio,
+    StepReport,
     TakeBackPages,
     WantPages,
 )
@@ -34,7 +35,7 @@ log = structlog.get_logger()
 class LinkCommands:
     """Carries them out between two steps."""
 
-    def __init__(self, engine: Engine, send: Callable[[LinkEvent], None]) -> None:
+    def __init__(self, engine: Engine, send: Callable[[LinkEvent | StepReport], None]) -> None:
         self._engine = engine
         self._send = send
 
@@ -55,7 +56,9 @@ class LinkCommands:
                 offload.receive(link, sizes)
                 self._send(LinkServed(link, offload.page_bytes))
             case LendPages(link, num_pages):
-                self._send(PagesLent(link, offload.lend(link, num_pages)))
+                pages = offload.lend(link, num_pages)
+                self._send(StepReport.of((), self._engine.stats()))  # who hears of them no longer calls them spare
+                self._send(PagesLent(link, pages))
             case TakeBackPages(link, pages):
                 offload.take_back(link, pages)
             case GrantPages(link, pages, page_bytes):
@@ -76,3 +79,6 @@ class LinkCommands:
                 case RemoteLost(link, num_requests):
                     log.warning("requests lost at a receiver", link=str(link), num_requests=num_requests)
                     self._send(RemoteRequestsLost(link, num_requests))
+                case LentTaken(link, model):
+                    log.warning("link ended: a model needs its pages", link=str(link), model=model)
+                    self._send(LinkRefused(link, f"{model!r} was loaded, and needs the pages"))

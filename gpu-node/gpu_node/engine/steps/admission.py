@@ -47,10 +47,20 @@ class KvAdmission:
         """How many typical requests fit beside these; what the waiting ones could reuse is left out of account."""
 
         def peak() -> int:
-            demands = [demand for request in waiting for demand in self._unforked_demands(request, ())]
-            return self._peak_slots(running, demands)
+            return self._peak_of(running, waiting)
 
         return self._rule.num_admittable(self._case(running, waiting, peak), self._typical.num_blocks)
+
+    def num_expected_blocks(
+        self, running: Collection[EngineRequest], waiting: Collection[EngineRequest], nums_more: Iterable[int]
+    ) -> list[int]:
+        """KV blocks that these are predicted to take at once, with each number of typical requests beside them.
+
+        As far as there are places for those.
+        """
+        num_places = max(0, self._max_num_seqs - sum(request.num_places for request in (*running, *waiting)))
+        num_blocks = self._peak_of(running, waiting) // self._model.block_size
+        return [num_blocks + min(number, num_places) * self._typical.num_blocks for number in nums_more]
 
     def may_go_over(self, candidate: EngineRequest, over: Collection[EngineRequest]) -> bool:
         """Whether the receiver is predicted to have room for ``candidate`` beside those ``over`` there, or to be."""
@@ -75,6 +85,10 @@ class KvAdmission:
     ) -> AdmissionCase:
         num_taken, num_wanted = (sum(request.num_places for request in here) for here in (running, wanting))
         return AdmissionCase(num_taken, num_wanted, self._blocks.num_usable_blocks, peak)
+
+    def _peak_of(self, running: Iterable[EngineRequest], waiting: Iterable[EngineRequest]) -> int:
+        demands = [demand for request in waiting for demand in self._unforked_demands(request, ())]
+        return self._peak_slots(running, demands)
 
     def _peak_slots(self, running: Iterable[EngineRequest], others: list[KvDemand]) -> int:
         return peak_slots([*self._running_demands(running), *others], self._model.block_size)

@@ -120,6 +120,11 @@ class Scheduler:
         """How many more requests can be expected to run at once; the agent pulls no more than this."""
         return self._decisions.admission.num_admittable(self._roster.running.values(), self._roster.waiting)
 
+    def num_expected_blocks(self, *nums_more: int) -> list[int]:
+        """KV blocks that its requests are predicted to take on the device at once, beside so many typical ones."""
+        running, waiting = self._roster.running.values(), self._roster.waiting
+        return self._decisions.admission.num_expected_blocks(running, waiting, nums_more)
+
     def attempt_of(self, request_id: str) -> int | None:
         """The attempt of a request that is here, or None."""
         request = self._roster.requests.get(request_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpu_node.agent.decisions.actions import AgentAction, LeasesDue, SayLease, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.border.links import LinkName, LinkSizes
@@ -19,11 +21,12 @@ from shared.messages.leases import (
     LendTo,
     Lent,
     MakeLease,
+    PageRoom,
     RenewLease,
     TakeBack,
     WantBack,
 )
-from tests.unit.agent.events import EPOCH, make_agent
+from tests.unit.agent.events import EPOCH, make_agent, stats
 
 SIZES = LinkSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
 AGREED = AgreedSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
@@ -114,3 +117,11 @@ def test_orders_for_another_life_and_about_links_that_have_ended_do_nothing() ->
         order(EndLease, AS_SENDER),
     ):
         assert handle(agent, late) == []
+
+
+def test_a_node_tells_of_its_pages_once_its_engine_does() -> None:
+    agent = make_agent("a")
+    assert agent.heartbeat().room is None
+    told = replace(stats(), page_bytes=4096, num_spare_pages=3, num_missing_pages=1)
+    agent.handle(protocol.StepReport([], told))
+    assert agent.heartbeat().room == PageRoom(4096, num_spare=3, num_missing=1)

@@ -1,0 +1,99 @@
+"""Two nodes of this machine weave: a node's requests lie on the other one too, and no token changes, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
+
+pytestmark = [pytest.mark.usefixtures("model_file"), pytest.mark.slow]
+
+NUM_TOKENS = 150  # some seconds of work
+ASKS = [Ask("first", prompt, NUM_TOKENS) for prompt in PROMPTS]
+NODES = ["node-0", "node-1"]
+
+
+def configured(folder: Path, form: str, **config: object) -> Cluster:
+    """Two models, so that each node has one, and nothing but the offload differs."""
+    folder.mkdir()
+    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}
+    return Cluster.create(
+        folder,
+        models=[{"name": name, **weights} for name in ("first", "second")],
+        nodes=[{"name": name, "executor": "cpu", "num_threads": 1} for name in NODES],
+        engine={"max_num_seqs": 8, "kv_cache_bytes": 512 << 20, "offload": form},
+        queue={"operations": {"swap": False}},  # all requests of a model run on its node
+        **config,
+    )
+
+
+async def warm(client: AsyncOpenAI, cluster: Cluster) -> str:
+    """Each node has a model; the node of the first one."""
+    await complete(client, [Ask(model, PROMPTS[0], 1) for model in cluster.models])
+    return await asyncio.to_thread(wait_for, "a node with the first model", lambda: node_of(cluster, "first"))
+
+
+def node_of(cluster: Cluster, model: str) -> str:
+    return next((name for name in NODES if cluster.status(name).get("model") == model), "")
+
+
+@asynccontextmanager
+async def under_way(client: AsyncOpenAI) -> AsyncIterator[list[Answer]]:
+    """Answers that have begun inside of the block, and are complete behind it."""
+    answers = [Answer() for _ in ASKS]
+    tasks = [asyncio.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
+    try:
+        await underway(answers, tasks)
+        yield answers
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def borrowed(cluster: Cluster, node: str) -> int:
+    """Pages that a node has on the other one."""
+    lease = cluster.status("kv-manager").get("leases", {}).get(node)
+    return int(lease["num_pages"]) if lease else 0
+
+
+def has_served(cluster: Cluster, node: str) -> bool:
+    """It has done attention of the other one: of many a layer."""
+    return cluster.metric(node, "treadle_offload_served_tasks_total") > NUM_TOKENS
+
+
+async def test_requests_lie_on_the_other_node_and_survive_its_death(tmp_path: Path) -> None:
+    plain = configured(tmp_path / "plain", "off")
+    with plain.running():
+        async with openai_client(plain) as client:
+            await warm(client, plain)
+            expected = [answer.text for answer in await complete(client, ASKS)]
+
+    woven = configured(tmp_path / "woven", "on", offload={"hosts": [NODES], "ratio": 0.5})
+    with woven.running():
+        async with openai_client(woven) as client:
+            hot = await warm(client, woven)
+            (cold,) = set(NODES) - {hot}
+            await asyncio.to_thread(wait_for, "a lease", lambda: borrowed(woven, hot))
+            assert [answer.text for answer in await complete(client, ASKS)] == expected
+            assert woven.metric(hot, "treadle_offload_lost_requests_total") == 0
+            await asyncio.to_thread(wait_for, "work of the receiver", lambda: has_served(woven, cold))
+
+            async with under_way(client) as answers:
+                assert {answer.finish_reason for answer in answers} == {None}
+                os.kill(woven.status(cold)["engine_pid"], signal.SIGKILL)
+            assert [answer.text for answer in answers] == expected
+            assert [answer.num_tokens for answer in answers] == [NUM_TOKENS] * len(ASKS)
+        assert woven.metric(hot, "treadle_offload_lost_requests_total") > 0, "some of them lay there"
+        assert '"num_resubmissions":1' not in woven.logs()["gateway.log"], "their own node went on with them"
