@@ -199,12 +199,12 @@ def test_a_plan_for_devices_that_are_too_small_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("make_engine", "message"),
-    [(cluster.fast, "does not know preemption 'swap': run with the live bookkeeping"), (cluster.stepped, "")],
+    [(cluster.fast, "does not know preemption 'swap_only': run with the live bookkeeping"), (cluster.stepped, "")],
 )
 def test_what_an_engine_cannot_do_it_refuses(make_engine: cluster.MakeEngine, message: str) -> None:
     config = cluster_config(["a100-0"], ["mistral-7b"], QueueOptions())
     scenario = Scenario(
-        config.model_copy(update={"engine": replace(config.engine, preemption="swap", host_kv_bytes=1 << 30)}),
+        config.model_copy(update={"engine": replace(config.engine, preemption="swap_only", host_kv_bytes=1 << 30)}),
         devices_of({"a100": 1}, ["mistral-7b"]),
         [WorkloadRequest(0.0, "mistral-7b", "batch-1", prompt_tokens=8, output_tokens=2)],
         make_engine,

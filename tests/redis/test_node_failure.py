@@ -17,15 +17,18 @@ from gpu_node.agent.process.epoch import Epoch
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.messages.codec import FIELD, decode_entry, encode
+from shared.messages.message import Message
 from shared.messages.nodes import NodeGone
 from shared.messages.requests import VirtualQueue
 from tests.redis.waiting import until
 
 
 class BrokenCore(AgentCore):
-    """Fails at the first event."""
+    """Fails at the first message."""
 
     def handle(self, event: AgentEvent) -> list[AgentAction]:
+        if not isinstance(event, Message):
+            return super().handle(event)
         raise ZeroDivisionError(f"at {type(event).__name__}")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_node.kernels.cpu.build import CACHE_ENV, COMPILER_ENV, LIBRARY_ENV, find_compiler, library_path
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # all of the library is compiled for it
 OPTIONS = "ignore_noninstrumented_modules=1:exitcode=0:history_size=4"
 
 
