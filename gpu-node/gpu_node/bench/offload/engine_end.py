@@ -43,28 +43,32 @@ class EngineEnd:
         self._decoder = event_decoder()
         self._is_watched = select.poll()
         self._is_watched.register(sock, select.POLLIN)
-        self._either = select.poll()
-        self._either.register(sock, select.POLLIN | select.POLLOUT)
+        self._unsent = bytearray()
         self._unheard: deque[EngineEvent | EngineRefused] = deque()
         sock.setblocking(False)
         self._kinds: tuple[type[object], ...] = ()
         self._answer: EngineEvent | None = None
 
     def send(self, *commands: Command) -> None:
-        """Say these, in their order. What the engine says meanwhile is kept: neither may wait for the other to read."""
-        left = memoryview(b"".join(map(frame, commands)))
-        while left:
-            try:
-                left = left[self._socket.send(left) :]
-            except BlockingIOError:
-                self._either.poll()
-                if self._is_watched.poll(0):
-                    self._read()
-            except OSError as error:
-                raise self._gone() from error
+        """Say these, in their order: what the engine does not take at once goes out while it is listened to.
+
+        So nobody waits here for an engine in the midst of a step, while another one wants to be heard.
+        """
+        self._unsent += b"".join(map(frame, commands))
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise self._gone() from error
 
     def listen(self, timeout_s: float = 0.0) -> bool:
         """Hear what has come, or comes within ``timeout_s``; whether anything did. Raises `EngineGoneError`."""
+        self._flush()
         if not self._unheard and self._is_watched.poll(timeout_s * 1000):
             self._read()
         if not self._unheard:

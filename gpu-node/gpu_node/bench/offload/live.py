@@ -65,6 +65,10 @@ class TooFewCpusError(OperatorError):
     """There is no CPU for one of the engines."""
 
 
+class NothingServedError(OperatorError):
+    """No attention went to the cold engine, so there is nothing to compare."""
+
+
 @dataclass(frozen=True, slots=True)
 class Both:
     """A stretch of time at both engines."""
@@ -165,7 +169,10 @@ def live_figures(spec: ModelSpec, plan: LivePlan, show: Show) -> dict[str, Any]:
                 show(f"{name}, {number + 1} of {plan.num_repeats}")
                 runs.setdefault(name, []).append(bench.measure(ratio, num_hot))
                 answers.append(bench.answers)
-        return _figures(plan, {name: _median(found) for name, found in runs.items()}, answers)
+        found = {name: _median(several) for name, several in runs.items()}
+        if not found["woven"].cold.served_share:
+            raise NothingServedError("no request went to the cold engine: these times would compare a run with itself")
+        return _figures(plan, found, answers)
 
 
 def _median(found: Sequence[Both]) -> Both:
