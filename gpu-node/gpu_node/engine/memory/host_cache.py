@@ -66,11 +66,6 @@ class HostCache:
         """Blocks of host memory in which a prefix is found."""
         return len(self._prefixes)
 
-    @property
-    def num_held_blocks(self) -> int:
-        """References that this cache has to blocks of the pool."""
-        return self._lent.total() + len(self._copying) + len(self._copied) + len(self._reading)
-
     def digests(self) -> Iterable[bytes]:
         """Of all prefixes that are found."""
         return self._prefixes.digests()
