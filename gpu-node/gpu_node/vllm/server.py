@@ -12,6 +12,7 @@ import structlog
 
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.framing import ProtocolError
 from gpu_node.engine.process.protocol import (
     Command,
     EngineReady,
@@ -19,7 +20,6 @@ from gpu_node.engine.process.protocol import (
     LinkRefused,
     LoadModel,
     ModelFailed,
-    ProtocolError,
     Shutdown,
     StepReport,
     TakeOut,

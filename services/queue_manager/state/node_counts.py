@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from services.queue_manager.state.state import Group, Node, Promises, State, TenantShare
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node, Promises, TenantShare
+from services.queue_manager.state.state import State
 from shared.estimator.batching import num_seqs
 from shared.estimator.harm import PromisedEnd
 from shared.messages.slo import Slo

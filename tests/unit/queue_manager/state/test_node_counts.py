@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from services.queue_manager.state.node import Node, Promises, TenantShare
 from services.queue_manager.state.node_counts import (
     PATIENCE_S,
     counted_members,
@@ -14,7 +15,7 @@ from services.queue_manager.state.node_counts import (
     promises,
     recount,
 )
-from services.queue_manager.state.state import Node, Promises, State, TenantShare
+from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
