@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -32,6 +33,7 @@ __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal
 NUM_CORES = len(os.sched_getaffinity(0))
 START_TRIES = 200
 REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
+NO_TENSORS_ENV = "TREADLE_NO_TENSORS"  # set by `make test-fast`, with what its Makefile leaves out
 MARKED_BY_FIXTURE = {
     "redis_program": pytest.mark.redis,
     "model_file": pytest.mark.model,
@@ -58,6 +60,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Properties are slow, for their many examples."""
+    if os.environ.get(NO_TENSORS_ENV) and "torch" in sys.modules:
+        raise pytest.UsageError("a test module imports torch, which takes as long as all of test-fast: see TENSORS")
     for item in items:
         for fixture, mark in MARKED_BY_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):

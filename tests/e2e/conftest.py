@@ -63,6 +63,7 @@ def whole_cluster(
     cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
     with cluster.running():
         yield cluster
+        cluster.wait_idle()
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def cluster(whole_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[
     try:
         if whole_cluster.missing():
             whole_cluster.up()
-        whole_cluster.wait_idle()
+        whole_cluster.wait_idle(is_told=False)
     except AssertionError:
         failed += 1
         raise
