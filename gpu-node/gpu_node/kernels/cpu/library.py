@@ -56,6 +56,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "route": (c_int32, [c_void_p, View, c_int32, View]),
     "experts": (c_int32, [c_void_p, View, View, c_int32, c_void_p, c_void_p, c_int32, View]),
     "poll": (c_int32, [c_void_p]),
+    "copy_out": (c_int32, [c_void_p, c_int32, c_int32, c_int32, c_int32]),
     "select_draws": (c_int32, [c_void_p, View, View]),
     "draw": (c_int32, [c_void_p, View]),
     "queue_in": (c_int32, [c_void_p, c_int32, c_float]),
