@@ -96,6 +96,7 @@ def profile() -> PipelineProfile:
         for rows in (16, 64, 256)
     ]
     return PipelineProfile(
+        kernels="plain 1",
         model="smollm2-135m",
         source="a file",
         weights="bfloat16",
@@ -127,6 +128,17 @@ def test_a_pipeline_of_a_profiled_device(tmp_path: Path) -> None:
     pipeline = read_pipeline(written)
     pipeline.require("smollm2-135m", "cpu:2", 1, 96)
     assert pipeline.profile == "measured: smollm2-135m (bfloat16) on 2 threads of cpu (avx2)"
+    assert pipeline.kernels == "plain 1", "an engine with others refuses it"
+
+
+def test_copies_to_the_host_are_a_part_of_it_at_the_measured_speed(tmp_path: Path) -> None:
+    measured, written = tmp_path / "profile.json", tmp_path / "pipeline.json"
+    measured.write_text(encode_pipeline_profile(profile()))
+    run(*CPU, "--output-tokens", "128", "--offload", "--json", "--profile", str(measured), "--out", str(written))
+    (copy,) = (one for one in read_pipeline(written).operators if one.name == "Copy")
+    assert (copy.lane, copy.rows) == ("copy", (0, 96))
+    # 96 rows of 2 x 3 heads x 64 numbers of 2 bytes, at 10 GB/s with the whole device
+    assert copy.end_s - copy.start_s >= 96 * 768 / 1e10 - 1e-12
 
 
 @pytest.mark.parametrize(

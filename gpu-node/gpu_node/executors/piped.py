@@ -24,6 +24,16 @@ class PipedProgram:
     is_lacking: bool = False
     """Whether a pipeline was to be chosen, and nothing is known of any."""
 
+    def joined(self, program: Program) -> Program:
+        """The program, knowing also the buffers and weights that only its pipeline has."""
+        if self.program is None:
+            return program
+        return replace(
+            program,
+            buffers=tuple(dict.fromkeys((*program.buffers, *self.program.buffers))),
+            weights=tuple(dict.fromkeys((*program.weights, *self.program.weights))),
+        )
+
     def told(self, model: LoadedModel) -> LoadedModel:
         """The model, saying which steps go through a pipeline."""
         return replace(model, pipeline_rows=self.num_rows, lacks_pipeline=self.is_lacking)
@@ -44,18 +54,20 @@ def piped(
     device: str,
     num_devices: int = 1,
     *,
+    kernels: str = "",
     polls_in_lanes: bool = True,
     copies_out: bool = False,
 ) -> PipedProgram:
     """``program`` in the pipeline that is for it. `ModelFileError` where the node's is for something else.
 
-    ``polls_in_lanes``: whether the device can look for others' tasks in several lanes. ``copies_out``: whether copies
-    of full blocks to the host are operators of the pipeline, too.
+    ``kernels``: what their times depend on (`PipelineProfile.kernels`). ``polls_in_lanes``: whether the device can look
+    for others' tasks in several lanes. ``copies_out``: whether copies of full blocks to the host are operators of the
+    pipeline, too.
     """
     try:
-        pipeline = pipelines.of(spec, device, num_devices)
+        pipeline = pipelines.of(spec, device, num_devices, kernels)
         if pipeline is None:
-            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices))
+            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices, kernels))
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
         return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)

@@ -24,6 +24,7 @@ from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
+from gpu_node.kernels.cpu import kernels_name
 from shared.config.config import ClusterConfig
 from shared.config.engine import AUTO_PIPELINE, EngineOptions
 from shared.config.pipeline_file import PipelineFile
@@ -128,7 +129,7 @@ class PipelineBench:
         slowed = slowed_by(ways[lanes[0]].lanes, alone_s, steps[lanes[0]].spans)
         played_s = {lane: around_s + makespan_s(ways[lane].lanes, parts_s, slowed) for lane in lanes}
         best = min(lanes, key=played_s.__getitem__)
-        pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers)
+        pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers, kernels_name())
         known = Pipelines(AUTO_PIPELINE, batch.num_rows, (pipeline,))
         auto = ways["off"] if known.of(self._spec, self._device) is None else ways[best]
         speeds, bits_equal = self._runs(point, {"off": ways["off"], "nano": ways["halves"], "auto": auto})

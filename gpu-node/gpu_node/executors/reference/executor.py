@@ -135,7 +135,7 @@ class ReferenceExecutor:
             self._group.world,
             copies_out=copies_in_lanes(self._options),
         )
-        weights = load_weights(checkpoint, program, spec.load_format)
+        weights = load_weights(checkpoint, in_lanes.joined(program), spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
         return _Prepared(spec, in_lanes.told(model), own, program, in_lanes.program, weights)

@@ -19,6 +19,7 @@ from fractions import Fraction
 from gpu_node.graph.hazards import conflicts
 from gpu_node.graph.lanes import Placement, ProgramLane, queues_of
 from gpu_node.graph.passes.draft import Draft
+from gpu_node.graph.passes.gather_output import gather_output
 from gpu_node.graph.passes.layer_roles import LayerRole, program_roles
 from gpu_node.graph.program import COLLECTIVES, Operator, OperatorKind, Program, accesses
 from gpu_node.graph.share import DECODE, PREFILL, WHOLE, Part, Range, Share, share_of
@@ -55,6 +56,9 @@ def nano_batches(program: Program, pipeline: PipelineFile) -> Program:
     if program.offloads:
         raise PipelineError("no pipeline runs beside attention on other devices; set pipeline: off")
     assert not program.lanes, "a program has one pipeline"
+    if gathered := [one.rows[1] for one in pipeline.operators if one.name == "O.AG"]:
+        rows = Range(Part.ALL, 1 - Fraction(max(gathered), pipeline.rows), Fraction(1))
+        program = gather_output(program, rows)
     draft = Draft(program)
     placements: list[Placement] = []
     starts: list[float] = []
