@@ -135,10 +135,11 @@ def test_copies_to_the_host_are_a_part_of_it_at_the_measured_speed(tmp_path: Pat
     measured, written = tmp_path / "profile.json", tmp_path / "pipeline.json"
     measured.write_text(encode_pipeline_profile(profile()))
     run(*CPU, "--output-tokens", "128", "--offload", "--json", "--profile", str(measured), "--out", str(written))
-    (copy,) = (one for one in read_pipeline(written).operators if one.name == "Copy")
-    assert (copy.lane, copy.rows) == ("copy", (0, 96))
+    copies = [one for one in read_pipeline(written).operators if one.name == "Copy"]
+    assert {one.lane for one in copies} == {"copy"}
+    assert sum(one.rows[1] - one.rows[0] for one in copies) == 96
     # 96 rows of 2 x 3 heads x 64 numbers of 2 bytes, at 10 GB/s with the whole device
-    assert copy.end_s - copy.start_s >= 96 * 768 / 1e10 - 1e-12
+    assert sum(one.end_s - one.start_s for one in copies) >= 96 * 768 / 1e10 - 1e-12
 
 
 @pytest.mark.parametrize(
