@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
-from services.simulator.devices.device_group import DeviceGroup, group_name, group_named
+from services.simulator.devices.device_group import NodeDevices, group_name, group_named
 from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config import hardware
 from shared.config.config import ClusterConfig
@@ -52,7 +52,7 @@ def device(
     )
 
 
-def _on_device(chosen: DeviceGroup, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
+def _on_device(chosen: NodeDevices, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
     return ModelOnDevice(
         cost=measured.cost if measured else chosen.step_cost(shape),
         kv_token_bytes=shape.kv_token_bytes,

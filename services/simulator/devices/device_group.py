@@ -16,7 +16,7 @@ _ROW = DenseBatch(1, MeanLengths(1, 0))
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceGroup:
+class NodeDevices:
     """A kind of node."""
 
     sheet: DataSheet
@@ -40,7 +40,7 @@ def group_name(device: str, num_devices: int) -> str:
 
 
 GROUPS = {
-    group_name(sheet.name, number): DeviceGroup(
+    group_name(sheet.name, number): NodeDevices(
         replace(
             sheet,
             name=group_name(sheet.name, number),
@@ -61,6 +61,6 @@ GROUPS = {
 KINDS = (*DEVICES, *GROUPS)
 
 
-def group_named(kind: str) -> DeviceGroup:
+def group_named(kind: str) -> NodeDevices:
     """One device of the catalogue, or a group of them; `UnknownHardwareError` for an unknown one."""
-    return GROUPS.get(kind) or DeviceGroup(hardware.device_named(kind), kind)
+    return GROUPS.get(kind) or NodeDevices(hardware.device_named(kind), kind)
