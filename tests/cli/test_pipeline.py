@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -168,6 +170,16 @@ def test_a_missing_profile_and_one_that_is_none(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, ["pipeline", *CPU, "--profile", str(tmp_path / name)])
         assert result.exit_code != 0
         assert problem in result.output
+
+
+def test_without_a_solver_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['highspy'] = None; from cli.main import main; main()"
+    command = [sys.executable, "-c", program, "pipeline", *CPU]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    text = done.stderr.replace("\n", " ")
+    assert "`treadle pipeline` needs 'highspy', which is not installed; install treadle[local]" in text
+    assert "Traceback" not in text
 
 
 def test_predicted_figures_are_not_kept_for_engines() -> None:
