@@ -144,7 +144,7 @@ class KvCosts:
     def observe(self, plan: StepPlan, result: StepResult, waited_s: float) -> None:
         """A step is over, before which the device had waited ``waited_s`` for its host."""
         took_s = result.duration_s + waited_s
-        if (plan.swaps_out or plan.swaps_in) and not self._options.overlap_swaps:  # it took more than its rows do
+        if (plan.moves_out or plan.swaps_in) and not self._options.overlap_swaps:  # it took more than its rows do
             self._observe_moves(plan, result)
             return
         self._learner.observe(plan, took_s)
@@ -176,7 +176,7 @@ class KvCosts:
             return
         rows_s = cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
         own_s = result.moves_s or result.duration_s - (rows_s if plan.sequences else 0.0)
-        self.observe_moves(len(plan.swaps_out), len(plan.swaps_in), own_s)
+        self.observe_moves(len(plan.moves_out), len(plan.swaps_in), own_s)
 
     def _observe_prompt(self, prompt: ScheduledSequence, plan: StepPlan, took_s: float, tables: KvCostTables) -> None:
         """A prompt step alone tells of that table; one chunk beside decodes, of the other, less what decodes take."""

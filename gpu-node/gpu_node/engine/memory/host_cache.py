@@ -158,7 +158,7 @@ class HostCache:
         """A step has run: what it moved is where it belongs."""
         if not self._has_store or self._is_closed:
             return
-        for swap in plan.swaps_out:
+        for swap in plan.moves_out:
             if (prefix := self._copying.pop(swap.host_block, None)) is not None:
                 self._copied.append(HostBlock(swap.host_block, prefix))
             else:

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
 from shared.messages.tiers import TierNews

@@ -217,7 +217,7 @@ class Scheduler:
             self._schedule_rows(step, now)
         self.residences.settle()
         self._count_swaps(step)
-        step.swaps_out += self.blocks.copies_out()
+        step.copies_out += self.blocks.copies_out()
         plan = step.seal(self.residences.generation)
         if plan.is_empty:
             roster.steps.pop()
