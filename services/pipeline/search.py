@@ -41,10 +41,10 @@ class SearchBudget:
 
 
 FULL = SearchBudget(
-    num_plays=60_000, structure_s=20.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0
+    num_plays=200_000, structure_s=20.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0
 )
 QUICK = SearchBudget(
-    num_plays=6_000, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0
+    num_plays=8_000, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0
 )
 
 
