@@ -19,7 +19,7 @@ def copy_out(program: Program) -> Program:
             draft.add(Operator(OperatorKind.COPY_OUT, (), (), layer=layer))
             layer = None
         draft.add(operator)
-        if last.get(operator.layer) == index:
+        if operator.layer is not None and last[operator.layer] == index:
             layer = operator.layer
     assert layer is None, "behind the last layer's blocks the program goes on"
     return draft.program()
