@@ -4,7 +4,7 @@ There are two costs of each, by how the engine runs:
 
                         recompute                                 swap
     plain forms         a prompt step of the sequence alone       KV bytes / D2H bandwidth + KV bytes / H2D bandwidth
-                        (§3.2, by regression)                     (equations 2-4)
+                        (§3.2, by regression)                     (equations 2-4), of blocks that have to move
     chunked, beside     what its rows add to steps that run       what of each copy does not fit beside the step that
                         anyway                                    runs meanwhile
 
@@ -116,9 +116,16 @@ class KvCosts:
         cost = self.step_cost
         return None if cost is None else cost.predict_s(*_sizes(num_tokens, num_kept_tokens)) - cost.step_s
 
-    def swap_s(self, num_blocks: int, num_cached_blocks: int = 0) -> float:
-        """Out of so many blocks, and in again of those that are not cached then; infinite where none can be moved."""
-        out_s, in_s = self._out_s(num_blocks), self._in_s(num_blocks - num_cached_blocks)
+    def swap_s(self, num_blocks: int, num_cached_blocks: int = 0, num_copied_blocks: int = 0) -> float:
+        """Out of so many blocks, and in again of those that are not cached then; infinite where none can be moved.
+
+        Of ``num_copied_blocks``, at the beginning like the cached ones, host memory has the content. Where copies are
+        made late, what is cached then is not copied either.
+        """
+        num_spared = num_copied_blocks
+        if self._options.swap_copies == "late":
+            num_spared = max(num_spared, num_cached_blocks)
+        out_s, in_s = self._out_s(num_blocks - num_spared), self._in_s(num_blocks - num_cached_blocks)
         if self._options.overlap_swaps:
             return max(0.0, out_s - self._usual_step_s) + max(0.0, in_s - self._usual_step_s)
         return out_s + in_s
