@@ -68,6 +68,7 @@ class Scheduler:
             model.name,
             model.num_host_blocks,
             caches_in_host=options.tiers.host_bytes > 0,
+            swap_copies=options.swap_copies,
         )
         self._counts = Counts()
         self._model = model
@@ -216,6 +217,7 @@ class Scheduler:
             self.residences.send(step)
             self._schedule_rows(step, now)
         self.residences.settle()
+        step.swaps_out += self.blocks.moves_due()
         self._count_swaps(step)
         step.copies_out += self.blocks.copies_out()
         plan = step.seal(self.residences.generation)
