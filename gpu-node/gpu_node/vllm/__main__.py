@@ -70,7 +70,8 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
 
     starter = CoreStarter(node, config.engine, folder, tell)
     profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)
-    engine = VllmEngine(starter.start, config.engine, profiled, config.engine.evicted_kv_bytes if node.keeps_kv else 0)
+    evicted_kv_bytes = config.engine.evicted_kv_bytes if node.keeps_kv else 0
+    engine = VllmEngine(starter.start, config.engine, profiled, evicted_kv_bytes, sleep=bool(node.cuda_devices))
     try:
         with socket.socket(fileno=descriptor) as sock:
             os.register_at_fork(after_in_child=lambda: _leave(sock))

@@ -104,6 +104,7 @@ class CoreStarter:
             "scheduler_cls": f"{_ROOM}.step_scheduler.{'StepScheduler' if is_cpu else 'AsyncStepScheduler'}",
             "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"],
             "async_scheduling": not is_cpu,
+            "enable_sleep_mode": not is_cpu,  # which vLLM refuses on processors
             "disable_log_stats": False,
         }
         if is_cpu or options.kv_cache_bytes is not None:
