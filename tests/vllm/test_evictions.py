@@ -156,6 +156,7 @@ def test_an_image_goes_on_at_another_node_of_equal_format(
     image = heard.next()
     while not isinstance(image, Image):
         image = heard.next()
+    assert isinstance(heard.next(), StepReport)
     with ready(write_config(tmp_path, smol, vllm_python), vllm_python) as other:
         assert isinstance(other.load("smol"), ModelLoaded)
         heard.agent = other
@@ -176,6 +177,7 @@ def test_an_image_of_another_format_is_computed_again(
     image = heard.next()
     while not isinstance(image, Image):
         image = heard.next()
+    assert isinstance(heard.next(), StepReport)
     rest = request("e", LONG, MAX_TOKENS, output=heard.tokens[0], attempt=1)
     with ready(write_plain_config(tmp_path, smol, vllm_python), vllm_python) as other:
         assert isinstance(other.load("smol"), ModelLoaded)

@@ -166,7 +166,7 @@ def test_shutdown_ends_it(config_path: Path, vllm_python: Path) -> None:
 
 def test_arguments_that_vllm_does_not_know_are_refused_at_once(smol: Path, vllm_python: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, smol, vllm_python)
-    path.write_text(path.read_text().replace("python:", "args: [--no-such-thing]\n    python:"))
+    path.write_text(path.read_text().replace("--dtype", "--no-such-thing"))
     with process_of(path, (str(vllm_python), "-m", "gpu_node.vllm"), 120.0) as agent:
         refused = agent.next()
         assert "--no-such-thing" in str(refused)

@@ -22,7 +22,7 @@ from gpu_node.engine.process.refusal import refuse
 from gpu_node.vllm.border import CoreDiedError, CoreEvent
 from gpu_node.vllm.engine import VllmEngine
 from gpu_node.vllm.environment import preload, set_environment
-from gpu_node.vllm.installed import check_installed
+from gpu_node.vllm.installed import check_installed, check_libraries
 from gpu_node.vllm.processes import begin_group
 from gpu_node.vllm.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
 from shared.config.config import ClusterConfig, load_config
@@ -47,6 +47,7 @@ def main() -> int:
         node = config.node(arguments.node)
         check_installed()
         if not node.cuda_devices:
+            check_libraries()
             preload()
         folder = begin_group()
         try:

@@ -29,7 +29,7 @@ from gpu_node.bench.step_fit import StepSample
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreRequest, CoreStep, EngineCore, ModelRefusedError
 from gpu_node.vllm.environment import preload, set_environment
-from gpu_node.vllm.installed import check_installed
+from gpu_node.vllm.installed import check_installed, check_libraries
 from gpu_node.vllm.processes import begin_group
 from shared.config.config import ClusterConfig, load_config
 from shared.errors import OperatorError
@@ -134,6 +134,7 @@ def main() -> int:
         config = load_config()
         check_installed()
         if not config.nodes[0].cuda_devices:
+            check_libraries()
             preload()
         folder = begin_group()
         _keep_stdout()
