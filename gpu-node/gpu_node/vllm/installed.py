@@ -11,8 +11,7 @@ from shared.config.vllm import PACKAGES, VLLM_VERSION
 from shared.errors import OperatorError
 
 LIBRARIES = {"libnuma.so.1": "libnuma1"}
-"""What vLLM's build for processors loads and does not bring, by Debian's name for it. Without it, it only warns, and serves
-nothing."""
+"""What vLLM's build for processors loads and does not bring, with Debian's names. Without it, it warns and serves nothing."""
 
 
 class VllmError(OperatorError):
