@@ -11,7 +11,7 @@ from shared.config.vllm import PACKAGES, VLLM_VERSION
 from shared.errors import OperatorError
 
 LIBRARIES = {"libnuma.so.1": "libnuma1"}
-"""What vLLM's build for processors loads and does not bring, with Debian's names. Without it, it warns and serves nothing."""
+"""What vLLM's build for processors loads and does not bring, with Debian's names; without it, nothing is served."""
 
 
 class VllmError(OperatorError):
