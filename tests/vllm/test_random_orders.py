@@ -26,7 +26,7 @@ from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import members, request
 
 NUM_ORDERS = 200
-NUM_PROCESSES = 7  # head, and for each of two models a core, a worker and who tracks what they share
+NUM_PROCESSES = 6  # head, resource tracker, and a core and a worker for each of two models
 
 
 class Orders:

@@ -23,7 +23,7 @@ from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from shared.messages.token_logprob import TokenLogprob
 
-CLOSE_TIMEOUT_S = 3.0  # for its processes to end in order; then they are killed
+CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
 REAP_TIMEOUT_S = 1.0  # until the system says how a process has ended
 
 WEIGHTS_STAY = 1  # vLLM's level of sleep in which weights go to host memory

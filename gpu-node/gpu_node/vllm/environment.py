@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def copy_from_now_on() -> None:
     vLLM says otherwise where processors compute, as OpenMP is told some things before a process begins; here all of
     them are told (`preload`, `set_environment`), but for the processors of each worker.
     """
+    resource_tracker.ensure_running()  # one for all of them: a core's own would be killed with it, and clean up nothing
     os.environ[_START_METHOD] = "fork"
 
 
