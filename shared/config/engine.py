@@ -76,6 +76,9 @@ class EngineOptions:
     """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu``). Then
     memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while remote ones
     are away, and each weight is read twice."""
+    offload_control: Literal["host", "poll", "poll_split"] = "poll_split"
+    """When a device does what others ask of it (Weaver, ATC'25, §4.1, §4.2). ``host``: between two steps; ``poll``:
+    behind each operator; ``poll_split``: and long operators are split by what is measured, as senders need it."""
     preemption: Preemption = "recompute"
     """What becomes of the KV of a request that has to give way. ``swap``: to host memory while that has room, else it
     is computed again; ``swap_only``: never computed again, so no more requests run than host memory could take;

@@ -302,6 +302,7 @@ class Engine:
             served_s=self.device_time.served_s,
             waited_s=self.device_time.waited_s,
             counts=self.counts,
+            num_remote_blocks=current.residences.num_blocks if current else 0,
         )
 
     def _lendable_room(self) -> LendableRoom:

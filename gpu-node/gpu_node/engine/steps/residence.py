@@ -10,6 +10,7 @@ it is lost, all that lies there is.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection
 
@@ -68,6 +69,41 @@ class Residences:
     def generation(self) -> int:
         """That what lies there belongs to; 0 where nothing may go there."""
         return self._generation
+
+    @property
+    def state(self) -> tuple[float, ...]:
+        """Changes whenever somebody has left for the receiver, or more or fewer may."""
+        remote = self._blocks.remote
+        return self._generation, self.ratio, remote.num_sequences, remote.pages.num_granted, remote.pages.num_owed
+
+    # --- what it is worth ---------------------------------------------------------------------------------------------
+
+    @property
+    def num_blocks(self) -> int:
+        """That may be filled at the receiver, as far as the ratio lets them; 0 where nothing may go there."""
+        if not self._generation or self._blocks.remote.pages.num_owed:
+            return 0
+        num_granted = self._blocks.remote.num_free + self._blocks.remote.num_used
+        return min(num_granted, self._most_over(self._blocks.num_usable_blocks))
+
+    def num_admittable(self, num_local: int) -> int:
+        """Typical requests that could lie at the receiver beside those that do, with ``num_local`` more at home.
+
+        As far as its blocks go, and the ratio with those that run.
+        """
+        if not self.num_blocks:
+            return 0
+        over = self._over()
+        num_home = len(self._roster.running) - len(over) + num_local
+        num_wanted = self._most_over(num_home) - len(over)
+        return max(0, min(num_wanted, self._admission.num_that_may_go_over(over)))
+
+    def _most_over(self, number: int) -> int:
+        """How much may be remote beside so much at home."""
+        return sys.maxsize if self.ratio >= 1 else int(number * self.ratio / (1 - self.ratio))
+
+    def _over(self) -> list[EngineRequest]:
+        return [one for one in self._roster.running.values() if one.goes_over]
 
     # --- one step -----------------------------------------------------------------------------------------------------
 
@@ -175,8 +211,9 @@ class Residences:
     def _shall_go(self, request: EngineRequest) -> bool:
         if not self._generation or request.num_places > 1 or request.sampling.is_beam:
             return False
-        over = [one for one in self._roster.running.values() if one.goes_over]
-        if len(over) + 1 > self.ratio * (len(self._roster.running) + 1):
+        over = self._over()
+        # the nearest to the share: who stays comes last, since whoever leaves needs room at home for its prompt, too
+        if len(over) + 1 > int(self.ratio * (len(self._roster.running) + 1) + 0.5):
             return False
         return self._admission.may_go_over(request, over)
 

@@ -117,8 +117,17 @@ class Scheduler:
 
     @property
     def num_admittable(self) -> int:
-        """How many more requests can be expected to run at once; the agent pulls no more than this."""
-        return self._decisions.admission.num_admittable(self._roster.running.values(), self._roster.waiting)
+        """How many more requests can be expected to run at once; the agent pulls no more than this.
+
+        Where some may lie at a receiver, those who wait take what is at home or there, in their turn.
+        """
+        admission, running, waiting = self._decisions.admission, self._roster.running.values(), self._roster.waiting
+        if not self.residences.num_blocks:
+            return admission.num_admittable(running, waiting)
+        num_local = admission.num_admittable(running, ())
+        num_fit = num_local + self.residences.num_admittable(num_local)
+        num_places = self._options.max_num_seqs - self._roster.num_taken_places
+        return max(0, min(num_fit, num_places) - sum(request.num_places for request in waiting))
 
     def num_expected_blocks(self, *nums_more: int) -> list[int]:
         """KV blocks that its requests are predicted to take on the device at once, beside so many typical ones."""
