@@ -114,6 +114,13 @@ class Residences:
             if not remote or not self._call_back(max(remote, key=_order), step, now):
                 return
 
+    def call_home(self, request: EngineRequest, step: Step) -> None:
+        """Whoever lies at the receiver comes home, if blocks are free there: nobody gives way for it."""
+        if self._generation and self._roster.is_remote(request):
+            (sequence,) = request.sequences
+            if len(self._blocks.table(sequence.sequence_id)) <= self._blocks.num_free_blocks:
+                self._bring_home(request, step)
+
     def make_room(self, step: Step, now: float) -> bool:
         """One remote request asks for a block, and there is none: the newest that the step does not compute yet comes
         home. False where the device has no room in this step."""
@@ -203,10 +210,14 @@ class Residences:
         while self._blocks.num_free_blocks < len(self._blocks.table(sequence.sequence_id)):
             if self._giving_way.make_room(now) is None:
                 return False
+        self._bring_home(request, step)
+        return True
+
+    def _bring_home(self, request: EngineRequest, step: Step) -> None:
+        (sequence,) = request.sequences
         step.calls_back += self._blocks.call_back(sequence.sequence_id)
         step.called_back.append(request)
         request.goes_over = False
-        return True
 
     def _shall_go(self, request: EngineRequest) -> bool:
         if not self._generation or request.num_places > 1 or request.sampling.is_beam:

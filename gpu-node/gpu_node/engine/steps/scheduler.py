@@ -224,15 +224,33 @@ class Scheduler:
         else:
             self.residences.send(step)
             self._schedule_rows(step, now)
+        plan = self._sealed(step)
+        if plan.sequences:
+            self._count_way(plan.num_tokens)
+        return plan
+
+    def call_home(self, request_ids: Iterable[str]) -> StepPlan:
+        """A step in which nothing is computed: of these requests, those that lie at a receiver come home.
+
+        As far as there is room. To be committed like any other, unless it is empty. No step is in flight.
+        """
+        roster = self._roster
+        assert not roster.steps
+        step = Step(0)
+        roster.steps.append(step)
+        for request_id in request_ids:
+            if request_id in roster.running:
+                self.residences.call_home(roster.running[request_id], step)
+        return self._sealed(step)
+
+    def _sealed(self, step: Step) -> StepPlan:
         self.residences.settle()
         self._count_swaps(step)
         step.swaps_out += self.blocks.copies_out()
         plan = step.seal(self.residences.generation)
         if plan.is_empty:
-            roster.steps.pop()
+            self._roster.steps.pop()
             self.residences.drop_plan()
-        if plan.sequences:
-            self._count_way(plan.num_tokens)
         return plan
 
     def _date(self, now: float) -> None:
