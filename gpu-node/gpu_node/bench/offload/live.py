@@ -102,7 +102,7 @@ class LiveBench:
             load.stop()
         watch((hot, cold), 0.3)
         self.answers.append(hot.told)
-        return Measured(stretches[0], stretches[1], after.since(before))
+        return Measured(stretches[0], stretches[1], after.since(before, stretches[0].seconds))
 
     def idle_tpot_s(self, control: Control) -> float:
         """Of the cold engine while nothing waits for it: it has a link, or never looks."""

@@ -15,8 +15,12 @@ class PairTimes:
     hot: LinkTimes
     cold: LinkTimes
 
-    def since(self, before: PairTimes) -> WaitTimes | None:
-        """None where nothing was sent, or the receiver ran no step of its own."""
+    def since(self, before: PairTimes, elapsed_s: float) -> WaitTimes | None:
+        """None where nothing was sent, or the receiver ran no step of its own.
+
+        Equation 3 is about a receiver that is never idle: in the share of the time in which this one computes nothing,
+        a task waits for nobody.
+        """
         num_tasks = self.hot.num_tasks - before.hot.num_tasks
         num_served = self.cold.num_served - before.cold.num_served
         num_steps = self.cold.num_steps - before.cold.num_steps
@@ -25,9 +29,13 @@ class PairTimes:
         whole = zip(self.cold.operator_s, before.cold.operator_s, self.cold.num_parts, strict=True)
         parts_s = [(now - then) / num_steps / parts for now, then, parts in whole for _ in range(parts)]
         service_s = (self.cold.service_s - before.cold.service_s) / num_served
+        own_s = sum(self.cold.operator_s) - sum(before.cold.operator_s)
+        busy = min(1.0, own_s / max(elapsed_s - service_s * num_served, own_s))
+        slack_s = self.hot.local_s - service_s
         return WaitTimes(
             measured_s=(self.hot.waited_s - before.hot.waited_s) / num_tasks,
-            formula_s=expected_wait_s(parts_s, self.hot.local_s - service_s),
+            formula_s=busy * expected_wait_s(parts_s, slack_s) + (1 - busy) * max(0.0, -slack_s),
+            busy_share=busy,
             round_trip_s=(self.hot.away_s - before.hot.away_s) / num_tasks,
             local_s=self.hot.local_s,
             service_s=service_s,
@@ -43,7 +51,9 @@ class WaitTimes:
     measured_s: float
     """That a sender waits for an answer, beyond its own work."""
     formula_s: float
-    """The same by equation 3, from the other measurements; the receiver is taken to be busy all the time."""
+    """The same by equation 3, from the other measurements."""
+    busy_share: float
+    """Of the time in which the receiver did not serve, what it computed in."""
     round_trip_s: float
     """From asking to gathering."""
     local_s: float
