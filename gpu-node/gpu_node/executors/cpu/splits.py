@@ -39,6 +39,9 @@ class CpuSplits:
     def look(self, programs: Collection[CpuProgram], links: Collection[CpuLinkReceiver]) -> None:
         """Split them for the sender that hides the least, where what was measured since has changed enough."""
         self._forget_all_but(programs)
+        for program in programs:
+            if program not in self._programs:
+                self._begin(program)
         self._measure_service()
         sender = min((link for link in links if all(link.sender_times)), key=_local_s, default=None)
         if sender is None or not self._service_s:
@@ -74,15 +77,16 @@ class CpuSplits:
         measured.num_parts = [plan.get(index, 1) for index in range(len(profile.durations_s))]
         self._split(program, measured.num_parts)
 
+    def _begin(self, program: CpuProgram) -> None:
+        times = program.times()
+        whole = [1] * times.num_operators
+        self._programs[program] = _Measured(Splitting(times.may_split), times.seconds, times.num_steps, whole)
+        self._split(program, whole)  # it may have left this device split, and come back
+
     def _durations(self, program: CpuProgram) -> list[float] | None:
         """Of each operator in a mean step since the last look; None while there were few."""
         times = program.times()
-        known = self._programs.get(program)
-        if known is None:
-            splitting, whole = Splitting(times.may_split), [1] * times.num_operators
-            self._programs[program] = _Measured(splitting, times.seconds, times.num_steps, whole)
-            self._split(program, whole)  # it may have left this device split, and come back
-            return None
+        known = self._programs[program]
         num_steps = times.num_steps - known.num_steps
         if num_steps < MIN_STEPS:
             return None
