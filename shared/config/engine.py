@@ -15,6 +15,7 @@ from shared.config.tiers import NO_TIERS, TierOptions
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
+OffloadControl = Literal["host", "poll", "poll_split"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
 NO_PIPELINE = "off"
@@ -76,7 +77,7 @@ class EngineOptions:
     """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu``). Then
     memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while remote ones
     are away, and each weight is read twice."""
-    offload_control: Literal["host", "poll", "poll_split"] = "poll_split"
+    offload_control: OffloadControl = "poll_split"
     """When a device does what others ask of it (Weaver, ATC'25, §4.1, §4.2). ``host``: between two steps; ``poll``:
     behind each operator; ``poll_split``: and long operators are split by what is measured, as senders need it."""
     preemption: Preemption = "recompute"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.engines import EngineSpec, start, two_cpus
@@ -23,10 +22,9 @@ from gpu_node.bench.offload.pair_times import WaitTimes
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process.protocol import EngineEvent, StepReport
-from shared.config.engine import ModelSpec
+from shared.config.engine import ModelSpec, OffloadControl
 
-Control = Literal["host", "poll", "poll_split"]
-CONTROLS: tuple[Control, ...] = ("host", "poll", "poll_split")
+CONTROLS: tuple[OffloadControl, ...] = ("host", "poll", "poll_split")
 
 Show = Callable[[str], None]
 """Hears what is done now."""
@@ -43,20 +41,20 @@ IDLE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PairLoad:
     """What is measured beside what."""
 
     ratio: float = 0.0
     """Of the hot engine's requests, remote."""
     num_hot: int = NUM_HOT
-    control: Control = "poll_split"
+    control: OffloadControl = "poll_split"
     cold_every_s: float = 0.0
     """The cold engine has one request after another; or one that begins so often."""
     has_images: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class PairMeasured:
     """A stretch of time at both engines."""
 
     hot: Stretch
@@ -72,7 +70,7 @@ class LiveBench:
         plan: LivePlan,
         model: str,
         hot: EngineEnd,
-        colds: dict[Control, EngineEnd],
+        colds: dict[OffloadControl, EngineEnd],
         requests: tuple[Sequence[Prepared], Sequence[Prepared]],
     ) -> None:
         """``requests``: the hot engine's, and a cold one's."""
@@ -84,7 +82,7 @@ class LiveBench:
         self.answers: list[dict[str, list[int]]] = []
         """Of the hot engine's requests, as far as they came, of each point."""
 
-    def measure(self, point: Point) -> Measured:
+    def measure(self, point: PairLoad) -> PairMeasured:
         """Loads from their beginning, warm, then for a stretch."""
         plan = self._plan
         pair = self._paired(point.control)
@@ -102,9 +100,9 @@ class LiveBench:
             load.stop()
         watch((hot, cold), 0.3)
         self.answers.append(hot.told)
-        return Measured(stretches[0], stretches[1], after.since(before, stretches[0].seconds))
+        return PairMeasured(stretches[0], stretches[1], after.since(before, stretches[0].seconds))
 
-    def idle_tpot_s(self, control: Control) -> float:
+    def idle_tpot_s(self, control: OffloadControl) -> float:
         """Of the cold engine while nothing waits for it: it has a link, or never looks."""
         if control != "host":
             self._paired(control)
@@ -116,7 +114,7 @@ class LiveBench:
         watch((cold,), 0.1)
         return stretch.tpot_s
 
-    def _paired(self, control: Control) -> WovenPair:
+    def _paired(self, control: OffloadControl) -> WovenPair:
         cold = self._colds[control]
         if self._pair is not None and self._pair.cold is cold:
             return self._pair

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
 
-from gpu_node.bench.offload.live import CONTROLS, LiveBench, Measured, Point, Show, live_bench
+from gpu_node.bench.offload.live import CONTROLS, LiveBench, PairLoad, PairMeasured, Show, live_bench
 from gpu_node.bench.offload.live_plan import NUM_LOCAL, NUM_LOW, RATE_RATIO, LivePlan
 from gpu_node.bench.offload.shared_node import shared_stretch
 from shared.config.engine import ModelSpec
@@ -40,8 +40,8 @@ def live_figures(spec: ModelSpec, plans: Sequence[LivePlan], show: Show) -> dict
 
 def _of_plan(spec: ModelSpec, plan: LivePlan, show: Show) -> dict[str, Any]:
     with live_bench(spec, plan, show) as bench:
-        found: dict[str, Measured] = {}
-        dedicated = _median(bench, plan, "dedicated", Point(), show)
+        found: dict[str, PairMeasured] = {}
+        dedicated = _median(bench, plan, "dedicated", PairLoad(), show)
         every_s = RATE_RATIO * statistics.mean(tokens for _, tokens in plan.lengths) / dedicated.hot.tokens_per_s
         points = _points(plan, every_s)
         for name, point in points.items():
@@ -70,25 +70,25 @@ def _of_plan(spec: ModelSpec, plan: LivePlan, show: Show) -> dict[str, Any]:
     }
 
 
-def _points(plan: LivePlan, every_s: float) -> dict[str, Point]:
+def _points(plan: LivePlan, every_s: float) -> dict[str, PairLoad]:
     points = {
-        "dedicated": Point(),
-        "woven": Point(plan.ratio),
-        "woven_rate": Point(plan.ratio, cold_every_s=every_s),
-        "low": Point(plan.ratio, NUM_LOW),
-        "low_alone": Point(0.0, NUM_LOW),
+        "dedicated": PairLoad(),
+        "woven": PairLoad(plan.ratio),
+        "woven_rate": PairLoad(plan.ratio, cold_every_s=every_s),
+        "low": PairLoad(plan.ratio, NUM_LOW),
+        "low_alone": PairLoad(0.0, NUM_LOW),
     }
-    points |= {control: Point(plan.ratio, control=control) for control in CONTROLS if control != "poll_split"}
-    points |= {f"ratio {ratio:g}": Point(ratio) for ratio in plan.ratios}
+    points |= {control: PairLoad(plan.ratio, control=control) for control in CONTROLS if control != "poll_split"}
+    points |= {f"ratio {ratio:g}": PairLoad(ratio) for ratio in plan.ratios}
     if plan.is_whole:
         points |= {
-            "dedicated_prefill": Point(has_images=False),
-            "woven_prefill": Point(plan.ratio, has_images=False),
+            "dedicated_prefill": PairLoad(has_images=False),
+            "woven_prefill": PairLoad(plan.ratio, has_images=False),
         }
     return points
 
 
-def _median(bench: LiveBench, plan: LivePlan, name: str, point: Point, show: Show) -> Measured:
+def _median(bench: LiveBench, plan: LivePlan, name: str, point: PairLoad, show: Show) -> PairMeasured:
     """The run whose hot throughput is in the middle."""
     found = []
     for number in range(plan.num_repeats):
@@ -97,7 +97,7 @@ def _median(bench: LiveBench, plan: LivePlan, name: str, point: Point, show: Sho
     return sorted(found, key=lambda one: one.hot.tokens_per_s)[len(found) // 2]
 
 
-def _figures(found: dict[str, Measured], idle_poll_cost: float) -> dict[str, Any]:
+def _figures(found: dict[str, PairMeasured], idle_poll_cost: float) -> dict[str, Any]:
     dedicated, woven, low, low_alone = (found[name] for name in ("dedicated", "woven", "low", "low_alone"))
     cold_s = woven.cold.tpot_s * (1.0 - woven.cold.served_share)
     ways = {control: found["woven" if control == "poll_split" else control] for control in CONTROLS}
@@ -134,7 +134,7 @@ def _figures(found: dict[str, Measured], idle_poll_cost: float) -> dict[str, Any
     }
 
 
-def _run(measured: Measured) -> dict[str, Any]:
+def _run(measured: PairMeasured) -> dict[str, Any]:
     sides = (("hot", measured.hot), ("cold", measured.cold))
     return {
         side: asdict(stretch) | {"tpot_s": stretch.tpot_s, "tokens_per_s": stretch.tokens_per_s}

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Lengths = tuple[int, int]
+HotLengths = tuple[int, int]
 """Tokens of a prompt, and of its answer."""
 
 NUM_LOCAL = 4
@@ -26,7 +26,7 @@ class LivePlan:
     """Of one set of lengths."""
 
     name: str
-    lengths: tuple[Lengths, ...]
+    lengths: tuple[HotLengths, ...]
     """Of the hot engine's requests; their KV is made before anything is measured."""
     warm_up_s: float
     seconds: float
@@ -64,8 +64,8 @@ def quick_plan() -> LivePlan:
     return LivePlan("560 to 112", ((560, 112),) * NUM_HOT, warm_up_s=1.2, seconds=2.0)
 
 
-def full_plans(conversations: Sequence[Lengths]) -> list[LivePlan]:
-    """Lengths of Azure's ``conversations``, drawn at random; then 512 to 1,024."""
+def full_plans(conversations: Sequence[HotLengths]) -> list[LivePlan]:
+    """HotLengths of Azure's ``conversations``, drawn at random; then 512 to 1,024."""
     drawn = random.Random(1).sample(list(conversations), NUM_HOT + NUM_REMOTE)  # noqa: S311 (of a benchmark)
     return [
         LivePlan("azure", tuple(drawn), 4.0, 10.0, ratios=(0.15, 0.3, 0.4, 0.6, 0.75), is_whole=True),

@@ -21,7 +21,7 @@ _LANES = list(ProgramLane)
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorTimes:
+class OperatorSeconds:
     """Of each of the device's operators, those included that move blocks and draw; steps in lanes left out."""
 
     seconds: list[float]
@@ -123,12 +123,12 @@ class CpuProgram:
         first, second = (np.array(weights, dtype=np.int32) for weights in (gates_up, downs))
         self.add("experts", x, routing, len(first), first.ctypes.data, second.ctypes.data, num_chosen, out)
 
-    def times(self) -> OperatorTimes:
+    def times(self) -> OperatorSeconds:
         """How long its operators have run, as the device has them."""
         number = self._made(self._library.treadle_num_operators(self.handle))
         seconds, may_split = np.empty(number, dtype=np.float64), np.empty(number, dtype=np.int32)
         num_steps = self._library.treadle_operator_times(self.handle, seconds.ctypes.data, may_split.ctypes.data)
-        return OperatorTimes(seconds.tolist(), may_split.astype(bool).tolist(), int(num_steps))
+        return OperatorSeconds(seconds.tolist(), may_split.astype(bool).tolist(), int(num_steps))
 
     def split(self, num_parts: Sequence[int]) -> None:
         """Divide the tasks of each of the device's operators; none of its steps may be in a queue. No number changes.

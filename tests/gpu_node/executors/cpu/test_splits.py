@@ -7,7 +7,7 @@ from typing import cast
 
 from gpu_node.executors.cpu.splits import MIN_STEPS, MIN_TASKS, CpuSplits
 from gpu_node.kernels.cpu import CpuDevice, CpuLinkReceiver, CpuLinkShape, CpuProgram
-from gpu_node.kernels.cpu.program import OperatorTimes
+from gpu_node.kernels.cpu.program import OperatorSeconds
 
 MS = 1e-3
 SHAPE = CpuLinkShape(10, 16, 8, 4, 32, 4, 8, 8, 64)
@@ -31,8 +31,8 @@ class Program:
     num_steps: int = 0
     parts: list[int] = field(default_factory=lambda: [1, 1, 1])
 
-    def times(self) -> OperatorTimes:
-        return OperatorTimes(list(self.seconds), [True, False, True], self.num_steps)
+    def times(self) -> OperatorSeconds:
+        return OperatorSeconds(list(self.seconds), [True, False, True], self.num_steps)
 
     def split(self, num_parts: list[int]) -> None:
         self.parts = list(num_parts)
