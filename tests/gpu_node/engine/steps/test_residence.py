@@ -130,3 +130,18 @@ def test_what_is_wanted_back_or_not_served_is_no_room() -> None:
     assert (one.num_admittable, one.residences.num_blocks) == (6, 30)
     one.residences.withdraw(2)
     assert (one.num_admittable, one.residences.num_blocks) == (4, 0)
+
+
+def test_pages_go_back_when_the_last_step_in_flight_has_run() -> None:
+    """It may still read or write there, and the receiver takes them at once."""
+    one = lent(2)
+    one.add(payload("a", prompt(3), max_tokens=8))
+    one.add(payload("b", prompt(3, first=20), max_tokens=8))
+    advance(one)
+    plans = [one.schedule(now=0.0), one.schedule(now=0.0)]
+    one.residences.withdraw(1)
+    assert one.residences.take_returned() == []
+    one.commit(plans[0], result(plans[0]))
+    assert one.residences.take_returned() == []
+    one.commit(plans[1], result(plans[1]))
+    assert one.residences.take_returned() == [6]
