@@ -86,6 +86,7 @@ class Attention final : public Operator {
   Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out);
 
   int num_tasks(const Step& step) const override;
+  bool is_splittable() const override { return true; }
   void run(int task, const Step& step, Scratch& scratch) const override;
 
  private:

@@ -15,6 +15,7 @@ from shared.config.tiers import NO_TIERS, TierOptions
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
+OffloadControl = Literal["host", "poll", "poll_split"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
 SwapCopies = Literal["at_once", "kept", "late"]
@@ -80,6 +81,9 @@ class EngineOptions:
     """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu``). Then
     memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while remote ones
     are away, and each weight is read twice."""
+    offload_control: OffloadControl = "poll_split"
+    """When a device does what others ask of it (Weaver, ATC'25, §4.1, §4.2). ``host``: between two steps; ``poll``:
+    behind each operator; ``poll_split``: and long operators are split by what is measured, as senders need it."""
     preemption: Preemption = "recompute"
     """What becomes of the KV of a request that has to give way. ``swap``: to host memory while that has room, else it
     is computed again; ``swap_only``: never computed again, so no more requests run than host memory could take;

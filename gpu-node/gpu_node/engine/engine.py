@@ -204,11 +204,21 @@ class Engine:
             chunks += self._collect()
         self._is_busy = False  # what the moves take is no gap between steps
         kept = []
-        for request_id in dict.fromkeys(request_ids):
+        leaving = list(dict.fromkeys(request_ids))
+        self._call_home(leaving)
+        for request_id in leaving:
             num_tokens = self._evict(request_id)
             if num_tokens is not None:
                 kept.append(Kept(request_id, num_tokens))
         return chunks, kept
+
+    def _call_home(self, request_ids: list[str]) -> None:
+        """What lies at a receiver is kept from here."""
+        for resident in self._residents:
+            plan = resident.scheduler.call_home(request_ids)
+            if not plan.is_empty:
+                pending = self._executor.submit(replace(plan, model=resident.model.name))
+                resident.scheduler.commit(plan, pending.result())
 
     def _evict(self, request_id: str) -> int | None:
         for resident in self._residents:
@@ -303,6 +313,7 @@ class Engine:
             served_s=self.device_time.served_s,
             waited_s=self.device_time.waited_s,
             counts=self.counts,
+            num_remote_blocks=current.residences.num_blocks if current else 0,
         )
 
     def _lendable_room(self) -> LendableRoom:

@@ -111,7 +111,14 @@ class CpuExecutor:
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
         models = self._models
-        self.links = CpuLinks(self._device, self._arena, level, lambda name: models[name].program, link_folder)
+        self.links = CpuLinks(
+            self._device,
+            self._arena,
+            level,
+            lambda: {name: model.program for name, model in models.items()},
+            link_folder,
+            splits=options.offload_control == "poll_split",
+        )
         self._close = weakref.finalize(
             self, _close, self.links, self._device, self._models, self._left, self._arena, self._host
         )

@@ -72,16 +72,22 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "send": (c_int32, [c_void_p, View, View, View, c_int32, c_int32]),
     "gather": (c_int32, [c_void_p, View]),
     "num_served": (c_uint64, [c_void_p]),
+    "attended": (c_uint64, [c_void_p, c_void_p]),
+    "num_operators": (c_int32, [c_void_p]),
+    "operator_times": (c_int64, [c_void_p, c_void_p, c_void_p]),
+    "split_operators": (c_int32, [c_void_p, c_void_p]),
     "link_bytes": (c_int64, [POINTER(CpuLinkShape)]),
     "link_sender_new": (c_void_p, [c_int32, POINTER(CpuLinkShape), c_char_p, c_char_p, c_double]),
     "link_sender_free": (None, [c_void_p]),
     "link_sender_generation": (c_uint32, [c_void_p]),
     "link_sender_is_open": (c_int32, [c_void_p]),
+    "link_sender_times": (None, [c_void_p, c_void_p]),
     "link_receiver_new": (
         c_void_p,
         [c_int32, POINTER(CpuLinkShape), c_char_p, c_char_p, c_char_p, c_void_p, c_void_p],
     ),
     "link_receiver_free": (None, [c_void_p, c_void_p]),
+    "link_receiver_times": (None, [c_void_p, c_void_p]),
     "link_receiver_lend": (c_int32, [c_void_p, c_void_p, c_int32, c_int32]),
 }
 
