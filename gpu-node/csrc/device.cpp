@@ -125,6 +125,7 @@ void Device::serve() {
     queue_.pop_front();
     lock.unlock();
     run(job);
+    if (!receivers_.is_empty() && team_.serve_others()) team_.take_times();  // where no operator is polled
     lock.lock();
     changed_.notify_all();
   }

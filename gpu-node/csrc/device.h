@@ -51,6 +51,7 @@ class Device {
   void detach(LinkReceiver* receiver);  // serves nothing for it any more, when it returns
   void lend(LinkReceiver& receiver, std::int32_t page, bool is_lent) { receivers_.lend(receiver, page, is_lent); }
   std::uint64_t num_served() const { return receivers_.num_served(); }
+  const Receivers& receivers() const { return receivers_; }
 
   // How long a device without a step stays awake behind the last task, or step, while links are attached to it: longer
   // than a sender computes between two tasks. Then it sleeps until a sender rings.

@@ -1,18 +1,10 @@
 #include "linear.h"
 
 #include <algorithm>
-#include <utility>
+
+#include "parts.h"
 
 namespace treadle {
-namespace {
-
-// First and end of a part; parts have nearly the same size.
-std::pair<int, int> part_of(int number, int part, int num_parts) {
-  const auto cut = [&](int index) { return static_cast<int>(std::int64_t{number} * index / num_parts); };
-  return {cut(part), cut(part + 1)};
-}
-
-}  // namespace
 
 LinearTask linear_task(const Bf16* x, std::ptrdiff_t x_stride, const PackedWeight& weight, int panel, int num_rows,
                        Epilogue epilogue, void* out, std::ptrdiff_t out_stride, Scratch& scratch) {

@@ -16,6 +16,7 @@ class Linear final : public Operator {
       : kernels_(kernels), x_(x), weight_(weight), epilogue_(epilogue), out_(out) {}
 
   int num_tasks(const Step& step) const override;
+  bool is_splittable() const override { return true; }
   void run(int task, const Step& step, Scratch& scratch) const override;
 
  private:

@@ -13,7 +13,7 @@
 namespace treadle {
 namespace {
 
-constexpr std::uint64_t kFormat = 0x324b4e4c44525400;  // a name, and the number of the layout
+constexpr std::uint64_t kFormat = 0x334b4e4c44525400;  // a name, and the number of the layout
 
 void require(bool condition, const std::string& text) {
   if (!condition) throw std::invalid_argument(text);

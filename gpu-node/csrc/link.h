@@ -48,6 +48,8 @@ struct LinkHeader {
   Word num_asked;
   Word rings;  // moves with each of the two; the receiver sleeps on it
   Word sender_sleeps;
+  Word local_ns;  // hints, 0 while unknown: what the sender does itself while a task is away, and how long its steps
+  Word step_ns;   // take, on average
   // the receiver's
   alignas(kLineBytes) Word accepted;  // the generation that it serves
   Word num_served;                    // the sender sleeps on it

@@ -30,6 +30,11 @@ class LinkReceiver {
   void says_it_sleeps(bool sleeps) const;
   bool has_news() const;
   const Word& bell() const { return header().rings; }
+  bool attends() const { return task_.kind == TaskKind::attend; }
+
+  // --- anybody: what the sender says of itself, 0 while it does not know ----------------------------------------------
+  std::uint32_t local_ns() const { return header().local_ns.load(std::memory_order_relaxed); }
+  std::uint32_t step_ns() const { return header().step_ns.load(std::memory_order_relaxed); }
 
   // --- all of them together: phases, one after the other, each of tasks in any order ----------------------------------
   static constexpr int kNumPhases = 2;

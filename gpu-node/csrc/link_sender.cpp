@@ -38,12 +38,14 @@ Turn LinkSender::room(const RemoteRange& range, std::uint64_t step) {
 void LinkSender::ask(const RemoteRange& range, std::uint64_t step, const TaskHeader& task) {
   if (table_step_ != step) {
     table_step_ = step;
+    times_.begin_step(header());
     ++table_;
     write_table(range);
   }
   LinkSlot slot = this->slot();
   *slot.header = task;
   slot.header->table = table_;
+  times_.asked(num_asked_);
   ask_next();
 }
 
@@ -87,7 +89,11 @@ bool LinkSender::has_answer() const {
   return static_cast<std::int32_t>(header().num_served.load(memory_order_acquire) - num_gathered_) > 0;
 }
 
-Turn LinkSender::answered() { return turn(has_answer()); }
+Turn LinkSender::answered() {
+  const bool comes = has_answer();
+  times_.looked(num_gathered_, comes);
+  return turn(comes);
+}
 
 void LinkSender::drop() {
   waits_since_.reset();

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "link.h"
+#include "sender_times.h"
 
 namespace treadle {
 
@@ -37,6 +38,7 @@ class LinkSender {
   bool has_answer() const;
   LinkSlot answer() const { return memory_.slot(num_gathered_); }
   void settle() { ++num_gathered_; }
+  const SenderTimes& times() const { return times_; }
   // Until the receiver moves, or `at_most`.
   void sleep(std::chrono::nanoseconds at_most) const;
 
@@ -58,6 +60,7 @@ class LinkSender {
   std::uint64_t move_step_ = 0;   // the step whose blocks are moved
   std::size_t num_moves_asked_ = 0, num_moves_made_ = 0;
   std::optional<std::chrono::steady_clock::time_point> waits_since_;
+  SenderTimes times_;
 };
 
 }  // namespace treadle

@@ -1,7 +1,9 @@
 // One operation of a program, with everything it touches resolved when the program is made.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <vector>
 
 #include "bf16.h"
@@ -55,6 +57,20 @@ class Operator {
   bool is_polled() const { return is_polled_; }
   void poll_behind() { is_polled_ = true; }
 
+  // Into how many runs its tasks are divided, where it can be, with a look for what waits behind each of them (Weaver,
+  // ATC'25, §4.2): no task changes, so no number does. Nothing may run meanwhile that has it.
+  virtual bool is_splittable() const { return false; }
+  int num_parts() const { return num_parts_; }
+  void split(int num_parts) { num_parts_ = num_parts; }
+
+  // How long it has run in all, others' tasks and waits left out.
+  void took(std::chrono::nanoseconds time) const {
+    took_ns_.fetch_add(time.count(), std::memory_order_relaxed);
+    num_took_.fetch_add(1, std::memory_order_relaxed);
+  }
+  std::int64_t num_took() const { return num_took_.load(std::memory_order_relaxed); }
+  std::int64_t took_ns() const { return took_ns_.load(std::memory_order_relaxed); }
+
   // `share`: which of the program's shares of a step it works on.
   void work_on(int share) { share_ = share; }
 
@@ -63,6 +79,8 @@ class Operator {
 
  private:
   bool is_polled_ = false;
+  int num_parts_ = 1;
+  mutable std::atomic<std::int64_t> took_ns_{0}, num_took_{0};
   int share_ = 0;
 };
 

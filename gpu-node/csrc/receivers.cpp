@@ -52,6 +52,11 @@ bool Receivers::look() {
 
 bool Receivers::finish() {
   num_served_.fetch_add(1, std::memory_order_relaxed);  // whoever sees the answer sees it counted
+  if (current_->attends()) {
+    const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - task_since_;
+    num_attended_.fetch_add(1, std::memory_order_relaxed);
+    attended_ns_.fetch_add(took.count(), std::memory_order_relaxed);
+  }
   current_->finish();
   return find((current_place_ - begin_ + kMaxLinks) % kMaxLinks + 1);
 }
@@ -64,6 +69,7 @@ bool Receivers::find(int first) {
     if (link == nullptr || !link->look()) continue;
     current_ = link;
     current_place_ = place;
+    task_since_ = std::chrono::steady_clock::now();
     return true;
   }
   is_held_.store(false, std::memory_order_release);

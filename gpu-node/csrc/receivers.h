@@ -40,6 +40,9 @@ class Receivers {
   void run(int phase, int task, Scratch& scratch) const { current_->run(phase, task, scratch); }
 
   std::uint64_t num_served() const { return num_served_.load(std::memory_order_relaxed); }
+  // Of these, attention alone, and how long all of it has taken.
+  std::uint64_t num_attended() const { return num_attended_.load(std::memory_order_relaxed); }
+  std::int64_t attended_ns() const { return attended_ns_.load(std::memory_order_relaxed); }
 
  private:
   class Hold;  // nobody else is at the links while one lives
@@ -48,7 +51,9 @@ class Receivers {
 
   std::atomic<bool> is_held_{false};
   std::atomic<int> num_links_{0};
-  std::atomic<std::uint64_t> num_served_{0};
+  std::atomic<std::uint64_t> num_served_{0}, num_attended_{0};
+  std::atomic<std::int64_t> attended_ns_{0};
+  std::chrono::steady_clock::time_point task_since_;
   std::array<LinkReceiver*, kMaxLinks> links_{};
   int current_place_ = 0, begin_ = 0;
   LinkReceiver* current_ = nullptr;

@@ -3,10 +3,12 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "kernels.h"
+#include "parts.h"
 
 namespace treadle {
 
@@ -40,6 +42,7 @@ void Team::run(const Program& program, const Step& step) {
   program_ = &program;
   step_ = &step;
   if (step.in_lanes) lanes_.begin(program.lanes(), step);
+  works_since_ = Clock::now();
   start_.raise();
   work(0);
 }
@@ -93,13 +96,27 @@ void Team::work_operator(const Operator& current, int member) {
     } while (!is_ready_);
   }
   const int num_tasks = current.num_tasks(step);
-  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks;)
-    current.run(task, step, scratch_[member]);
-  meet([&] {
-    current.finish(step);
-    if (current.is_polled() && receivers_.look()) begin_to_serve();
-  });
-  work_others(member);
+  const int num_parts = std::max(1, std::min(current.num_parts(), num_tasks));
+  for (int part = 0; part < num_parts; ++part) {
+    const auto [first, end] = part_of(num_tasks, part, num_parts);
+    for (int task; (task = first + next_task_.fetch_add(1, std::memory_order_relaxed)) < end;)
+      current.run(task, step, scratch_[member]);
+    meet([&] {
+      const bool is_last = part + 1 == num_parts;
+      if (is_last) current.finish(step);
+      clock(current, is_last);
+      if (current.is_polled() && receivers_.look()) begin_to_serve();
+    });
+    work_others(member);
+  }
+}
+
+// Of what runs beside links: nobody else plans by it.
+void Team::clock(const Operator& current, bool is_last) {
+  if (receivers_.is_empty()) return;
+  const auto now = Clock::now();
+  worked_ += now - std::exchange(works_since_, now);
+  if (is_last) current.took(std::exchange(worked_, {}));
 }
 
 void Team::begin_to_serve() {
@@ -118,6 +135,7 @@ void Team::work_others(int member) {
         serves_ = receivers_.finish();
         const auto now = Clock::now();
         times_.served += now - std::exchange(serves_since_, now);
+        works_since_ = now;
       });
     }
   }
@@ -139,7 +157,8 @@ void Team::await(const Operator& next, const Step& step) {
       next.sleep(step, kAsleepWaiting);
     }
   }
-  times_.waited += Clock::now() - begin;
+  works_since_ = Clock::now();
+  times_.waited += works_since_ - begin;
 }
 
 template <typename Last>

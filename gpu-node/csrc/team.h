@@ -56,6 +56,7 @@ class Team {
   void work_others(int member);
   void begin_to_serve();
   void await(const Operator& next, const Step& step);
+  void clock(const Operator& current, bool is_last);
   // `last` is done by whoever comes last, while all others wait.
   template <typename Last>
   void meet(const Last& last);
@@ -71,6 +72,8 @@ class Team {
   bool is_ready_ = false;
   OffloadTimes times_;
   Clock::time_point serves_since_;
+  Clock::time_point works_since_;  // of an operator's own time, with the next
+  std::chrono::nanoseconds worked_{};
   bool ends_ = false;
   Signal start_, met_;
   alignas(64) std::atomic<int> next_task_{0};

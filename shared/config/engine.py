@@ -15,7 +15,12 @@ from shared.config.tiers import NO_TIERS, TierOptions
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
+OffloadControl = Literal["host", "poll", "poll_split"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
+
+SwapCopies = Literal["at_once", "kept", "late"]
+"""What of a sequence that gives way is copied to host memory: all of it; what host memory has no copy of; of that, only
+what the device needs the place of, and when."""
 
 NO_PIPELINE = "off"
 AUTO_PIPELINE = "auto"
@@ -76,6 +81,9 @@ class EngineOptions:
     """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu``). Then
     memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while remote ones
     are away, and each weight is read twice."""
+    offload_control: OffloadControl = "poll_split"
+    """When a device does what others ask of it (Weaver, ATC'25, §4.1, §4.2). ``host``: between two steps; ``poll``:
+    behind each operator; ``poll_split``: and long operators are split by what is measured, as senders need it."""
     preemption: Preemption = "recompute"
     """What becomes of the KV of a request that has to give way. ``swap``: to host memory while that has room, else it
     is computed again; ``swap_only``: never computed again, so no more requests run than host memory could take;
@@ -90,6 +98,9 @@ class EngineOptions:
     """Prompts are computed in chunks beside decodes; without, in steps of their own."""
     overlap_swaps: bool = True
     """Swapped KV is copied beside the computing where the device can; without, in the same queue."""
+    lazy_swaps: bool = True
+    """Of swapped KV, only what the device needs the place of is copied, and not again while host memory has room for
+    what was; without, all of it each time."""
     host_kv_bytes: Annotated[int, NumberRange(0)] = 0
     """Host memory for KV that is swapped out."""
     evicted_kv_bytes: Annotated[int, NumberRange(0)] = 256 << 20
@@ -114,6 +125,13 @@ class EngineOptions:
     def num_sharing(self) -> int:
         """Who may have pages of the KV memory at a time: models, and other engines where that is asked for."""
         return self.max_models if self.offload == "off" else self.max_models + 1
+
+    @property
+    def swap_copies(self) -> SwapCopies:
+        """Blocks that others may take, for steps of their own, are copied before they can."""
+        if not self.lazy_swaps:
+            return "at_once"
+        return "late" if self.num_sharing == 1 else "kept"
 
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:

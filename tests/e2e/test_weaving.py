@@ -23,15 +23,21 @@ ASKS = [Ask("first", prompt, NUM_TOKENS) for prompt in PROMPTS]
 NODES = ["node-0", "node-1"]
 
 
-def configured(folder: Path, form: str, **config: object) -> Cluster:
+NUM_IN_CROWD = 8
+"""Of each request: far more than fit at a time."""
+SMALL_KV_BYTES = 32 << 20
+"""For some eight of these requests."""
+
+
+def configured(folder: Path, form: str, kv_bytes: int = 512 << 20, **config: object) -> Cluster:
     """Two models, so that each node has one, and nothing but the offload differs."""
     folder.mkdir()
-    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}
+    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512}
     return Cluster.create(
         folder,
         models=[{"name": name, **weights} for name in ("first", "second")],
         nodes=[{"name": name, "executor": "cpu", "num_threads": 1} for name in NODES],
-        engine={"max_num_seqs": 8, "kv_cache_bytes": 512 << 20, "offload": form},
+        engine={"max_num_seqs": 8, "kv_cache_bytes": kv_bytes, "offload": form},
         queue={"operations": {"swap": False}},  # all requests of a model run on its node
         **config,
     )
@@ -97,3 +103,20 @@ async def test_requests_lie_on_the_other_node_and_survive_its_death(tmp_path: Pa
             assert [answer.num_tokens for answer in answers] == [NUM_TOKENS] * len(ASKS)
         assert woven.metric(hot, "treadle_offload_lost_requests_total") > 0, "some of them lay there"
         assert '"num_resubmissions":1' not in woven.logs()["gateway.log"], "their own node went on with them"
+
+
+async def test_auto_borrows_under_pressure_and_gives_back_when_it_is_over(tmp_path: Path) -> None:
+    woven = configured(tmp_path / "woven", "on", SMALL_KV_BYTES, offload={"hosts": [NODES]})
+    with woven.running():
+        async with openai_client(woven) as client:
+            hot = await warm(client, woven)
+            (cold,) = set(NODES) - {hot}
+            expected = [(await complete(client, [ask]))[0].text for ask in ASKS]
+            assert not borrowed(woven, hot), "one request at a time needs nothing"
+
+            crowd = asyncio.create_task(complete(client, ASKS * NUM_IN_CROWD))
+            await asyncio.to_thread(wait_for, "pages under pressure", lambda: borrowed(woven, hot))
+            assert [answer.text for answer in await crowd] == expected * NUM_IN_CROWD
+            assert has_served(woven, cold)
+            await asyncio.to_thread(wait_for, "pages given back", lambda: not borrowed(woven, hot))
+            assert woven.metric(hot, "treadle_offload_lost_requests_total") == 0

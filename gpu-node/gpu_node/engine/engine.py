@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpu_node.engine.border.executor import Executor, PendingStep
-from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes
+from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.border.sizing import device_paging, host_paging
@@ -29,6 +29,7 @@ from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
 
@@ -203,11 +204,21 @@ class Engine:
             chunks += self._collect()
         self._is_busy = False  # what the moves take is no gap between steps
         kept = []
-        for request_id in dict.fromkeys(request_ids):
+        leaving = list(dict.fromkeys(request_ids))
+        self._call_home(leaving)
+        for request_id in leaving:
             num_tokens = self._evict(request_id)
             if num_tokens is not None:
                 kept.append(Kept(request_id, num_tokens))
         return chunks, kept
+
+    def _call_home(self, request_ids: list[str]) -> None:
+        """What lies at a receiver is kept from here."""
+        for resident in self._residents:
+            plan = resident.scheduler.call_home(request_ids)
+            if not plan.is_empty:
+                pending = self._executor.submit(replace(plan, model=resident.model.name))
+                resident.scheduler.commit(plan, pending.result())
 
     def _evict(self, request_id: str) -> int | None:
         for resident in self._residents:
@@ -302,6 +313,7 @@ class Engine:
             served_s=self.device_time.served_s,
             waited_s=self.device_time.waited_s,
             counts=self.counts,
+            num_remote_blocks=current.residences.num_blocks if current else 0,
         )
 
     def _lendable_room(self) -> LendableRoom:

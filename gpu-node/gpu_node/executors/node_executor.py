@@ -60,7 +60,7 @@ def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Execut
     torch.set_num_threads(node.num_threads)
     if options.offload != "off":
         sweep_links()
-    passes = offload_passes(options.offload)
+    passes = offload_passes(options.offload, polls=options.offload_control != "host")
     return CpuExecutor(options, node.num_threads, node.cpus, passes=passes, pipelines=pipelines)
 
 

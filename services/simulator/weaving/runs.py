@@ -9,6 +9,7 @@ from itertools import pairwise
 from gpu_node.graph.passes.poll_wait import expected_wait_s
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import split_operators
+from gpu_node.graph.passes.split_plan import splittable
 from gpu_node.graph.passes.splitting import OffloadProfile, Splitting
 from gpu_node.graph.program import OperatorKind
 from services.simulator.weaving.arrivals import PoissonArrivals, RequestLengths
@@ -139,7 +140,7 @@ class _Pair:
         hot_arrivals, cold_arrivals = _arrivals(load)
         is_polled = self._is_woven and control is not Control.HOST
         self._times = OperatorTimes(insert_polls(bed.program), bed.speed) if is_polled else bed.plain
-        self._splitting = Splitting(bed.program)
+        self._splitting = Splitting(splittable(bed.program))
         self._receiver = ReceiverNode(lambda: self._times, bed.host_s, cold_arrivals, DecodeBooks(num_cold))
         self._sender = SenderNode(
             bed.plain,

@@ -9,7 +9,7 @@ import pytest
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import UnsplittableError, column_cuts, even_plan, split_operators
-from gpu_node.graph.passes.split_plan import MAX_PARTS, plan_splits
+from gpu_node.graph.passes.split_plan import MAX_PARTS, plan_splits, splittable
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import DECODE, LOCAL, PREFILL, REMOTE, WHOLE, Share
@@ -261,12 +261,14 @@ def test_the_longest_operators_are_halved_until_the_delay_is_small_enough() -> N
     place = {one.kind: index for index, one in enumerate(fused.operators)}
     # three norms of 3 s cannot be cut; an operator of T seconds out of 21 is hit with probability T / 21, and delays by
     # (T - 2) ** 2 / 2 T on average: together (36 + 4 + 3 * 1) / 42
-    assert plan_splits(fused, durations_s, 2.0, most_delay_s=43 / 42) == {}
+    assert plan_splits(splittable(fused), durations_s, 2.0, most_delay_s=43 / 42) == {}
     # 8 s as 4 + 4 s: 4 + 4 + 4 + 3; then all of 4 s as 2 s, which is no longer than the slack
-    assert plan_splits(fused, durations_s, 2.0, most_delay_s=15 / 42) == {place[OperatorKind.GATED_LINEAR]: 2}
+    assert plan_splits(splittable(fused), durations_s, 2.0, most_delay_s=15 / 42) == {
+        place[OperatorKind.GATED_LINEAR]: 2
+    }
     both = {place[OperatorKind.GATED_LINEAR]: 4, place[OperatorKind.PAGED_ATTENTION]: 2}
-    assert plan_splits(fused, durations_s, 2.0, most_delay_s=0.0) == both
-    assert set(plan_splits(fused, durations_s, 0.0, most_delay_s=0.0).values()) == {MAX_PARTS}
+    assert plan_splits(splittable(fused), durations_s, 2.0, most_delay_s=0.0) == both
+    assert set(plan_splits(splittable(fused), durations_s, 0.0, most_delay_s=0.0).values()) == {MAX_PARTS}
 
 
 # --- polls ------------------------------------------------------------------------------------------------------------

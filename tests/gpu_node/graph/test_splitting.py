@@ -9,6 +9,7 @@ import pytest
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.poll_wait import blocked_s, expected_wait_s, operator_wait_s
 from gpu_node.graph.passes.split import split_operators
+from gpu_node.graph.passes.split_plan import splittable
 from gpu_node.graph.passes.splitting import OffloadProfile, Splitting
 from gpu_node.graph.program import OperatorKind
 from gpu_node.models.architectures.families import build_program
@@ -45,7 +46,7 @@ def test_equation_3_meets_each_operator_in_proportion_to_its_time() -> None:
 
 
 def test_a_plan_keeps_waits_of_a_step_within_a_twentieth_of_it() -> None:
-    splitting = Splitting(FUSED)
+    splitting = Splitting(splittable(FUSED))
     assert profile().slack_s == 2.0
     assert profile().most_wait_s == 0.5  # of each of two tasks: 1 s of 20
     others_s = len(FUSED.operators) - 1
@@ -57,7 +58,7 @@ def test_a_plan_keeps_waits_of_a_step_within_a_twentieth_of_it() -> None:
 
 
 def test_a_plan_is_made_again_when_something_has_moved_by_a_fifth() -> None:
-    splitting = Splitting(FUSED)
+    splitting = Splitting(splittable(FUSED))
     splitting.observe(profile())
     assert not splitting.observe(profile(local_s=5.9)), "less than a fifth"
     assert not splitting.observe(profile(service_s=3.5, step_s=23.0))
@@ -77,5 +78,5 @@ def test_a_task_that_takes_longer_than_the_senders_own_work_is_no_reason_to_spli
     late = profile(local_s=3.0, service_s=30.0, step_s=80.0)
     assert late.slack_s == 0.0
     assert late.wait_s == pytest.approx((64 + 12) / (2 * 20)), "of operators alone"
-    splitting = Splitting(FUSED)
+    splitting = Splitting(splittable(FUSED))
     assert not splitting.observe(late), "2 s a task are allowed"

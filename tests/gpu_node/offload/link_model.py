@@ -6,7 +6,8 @@ deadline (`tests.gpu_node.offload.link_search`).
 
 Tasks 0 and 1 are of one engine step, task 2 of the next; each writes keys that later ones attend to. Values are not
 computed but named: a half of a row is the number of its task, an answer is that number where its rows, its table and
-all keys before it were right, else `WRONG`.
+all keys before it were right, else `WRONG`. A task may move a block instead: one that is put has halves like a row, and
+no answer; one that is called back has an answer, the block, and no rows. Neither has a table.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ SLOTS, TASKS = 2, 3
 EMPTY, WRONG = -1, -2
 DEADLINE, AT_HOME = "deadline: drops the receiver", "stays at home"
 SENDER_DIES, RECEIVER_DIES = "the sender dies and comes back", "the receiver dies and comes back"
+ATTEND, PUT, CALL_BACK = "apc"
 Pair = tuple[int, int]
 
 
@@ -31,6 +33,8 @@ def step_of(task: int) -> int:
 class Protocol:
     """The order of steps that the protocol rests on, and what it checks; defaults are the protocol itself."""
 
+    kinds: str = ATTEND * TASKS
+    """Of each task."""
     bumps_last: bool = True
     """The task counter moves when all rows and the table are written."""
     completes_last: bool = True
@@ -109,14 +113,8 @@ def _sender(state: State, protocol: Protocol) -> Iterator[Move]:
     at, task = state.at, state.num_sent
     if at == "free":
         yield from _begin(state, protocol)
-    elif at == "row 0":
-        then = "row 1" if protocol.bumps_last else "bump"
-        yield "row 0 written", state._replace(slots=_put(state.slots, state.asked, 0, task), at=then)
-    elif at == "row 1":
-        then = "table" if protocol.bumps_last else "free"
-        number = state.asked if protocol.bumps_last else state.asked - 1
-        written = state._replace(slots=_put(state.slots, number, 1, task), at=then)
-        yield "row 1 written", written if protocol.bumps_last else written._replace(num_sent=task + 1)
+    elif at in ("row 0", "row 1"):
+        yield _write_row(state, protocol)
     elif at == "table":
         yield "table written", state._replace(table=step_of(task), at="bump")
     elif at == "bump":
@@ -128,8 +126,9 @@ def _sender(state: State, protocol: Protocol) -> Iterator[Move]:
         yield "bell rung", state._replace(is_rung=True, at="wake")
     elif at == "wake":
         does = "awake" if state.sleeps and state.does == "asleep" else state.does
-        then = "free" if protocol.bumps_last else "row 1"
-        num_sent = task + 1 if protocol.bumps_last else task
+        is_whole = protocol.bumps_last or protocol.kinds[task] == CALL_BACK
+        then = "free" if is_whole else "row 1"
+        num_sent = task + 1 if is_whole else task
         yield "woken", state._replace(does=does, at=then, num_sent=num_sent)
     elif at == "drop ring":
         yield "bell rung for a drop", state._replace(is_rung=True, at="drop wake")
@@ -137,7 +136,26 @@ def _sender(state: State, protocol: Protocol) -> Iterator[Move]:
         does = "awake" if state.sleeps and state.does == "asleep" else state.does
         yield "woken for a drop", state._replace(does=does, at="free")
     else:
-        yield from _gather(state)
+        yield from _gather(state, protocol)
+
+
+def _write_row(state: State, protocol: Protocol) -> Move:
+    """A half of what a task brings; of a block that is called back, its number alone."""
+    task = state.num_sent
+    if protocol.kinds[task] == CALL_BACK:
+        asked = _put(_put(state.slots, state.asked, 0, task), state.asked, 1, task)
+        return "block named", state._replace(slots=asked, at="bump")
+    if protocol.kinds[task] == PUT:  # a block that is called back lies in the same place of a slot
+        number = state.asked if state.at == "row 0" or protocol.bumps_last else state.asked - 1
+        state = state._replace(answers=_put(state.answers, number, int(state.at == "row 1"), task))
+    if state.at == "row 0":
+        then = "row 1" if protocol.bumps_last else "bump"
+        return "row 0 written", state._replace(slots=_put(state.slots, state.asked, 0, task), at=then)
+    if not protocol.bumps_last:
+        slots = _put(state.slots, state.asked - 1, 1, task)
+        return "row 1 written", state._replace(slots=slots, at="free", num_sent=task + 1)
+    then = "table" if protocol.kinds[task] == ATTEND else "bump"
+    return "row 1 written", state._replace(slots=_put(state.slots, state.asked, 1, task), at=then)
 
 
 def _begin(state: State, protocol: Protocol) -> Iterator[Move]:
@@ -149,7 +167,7 @@ def _begin(state: State, protocol: Protocol) -> Iterator[Move]:
     is_accepted = state.accepted == state.generation or not protocol.waits_for_acceptance
     is_current = state.plan == state.generation or not protocol.checks_generation
     if is_current and is_accepted:
-        is_first = task > 0 and step_of(task) != step_of(task - 1)
+        is_first = protocol.kinds[task] == ATTEND and task > 0 and step_of(task) != step_of(task - 1)
         num_used = num_outstanding if protocol.counts_gathered else state.asked - state.served
         if num_used < SLOTS and not (is_first and state.asked != state.served):
             yield "sends", state._replace(at="row 0")
@@ -181,11 +199,13 @@ def _new_segment(state: State) -> State:
     )
 
 
-def _gather(state: State) -> Iterator[Move]:
+def _gather(state: State, protocol: Protocol) -> Iterator[Move]:
     task = state.num_gathered
     number = state.asked - (state.num_sent - task)
     if state.at == "wait":
-        if state.served > number:
+        if state.served > number and protocol.kinds[task] == PUT:
+            yield "knows the block put", state._replace(at="free", num_gathered=task + 1, results=state.results + "R")
+        elif state.served > number:
             yield "sees the completion counter", state._replace(at="read 0")
         num_lost = state.num_sent - task
         yield (
@@ -260,18 +280,28 @@ def _look(state: State, protocol: Protocol) -> Iterator[Move]:
 def _serve(state: State, protocol: Protocol) -> Iterator[Move]:
     does, number = state.does, state.next
     shown = state.slots[number % SLOTS] if state.is_attached else (EMPTY, EMPTY)
+    kind = protocol.kinds[state.read[0]] if state.read and state.read[0] >= 0 else ATTEND
     if does == "take 0":
-        yield "takes row 0", state._replace(read=(shown[0],), does="take 1")
+        is_early = not protocol.completes_last and shown[0] >= 0 and protocol.kinds[shown[0]] == PUT
+        yield "takes row 0", state._replace(read=(shown[0],), does="complete early" if is_early else "take 1")
+    elif does == "complete early":
+        yield "completion counter moved", _seen(state, served=number + 1, does="take 1")
     elif does == "take 1":
-        yield "takes row 1", state._replace(read=(*state.read, shown[1]), does="take table")
+        then = "take table" if kind == ATTEND else "keys"
+        yield "takes row 1", state._replace(read=(*state.read, shown[1]), does=then)
     elif does == "take table":
         table = state.table if state.is_attached else EMPTY
         yield "takes the table", state._replace(read=(*state.read, table), does="keys")
     elif does == "keys":
         task = state.read[0]
-        is_right = state.read == (task, task, step_of(task)) and state.keys == task
+        table = (step_of(task),) if kind == ATTEND else ()
+        is_right = state.read == (task, task, *table) and state.keys == task
         answer = task if is_right else WRONG
         keys = state.keys + 1 if is_right else state.keys
+        if kind == PUT:
+            put = state._replace(keys=keys, does="complete")
+            yield "writes the block", put if protocol.completes_last else put._replace(next=number + 1, does="look")
+            return
         then = "answer 0" if protocol.completes_last else "complete"
         yield "writes keys", state._replace(keys=keys, read=(answer,), does=then)
     elif does == "answer 0":

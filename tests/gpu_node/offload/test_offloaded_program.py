@@ -67,14 +67,22 @@ def run(
     stored: dict[str, torch.Tensor],
     remote: Collection[int],
     receiver: tuple[CpuLinkSender, CpuArena] | None = None,
+    num_parts: int = 1,
 ) -> torch.Tensor:
-    """Prompts at home, then decodes with ``remote`` sequences last, their blocks at the receiver if there is one."""
+    """Prompts at home, then decodes with ``remote`` sequences last, their blocks at the receiver if there is one.
+
+    The device runs its operators in so many parts, where it can.
+    """
     cache, order = shape(model), [number for number in range(len(PROMPTS)) if number not in remote]
     tables = [list(range(TABLE * number, TABLE * (number + 1))) for number in range(len(PROMPTS))]
     numbers = np.random.default_rng(7)
     outputs = []
     with program_with_arena(Limits(128, 8, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads) as (lowered, arena, _):
         lower(program, of_program(program, stored), lowered, LENGTH)
+        if num_parts > 1:
+            may_split = lowered.times().may_split
+            assert any(may_split)
+            lowered.split([num_parts if may else 1 for may in may_split])
 
         def step(rows: dict[int, tuple[int, int]], remotes: tuple[CpuRemote, ...]) -> None:
             num_rows = int32([rows[number][1] for number in rows])
@@ -138,3 +146,15 @@ def test_any_sequences_at_another_device_give_the_same_bits(name: str, form: Pas
         for program, remote in zip(programs, ((1, 3), (0, 1, 2, 3), (1, 2, 3)), strict=True):
             theirs = run(device, model, plain, stored, remote)
             assert run(device, model, program, stored, remote, (sender, arena)).equal(theirs)
+
+
+@pytest.mark.parametrize("num_parts", [2, 3, 64])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_operators_that_are_run_in_parts_give_the_same_bits(num_threads: int, num_parts: int) -> None:
+    model = config(**next(iter(CONFIGS.values())))
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    polled = insert_polls(optimize(plain))
+    with CpuDevice(num_threads) as device:
+        whole = run(device, model, polled, stored, ())
+        assert run(device, model, polled, stored, (), num_parts=num_parts).equal(whole)

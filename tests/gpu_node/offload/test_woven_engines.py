@@ -11,7 +11,7 @@ from typing import Literal
 import pytest
 
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
+from shared.messages.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.offload.weaving import LINK, MODEL, Weaving
@@ -86,6 +86,32 @@ def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
     assert sorted(both.returned) == sorted(granted), "every page comes back"
     assert both.num_served > 0
     assert both.num_lost == 0
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_who_is_evicted_from_a_receiver_goes_on_where_it_was_unless_it_was_lost(
+    stack: ExitStack, tmp_path: Path, path: Path, is_lost: bool
+) -> None:
+    both = Weaving(stack, tmp_path, spec(path), sender=replace(SENDER, kv_cache_bytes=2 << 20), receiver=RECEIVER)
+    (payload,) = (one for one in requests() if one.request_id == "7")
+    (alone,) = tiny.run(both.hot, [payload])
+    both.lend(3, 1.0)
+    assert both.hot.add(payload) == []
+    tokens: list[int] = []
+    for _ in range(8):
+        tokens += [token for chunk in both.hot.step(now=0.0) for token in chunk.token_ids]
+    assert both.num_served > 0
+    if is_lost:
+        both.cold.offload.close(LINK)
+    chunks, kept = both.hot.evict(["7"])
+    tokens += [token for chunk in chunks for token in chunk.token_ids]
+    assert bool(sum(one.kv_tokens for one in kept)) != is_lost
+    both.hot.check()
+    assert both.hot.add(replace(payload, outputs=[Output(tokens)])) == []
+    while both.hot.has_work:
+        tokens += [token for chunk in both.hot.step(now=0.0) for token in chunk.token_ids]
+    assert tokens == alone
+    assert bool(both.hot.counts.restored_tokens) != is_lost
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -92,7 +92,11 @@ def loaded(
 
 
 def stats(
-    num_admittable: int = 0, num_received: int = 0, num_waiting: int = 0, cost: StepCost | None = None
+    num_admittable: int = 0,
+    num_received: int = 0,
+    num_waiting: int = 0,
+    cost: StepCost | None = None,
+    num_remote_blocks: int = 0,
 ) -> EngineStats:
     """An engine that has room for so many more and has seen so many requests in all, of which some wait in it."""
     return EngineStats(
@@ -103,6 +107,7 @@ def stats(
         step_s=0.1,
         num_received=num_received,
         cost=cost,
+        num_remote_blocks=num_remote_blocks,
     )
 
 

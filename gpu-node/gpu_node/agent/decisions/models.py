@@ -29,6 +29,7 @@ class NodeModels:
         self._costs: dict[str, StepCost] = {}
         self._tiers: dict[str, str] = {}
         self._counts = Counts()
+        self._num_remote_blocks: dict[str, int] = {}
         self._hits: dict[str, PrefixHits] = {}
         self._load_s: dict[str, dict[str, float]] = {}
         """By model, the last load from each tier of memory."""
@@ -65,24 +66,33 @@ class NodeModels:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""
         if stats.cost is not None and self.loaded is not None:
             self._costs[self.loaded.model] = stats.cost
+        if self.loaded is not None:
+            self._num_remote_blocks[self.loaded.model] = stats.num_remote_blocks
         new, self._counts = stats.counts - self._counts, stats.counts
         if new.first_queried_tokens and self.loaded is not None:
             hits = self._hits.setdefault(self.loaded.model, PrefixHits())
             hits.add(new.first_queried_tokens, new.first_cached_tokens)
 
     def rates(self) -> list[ModelRate]:
-        """What is known of every model whose steps have been measured."""
+        """What is known of every model whose steps have been measured.
+
+        What is borrowed counts as room, as long as it is; the price of context there is in the cost that was learnt.
+        """
         return [
             ModelRate(
                 model=name,
                 cost=cost,
-                kv_tokens=self._seen[name].num_blocks * self._seen[name].block_size,
+                kv_tokens=self._num_blocks(name) * self._seen[name].block_size,
                 kv_token_bytes=self._seen[name].block_bytes // self._seen[name].block_size,
                 load_s=self._expected_load_s(name),
                 cached_share=self._hits[name].share if name in self._hits else NOTHING_CACHED,
             )
             for name, cost in sorted(self._costs.items())
         ]
+
+    def _num_blocks(self, model: str) -> int:
+        num_borrowed = self._num_remote_blocks.get(model, 0) if model == self.current else 0
+        return self._seen[model].num_blocks + num_borrowed
 
     def _expected_load_s(self, model: str) -> float:
         """From where its weights are now, as it was measured last; an upper bound where that has not happened yet.

@@ -23,6 +23,9 @@ READ_BYTES = 1 << 20
 ANSWER_TIMEOUT_S = 60.0
 """Of whatever is waited for: loading a model takes longest."""
 
+ROOM_WAIT_S = 0.002
+"""For an engine that is in the midst of a command: it takes the rest at once, if it is not in a step."""
+
 LAST_LINES = 5
 
 Event = TypeVar("Event", bound=EngineEvent)
@@ -44,6 +47,8 @@ class EngineEnd:
         self._decoder = event_decoder()
         self._is_watched = select.poll()
         self._is_watched.register(sock, select.POLLIN)
+        self._has_room = select.poll()
+        self._has_room.register(sock, select.POLLOUT)
         self._unsent = bytearray()
         self._unheard: deque[EngineEvent | EngineRefused] = deque()
         sock.setblocking(False)
@@ -59,13 +64,14 @@ class EngineEnd:
         self._flush()
 
     def _flush(self) -> None:
+        num_sent = 0
         try:
-            while self._unsent:
-                del self._unsent[: self._socket.send(self._unsent)]
-        except BlockingIOError:
-            return
+            with memoryview(self._unsent) as unsent:
+                while num_sent < len(unsent) and self._has_room.poll(ROOM_WAIT_S * 1000):
+                    num_sent += self._socket.send(unsent[num_sent:])
         except OSError as error:
             raise self._gone() from error
+        del self._unsent[:num_sent]
 
     def listen(self, timeout_s: float = 0.0) -> bool:
         """Hear what has come, or comes within ``timeout_s``; whether anything did. Raises `EngineGoneError`."""

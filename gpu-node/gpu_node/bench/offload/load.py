@@ -30,19 +30,36 @@ class EndlessLoad:
     num_kept: int
     hear: Callable[[EngineEvent], StepReport | None]
     """What the engine says, handed through."""
+    every_s: float = 0.0
+    """One request begins so often, and ends as it may; 0: as soon as one ends, another begins."""
+    clock: Callable[[], float] = time.monotonic
     line: list[Prepared] = field(default_factory=list)
     running: dict[str, Prepared] = field(default_factory=dict)
     num_tokens: int = 0
     tokens_at: dict[str, list[int]] = field(default_factory=dict)
-    """The last whole answer of each request."""
+    """Of each request that runs, so far."""
     answers: dict[str, list[int]] = field(default_factory=dict)
+    """The last whole answer of each request."""
     stats: EngineStats | None = None
+    next_at_s: float = 0.0
+
+    @property
+    def told(self) -> dict[str, list[int]]:
+        """Of each request, the last whole answer, or what came of it."""
+        return {**self.tokens_at, **self.answers}
 
     def begin(self) -> None:
         """Send the first of them."""
-        self.end.hear = self._take
+        self.end.hear = self.take
         self.line = list(self.requests)
         for _ in range(self.num_kept):
+            self._send_next()
+        self.next_at_s = self.clock() + self.every_s
+
+    def tick(self) -> None:
+        """Begin what is due."""
+        if self.every_s and self.line and self.clock() >= self.next_at_s:
+            self.next_at_s += self.every_s
             self._send_next()
 
     def stop(self) -> None:
@@ -56,7 +73,8 @@ class EndlessLoad:
         self.tokens_at[one.payload.request_id] = []
         self.end.send(RunAttempt(one.payload, one.image))
 
-    def _take(self, event: EngineEvent) -> None:
+    def take(self, event: EngineEvent) -> None:
+        """What the engine says."""
         report = self.hear(event)
         if report is None:
             return
@@ -69,7 +87,8 @@ class EndlessLoad:
             if chunk.is_last:
                 self.answers[chunk.request_id] = self.tokens_at[chunk.request_id]
                 self.line.append(self.running.pop(chunk.request_id))
-                self._send_next()
+                if not self.every_s:
+                    self._send_next()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +124,7 @@ def watch(loads: Sequence[EndlessLoad], seconds: float, clock: Callable[[], floa
     began_s, sums, num_looks = clock(), [0.0] * len(loads), 0
     while clock() - began_s < seconds:
         for place, load in enumerate(loads):
+            load.tick()
             load.end.listen(0.002)
             sums[place] += load.stats.num_running if load.stats is not None else 0
         num_looks += 1

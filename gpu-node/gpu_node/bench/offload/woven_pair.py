@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.bench.offload.engine_end import EngineEnd
+from gpu_node.bench.offload.pair_times import PairTimes
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.process.protocol import (
+    AskLinkTimes,
     CloseLink,
     EngineEvent,
     GrantPages,
@@ -14,6 +16,7 @@ from gpu_node.engine.process.protocol import (
     LinkMade,
     LinkRefused,
     LinkServed,
+    LinkTimesTold,
     MakeLink,
     PagesLent,
     PagesReturned,
@@ -51,6 +54,12 @@ class WovenPair:
         self.granted += lent.pages
         self.hot.send(GrantPages(self.link, lent.pages, self.page_bytes))
 
+    def times(self, cold_model: str) -> PairTimes:
+        """What both ends have measured by now; of the cold one, beside the steps of its own model."""
+        hot = self.hot.ask(LinkTimesTold, AskLinkTimes(self.link, self.model))
+        cold = self.cold.ask(LinkTimesTold, AskLinkTimes(self.link, cold_model))
+        return PairTimes(hot.times, cold.times)
+
     def set_ratio(self, ratio: float) -> None:
         """Of the hot one's requests, so many shall be remote."""
         self.hot.send(SetRemoteRatio(self.link, ratio))
@@ -58,6 +67,11 @@ class WovenPair:
     def want_back(self, num_pages: int) -> None:
         """The cold one wants pages for itself; `hear` gives them back to it."""
         self.hot.send(WantPages(self.link, num_pages))
+
+    def close(self) -> None:
+        """Both ends."""
+        self.close_sender()
+        self.cold.send(CloseLink(self.link))
 
     def close_sender(self) -> None:
         """The hot one's end, at once: the receiver may be gone."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+from shared.messages.link_sizes import LinkSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,22 +21,29 @@ class LinkName:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSizes:
-    """What both engines agree on before there is a link. Blocks are cut as the sender's."""
+class LinkTimes:
+    """What has been measured at one end of a link, in seconds. Sums are since the engine began.
 
-    num_layers: int
-    block_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    num_slots: int
-    """Tasks that may be under way; a power of two."""
-    max_rows: int
-    """Of a task."""
-    max_sequences: int
-    """Of a step."""
-    max_blocks: int
-    """Of all of them together."""
+    Of the sender: K of Weaver (ATC'25, §4.2), its steps, and sums over tasks. Of the receiver, N and T.
+    """
+
+    local_s: float = 0.0
+    """What the sender does itself while a task is away, of late (K)."""
+    step_s: float = 0.0
+    """From one step with tasks to the next, of late."""
+    away_s: float = 0.0
+    """Of all tasks, from when they were asked for to when their answer was gathered."""
+    waited_s: float = 0.0
+    """Of that, what the sender only waited."""
+    num_tasks: int = 0
+    service_s: float = 0.0
+    """Of all tasks that attend, on the receiver (N is the mean)."""
+    num_served: int = 0
+    operator_s: list[float] = field(default_factory=list)
+    """Of each operator of the receiver's model, in all steps (T is the mean)."""
+    num_steps: int = 0
+    num_parts: list[int] = field(default_factory=list)
+    """In which each operator is run, with a poll behind each."""
 
 
 class LinkRefusedError(RuntimeError):
@@ -70,6 +79,14 @@ class Links(Protocol):
 
     def take_back(self, link: LinkName, pages: Iterable[int]) -> None:
         """Refuse what names blocks in these pages; nothing uses them when this returns."""
+        ...
+
+    def adapt(self) -> None:
+        """Split what tasks of others wait for, where that is asked for and what is measured has changed."""
+        ...
+
+    def times(self, link: LinkName, model: str) -> LinkTimes:
+        """What has been measured; of a receiver, beside the steps of a loaded model."""
         ...
 
     def close_link(self, link: LinkName) -> None:

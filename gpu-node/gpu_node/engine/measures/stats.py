@@ -47,3 +47,5 @@ class EngineStats:
     waited_s: float = 0.0
     """Of these, what went to waiting for a receiver."""
     counts: Counts = field(default_factory=Counts)
+    num_remote_blocks: int = 0
+    """Of the current model, that it may fill at a receiver: what is granted and not wanted back."""

@@ -35,6 +35,11 @@ class RemoteBlocks:
         """Blocks that sequences hold, those that went ahead included."""
         return self._pool.num_used
 
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that lie here."""
+        return len(self._tables)
+
     def has(self, sequence_id: int) -> bool:
         """Whether a sequence lies here."""
         return sequence_id in self._tables

@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gpu_node.engine.border.executor import Executor
-from gpu_node.engine.border.links import Linked, LinkName, LinkRefusedError, Links, LinkSizes
+from gpu_node.engine.border.links import Linked, LinkName, LinkRefusedError, Links, LinkTimes
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.offload.lent_pages import LentPages
 from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom, PageNeed, lendable_room
 from gpu_node.engine.steps.scheduler import Scheduler
+from shared.messages.link_sizes import LinkSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +123,17 @@ class Offloading:
             self._links.close_link(sending.link)
 
     def look(self) -> None:
-        """Ahead of a step: which generations are served."""
+        """Ahead of a step: which generations are served, and whether those that are served here wait too long."""
         for sending in self._sending.values():
             sending.scheduler.residences.serve(self._links.served_generation(sending.link))
+        if self._lent:
+            self._links.adapt()
+
+    def times(self, link: LinkName, model: str) -> LinkTimes:
+        """What has been measured at this end of a link, beside a loaded model. Raises `LinkRefusedError`."""
+        if link not in self._lent:
+            self._sending_of(link)
+        return self._links.times(link, model)
 
     def news(self) -> Iterable[LinkNews]:
         """Since the last call."""

@@ -11,6 +11,9 @@ from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
 READ_BYTES = 1 << 16
 MAX_READS = 64
 """Between two steps: so many reads and no more, so that a flood of commands cannot stop the steps."""
+FRAME_WAIT_S = 0.005
+"""Inside a frame, for so long the rest is waited for: an image is larger than a socket holds, and would come by one
+filling of it a step."""
 
 SEND_TIMEOUT_S = 30.0
 """An agent that reads nothing for so long hangs: better to end and be started again than to compute for nobody."""
@@ -44,10 +47,15 @@ class EngineConnection:
         """
         commands: list[Command] = []
         for _ in range(MAX_READS):
-            if not self._readable.poll(None if wait and not commands else 0):
+            if not self._readable.poll(self._timeout_ms(wait=wait and not commands)):
                 break
             commands += self._decoder.feed(self._read())
         return commands
+
+    def _timeout_ms(self, *, wait: bool) -> float | None:
+        if wait:
+            return None
+        return FRAME_WAIT_S * 1000 if self._decoder.num_buffered_bytes else 0
 
     def _read(self) -> bytes:
         try:

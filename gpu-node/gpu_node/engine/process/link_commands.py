@@ -10,6 +10,7 @@ from gpu_node.engine.border.links import LinkRefusedError
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.offload.offloading import LentTaken, PagesBack, RemoteLost
 from gpu_node.engine.process.protocol import (
+    AskLinkTimes,
     CloseLink,
     GrantPages,
     LendPages,
@@ -18,6 +19,7 @@ from gpu_node.engine.process.protocol import (
     LinkMade,
     LinkRefused,
     LinkServed,
+    LinkTimesTold,
     MakeLink,
     PagesLent,
     PagesReturned,
@@ -67,6 +69,8 @@ class LinkCommands:
                 offload.want_back(link, num_pages)
             case SetRemoteRatio(link, ratio):
                 offload.set_ratio(link, ratio)
+            case AskLinkTimes(link, model):
+                self._send(LinkTimesTold(link, offload.times(link, model)))
             case CloseLink(link):
                 offload.close(link)
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName, LinkTimes
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
 from shared.messages.tiers import TierNews
@@ -129,6 +130,13 @@ class SetRemoteRatio(LinkCommandFrame, frozen=True):
     ratio: float
 
 
+class AskLinkTimes(LinkCommandFrame, frozen=True):
+    """What has been measured at this end? Answered by `LinkTimesTold`."""
+
+    model: str
+    """That is loaded here; of a receiver, whose operators are told of."""
+
+
 class CloseLink(LinkCommandFrame, frozen=True):
     """Either end, at once: what lies at the receiver is computed again, lent pages are free. Unknown ones: nothing."""
 
@@ -148,7 +156,17 @@ class Shutdown(_Frame, frozen=True):
     """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
 
 
-LinkCommand = MakeLink | ReceiveLink | LendPages | TakeBackPages | GrantPages | WantPages | SetRemoteRatio | CloseLink
+LinkCommand = (
+    MakeLink
+    | ReceiveLink
+    | LendPages
+    | TakeBackPages
+    | GrantPages
+    | WantPages
+    | SetRemoteRatio
+    | AskLinkTimes
+    | CloseLink
+)
 Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | AskBlocks | LinkCommand | Reset | Shutdown
 
 
@@ -274,5 +292,11 @@ class RemoteRequestsLost(LinkFrame, frozen=True):
     num_requests: int
 
 
-LinkEvent = LinkMade | LinkServed | LinkRefused | PagesLent | PagesReturned | RemoteRequestsLost
+class LinkTimesTold(LinkFrame, frozen=True):
+    """Answer to `AskLinkTimes`."""
+
+    times: LinkTimes
+
+
+LinkEvent = LinkTimesTold | LinkMade | LinkServed | LinkRefused | PagesLent | PagesReturned | RemoteRequestsLost
 EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | BlocksTold | LinkEvent

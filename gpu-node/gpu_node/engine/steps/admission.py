@@ -66,12 +66,18 @@ class KvAdmission:
         """Whether the receiver is predicted to have room for ``candidate`` beside those ``over`` there, or to be."""
         if self._blocks.remote.pages.num_owed:
             return False
-        demands = []
-        for request in (*over, candidate):
-            leader = request.sequences[0]
-            demands.append(self._demand(leader, len(leader.token_ids), ()))
+        return self._num_left_over((*over, candidate)) >= 0
+
+    def num_that_may_go_over(self, over: Collection[EngineRequest]) -> int:
+        """How many typical requests the receiver is predicted to have room for beside those."""
+        return max(0, self._num_left_over(over) // self._typical.num_blocks)
+
+    def _num_left_over(self, over: Iterable[EngineRequest]) -> int:
+        """The receiver's blocks beside the peak of those; below 0 where they do not fit."""
+        leaders = [request.sequences[0] for request in over]
+        demands = [self._demand(leader, len(leader.token_ids), ()) for leader in leaders]
         num_usable_blocks = self._blocks.remote.num_free + self._blocks.remote.num_used
-        return peak_slots(demands, self._model.block_size) // self._model.block_size <= num_usable_blocks
+        return num_usable_blocks - peak_slots(demands, self._model.block_size) // self._model.block_size
 
     def _demands_beside(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> list[KvDemand]:
         """The candidate's come last."""

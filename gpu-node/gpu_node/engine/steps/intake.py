@@ -39,7 +39,7 @@ class WaitingLine:
         self._num_steps = 0
         self._refused: EngineRequest | None = None
         self._refused_until = 0
-        self._refused_state = (0, 0, 0, 0)
+        self._refused_state = self._state()
 
     def line_up(self, now: float) -> int:
         """Put those in front who shall come next; how many of the line may. They all come from where the first does.
@@ -92,7 +92,7 @@ class WaitingLine:
             if self._blocks.arrivals.is_awaited(request.request_id, now):
                 return
             if request.parked is not None:
-                if request.parked.num_blocks > self._blocks.num_free_blocks:
+                if request.parked.num_blocks > self._blocks.num_free_blocks or self._blocks.copy_all_out():
                     return
                 self.counts += Counts(restored_tokens=request.parked.kv_tokens, evicted=TierCounts(num_restored=1))
                 if not self._restore(step):
@@ -164,10 +164,11 @@ class WaitingLine:
             return False
         return self._refused_state == self._state()
 
-    def _state(self) -> tuple[int, int, int, int]:
+    def _state(self) -> tuple[float, ...]:
         """Changes with all that may admit a request earlier than the rule of admission says."""
         roster = self._roster
-        return len(roster.requests), len(roster.running), roster.num_taken_places, self._blocks.num_usable_blocks
+        here = len(roster.requests), len(roster.running), roster.num_taken_places, self._blocks.num_usable_blocks
+        return (*here, *self._residences.state)
 
     def _restore(self, step: Step) -> bool:
         """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.

@@ -10,6 +10,7 @@ it is lost, all that lies there is.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Collection
 
@@ -69,6 +70,41 @@ class Residences:
         """That what lies there belongs to; 0 where nothing may go there."""
         return self._generation
 
+    @property
+    def state(self) -> tuple[float, ...]:
+        """Changes whenever somebody has left for the receiver, or more or fewer may."""
+        remote = self._blocks.remote
+        return self._generation, self.ratio, remote.num_sequences, remote.pages.num_granted, remote.pages.num_owed
+
+    # --- what it is worth ---------------------------------------------------------------------------------------------
+
+    @property
+    def num_blocks(self) -> int:
+        """That may be filled at the receiver, as far as the ratio lets them; 0 where nothing may go there."""
+        if not self._generation or self._blocks.remote.pages.num_owed:
+            return 0
+        num_granted = self._blocks.remote.num_free + self._blocks.remote.num_used
+        return min(num_granted, self._most_over(self._blocks.num_usable_blocks))
+
+    def num_admittable(self, num_local: int) -> int:
+        """Typical requests that could lie at the receiver beside those that do, with ``num_local`` more at home.
+
+        As far as its blocks go, and the ratio with those that run.
+        """
+        if not self.num_blocks:
+            return 0
+        over = self._over()
+        num_home = len(self._roster.running) - len(over) + num_local
+        num_wanted = self._most_over(num_home) - len(over)
+        return max(0, min(num_wanted, self._admission.num_that_may_go_over(over)))
+
+    def _most_over(self, number: int) -> int:
+        """How much may be remote beside so much at home."""
+        return sys.maxsize if self.ratio >= 1 else int(number * self.ratio / (1 - self.ratio))
+
+    def _over(self) -> list[EngineRequest]:
+        return [one for one in self._roster.running.values() if one.goes_over]
+
     # --- one step -----------------------------------------------------------------------------------------------------
 
     def call_back_wanted(self, step: Step, now: float) -> None:
@@ -77,6 +113,13 @@ class Residences:
             remote = [one for one in self._roster.running.values() if self._roster.is_remote(one)]
             if not remote or not self._call_back(max(remote, key=_order), step, now):
                 return
+
+    def call_home(self, request: EngineRequest, step: Step) -> None:
+        """Whoever lies at the receiver comes home, if blocks are free there: nobody gives way for it."""
+        if self._generation and self._roster.is_remote(request):
+            (sequence,) = request.sequences
+            if len(self._blocks.table(sequence.sequence_id)) <= self._blocks.num_free_blocks:
+                self._bring_home(request, step)
 
     def make_room(self, step: Step, now: float) -> bool:
         """One remote request asks for a block, and there is none: the newest that the step does not compute yet comes
@@ -167,16 +210,21 @@ class Residences:
         while self._blocks.num_free_blocks < len(self._blocks.table(sequence.sequence_id)):
             if self._giving_way.make_room(now) is None:
                 return False
+        self._bring_home(request, step)
+        return True
+
+    def _bring_home(self, request: EngineRequest, step: Step) -> None:
+        (sequence,) = request.sequences
         step.calls_back += self._blocks.call_back(sequence.sequence_id)
         step.called_back.append(request)
         request.goes_over = False
-        return True
 
     def _shall_go(self, request: EngineRequest) -> bool:
         if not self._generation or request.num_places > 1 or request.sampling.is_beam:
             return False
-        over = [one for one in self._roster.running.values() if one.goes_over]
-        if len(over) + 1 > self.ratio * (len(self._roster.running) + 1):
+        over = self._over()
+        # the nearest to the share: who stays comes last, since whoever leaves needs room at home for its prompt, too
+        if len(over) + 1 > int(self.ratio * (len(self._roster.running) + 1) + 0.5):
             return False
         return self._admission.may_go_over(request, over)
 

@@ -68,6 +68,7 @@ class Scheduler:
             model.name,
             model.num_host_blocks,
             caches_in_host=options.tiers.host_bytes > 0,
+            swap_copies=options.swap_copies,
         )
         self._counts = Counts()
         self._model = model
@@ -117,8 +118,17 @@ class Scheduler:
 
     @property
     def num_admittable(self) -> int:
-        """How many more requests can be expected to run at once; the agent pulls no more than this."""
-        return self._decisions.admission.num_admittable(self._roster.running.values(), self._roster.waiting)
+        """How many more requests can be expected to run at once; the agent pulls no more than this.
+
+        Where some may lie at a receiver, those who wait take what is at home or there, in their turn.
+        """
+        admission, running, waiting = self._decisions.admission, self._roster.running.values(), self._roster.waiting
+        if not self.residences.num_blocks:
+            return admission.num_admittable(running, waiting)
+        num_local = admission.num_admittable(running, ())
+        num_fit = num_local + self.residences.num_admittable(num_local)
+        num_places = self._options.max_num_seqs - self._roster.num_taken_places
+        return max(0, min(num_fit, num_places) - sum(request.num_places for request in waiting))
 
     def num_expected_blocks(self, *nums_more: int) -> list[int]:
         """KV blocks that its requests are predicted to take on the device at once, beside so many typical ones."""
@@ -215,15 +225,34 @@ class Scheduler:
         else:
             self.residences.send(step)
             self._schedule_rows(step, now)
-        self.residences.settle()
-        self._count_swaps(step)
-        step.swaps_out += self.blocks.copies_out()
-        plan = step.seal(self.residences.generation)
-        if plan.is_empty:
-            roster.steps.pop()
-            self.residences.drop_plan()
+        plan = self._sealed(step)
         if plan.sequences:
             self._count_way(plan.num_tokens)
+        return plan
+
+    def call_home(self, request_ids: Iterable[str]) -> StepPlan:
+        """A step in which nothing is computed: of these requests, those that lie at a receiver come home.
+
+        As far as there is room. To be committed like any other, unless it is empty. No step is in flight.
+        """
+        roster = self._roster
+        assert not roster.steps
+        step = Step(0)
+        roster.steps.append(step)
+        for request_id in request_ids:
+            if request_id in roster.running:
+                self.residences.call_home(roster.running[request_id], step)
+        return self._sealed(step)
+
+    def _sealed(self, step: Step) -> StepPlan:
+        self.residences.settle()
+        step.swaps_out += self.blocks.moves_due()
+        self._count_swaps(step)
+        step.copies_out += self.blocks.copies_out()
+        plan = step.seal(self.residences.generation)
+        if plan.is_empty:
+            self._roster.steps.pop()
+            self.residences.drop_plan()
         return plan
 
     def _date(self, now: float) -> None:

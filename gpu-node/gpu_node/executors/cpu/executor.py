@@ -23,7 +23,7 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
-from gpu_node.executors.piped import piped
+from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import (
@@ -32,6 +32,7 @@ from gpu_node.kernels.cpu import (
     CpuDevice,
     CpuProgram,
     Limits,
+    kernels_name,
 )
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.cpu.link_file import FOLDER
@@ -110,7 +111,14 @@ class CpuExecutor:
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
         models = self._models
-        self.links = CpuLinks(self._device, self._arena, level, lambda name: models[name].program, link_folder)
+        self.links = CpuLinks(
+            self._device,
+            self._arena,
+            level,
+            lambda: {name: model.program for name, model in models.items()},
+            link_folder,
+            splits=options.offload_control == "poll_split",
+        )
         self._close = weakref.finalize(
             self, _close, self.links, self._device, self._models, self._left, self._arena, self._host
         )
@@ -144,7 +152,14 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        in_lanes = piped(program, spec, self._pipelines, self._name)
+        in_lanes = piped(
+            program,
+            spec,
+            self._pipelines,
+            self._name,
+            kernels=kernels_name(self._level),
+            copies_out=copies_in_lanes(self._options),
+        )
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(

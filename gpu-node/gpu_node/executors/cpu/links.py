@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import astuple
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes
+from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkTimes
 from gpu_node.engine.border.plan import StepPlan
+from gpu_node.executors.cpu.splits import CpuSplits
 from gpu_node.kernels.cpu import (
     CpuArena,
     CpuDevice,
@@ -20,6 +20,7 @@ from gpu_node.kernels.cpu import (
 )
 from gpu_node.kernels.cpu.link_file import FOLDER, LinkError
 from gpu_node.kernels.cpu.remotes import NO_REMOTES
+from shared.messages.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0
 """Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""
@@ -35,14 +36,17 @@ class CpuLinks:
         device: CpuDevice,
         arena: CpuArena,
         level: str,
-        program: Callable[[str], CpuProgram],
+        programs: Callable[[], Mapping[str, CpuProgram]],
         folder: Path = FOLDER,
+        *,
+        splits: bool = True,
     ) -> None:
-        """``program`` of a loaded model, by its name."""
+        """``programs``: of all loaded models, by name. ``splits``: long operators are run in parts, for who waits."""
         self._device = device
         self._arena = arena
         self._level = level
-        self._program = program
+        self._programs = programs
+        self._splits = CpuSplits(device) if splits else None
         self._folder = folder
         self._senders: dict[LinkName, CpuLinkSender] = {}
         self._receivers: dict[LinkName, CpuLinkReceiver] = {}
@@ -57,7 +61,7 @@ class CpuLinks:
         """Make the memory; a step has one row of each sequence behind it."""
         if model in self._by_model:
             raise LinkRefusedError(f"no link {link}: model {model!r} has one already")
-        program = self._program(model)
+        program = self._programs()[model]
         cache = program.cache
         heads = (cache.num_kv_heads * program.num_shared_heads, cache.num_kv_heads, cache.head_dim)
         num_slots = 1 << (max(LEAST_SLOTS, program.most_under_way) - 1).bit_length()
@@ -66,7 +70,7 @@ class CpuLinks:
         )
         try:
             sender = CpuLinkSender(
-                _shape(sizes), link.sender, link.receiver, deadline_s=GATHER_DEADLINE_S, folder=self._folder
+                CpuLinkShape.of(sizes), link.sender, link.receiver, deadline_s=GATHER_DEADLINE_S, folder=self._folder
             )
         except LinkError as error:
             raise LinkRefusedError(str(error)) from error
@@ -86,7 +90,7 @@ class CpuLinks:
         device, arena = self._device, self._arena
         try:
             self._receivers[link] = CpuLinkReceiver(
-                _shape(sizes),
+                CpuLinkShape.of(sizes),
                 link.sender,
                 link.receiver,
                 device=device,
@@ -105,11 +109,36 @@ class CpuLinks:
         """Pages of the arena."""
         self._receivers[link].take_back(pages)
 
+    def adapt(self) -> None:
+        """By what is measured here, and what senders say of themselves."""
+        if self._splits is not None and self._receivers:
+            self._splits.look(self._programs().values(), self._receivers.values())
+
+    def times(self, link: LinkName, model: str) -> LinkTimes:
+        """Of either end."""
+        sender = self._senders.get(link)
+        if sender is not None:
+            times = sender.times
+            return LinkTimes(times.local_s, times.step_s, times.away_s, times.waited_s, round(times.num_tasks))
+        program = self._programs()[model]
+        num_served, service_s = self._device.attended
+        operators = program.times()
+        return LinkTimes(
+            *self._receivers[link].sender_times,
+            service_s=service_s,
+            num_served=num_served,
+            operator_s=operators.seconds,
+            num_steps=operators.num_steps,
+            num_parts=self._splits.num_parts(program) if self._splits is not None else [1] * operators.num_operators,
+        )
+
     def close_link(self, link: LinkName) -> None:
         """Either end."""
         receiver = self._receivers.pop(link, None)
         if receiver is not None:
             receiver.close()
+            if self._splits is not None and not self._receivers:
+                self._splits.join_parts(self._programs().values())
         sender = self._senders.pop(link, None)
         if sender is not None:
             self._device.drain()
@@ -129,7 +158,3 @@ class CpuLinks:
         sends = [(move.device_block, move.remote_block) for move in plan.sends]
         calls_back = [(move.device_block, move.remote_block) for move in plan.calls_back]
         return CpuRemotes.of([CpuRemote(self._by_model[model], plan.generation, num_sequences, sends, calls_back)])
-
-
-def _shape(sizes: LinkSizes) -> CpuLinkShape:
-    return CpuLinkShape(*astuple(sizes))

@@ -25,15 +25,16 @@ def parse_passes(text: str) -> list[Pass]:
     return [_parse(item.strip()) for item in text.split(",") if item.strip()]
 
 
-def offload_passes(form: Literal["off", "on", "ahead"]) -> tuple[Pass, ...]:
-    """What a model's program needs for `EngineOptions.offload`, behind all else."""
+def offload_passes(form: Literal["off", "on", "ahead"], *, polls: bool = True) -> tuple[Pass, ...]:
+    """What a model's program needs for `EngineOptions.offload`, behind all else; without ``polls``, by the host."""
+    behind = (insert_polls,) if polls else ()
     match form:
         case "off":
             return ()
         case "on":
-            return offload, insert_polls
+            return offload, *behind
         case "ahead":
-            return partial(offload, runs_ahead=True), insert_polls
+            return partial(offload, runs_ahead=True), *behind
 
 
 def _parse(item: str) -> Pass:

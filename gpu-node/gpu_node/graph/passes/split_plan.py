@@ -15,16 +15,23 @@ MAX_PARTS = 64
 """Of one operator; each part costs a barrier of its own."""
 
 
-def plan_splits(program: Program, durations_s: Sequence[float], slack_s: float, most_delay_s: float) -> SplitPlan:
+def splittable(program: Program) -> list[bool]:
+    """Which operators of a program can be cut."""
+    return [is_splittable(operator) for operator in program.operators]
+
+
+def plan_splits(
+    may_split: Sequence[bool], durations_s: Sequence[float], slack_s: float, most_delay_s: float
+) -> SplitPlan:
     """Halve the longest operator that can be cut until W is small enough, or nothing longer than the slack can be cut.
 
-    ``durations_s``: of each operator of the program, whole. ``slack_s``: K - N, at least 0. ``most_delay_s``: of W
-    (equation 3), for one task.
+    ``may_split``, ``durations_s``: of each operator, the latter whole. ``slack_s``: K - N, at least 0.
+    ``most_delay_s``: of W (equation 3), for one task.
     """
-    assert len(durations_s) == len(program.operators)
+    assert len(durations_s) == len(may_split)
     assert slack_s >= 0
     num_parts = [1] * len(durations_s)
-    longest = [(-one, index) for index, one in enumerate(durations_s) if is_splittable(program.operators[index])]
+    longest = [(-one, index) for index, one in enumerate(durations_s) if may_split[index]]
     heapq.heapify(longest)
     excess = sum(max(one - slack_s, 0.0) ** 2 for one in durations_s)
     allowed = 2 * sum(durations_s) * most_delay_s

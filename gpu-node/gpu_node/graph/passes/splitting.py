@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from gpu_node.graph.passes.poll_wait import expected_wait_s
 from gpu_node.graph.passes.split import SplitPlan
 from gpu_node.graph.passes.split_plan import plan_splits
-from gpu_node.graph.program import Program
 
 DELAY_SHARE = 0.05
 """Of the sender's mean step, what all waits of one step may add up to."""
@@ -60,9 +59,9 @@ class OffloadProfile:
 class Splitting:
     """Of one receiver's program for one sender."""
 
-    def __init__(self, program: Program) -> None:
-        """``program``: as `split_operators` takes it."""
-        self._program = program
+    def __init__(self, may_split: Sequence[bool]) -> None:
+        """``may_split``: which of the program's operators can be cut."""
+        self._may_split = may_split
         self._planned_for: OffloadProfile | None = None
         self.plan: SplitPlan = {}
 
@@ -71,5 +70,5 @@ class Splitting:
         if self._planned_for is not None and not profile.has_drifted_from(self._planned_for):
             return False
         before, self._planned_for = self.plan, profile
-        self.plan = plan_splits(self._program, profile.durations_s, profile.slack_s, profile.most_wait_s)
+        self.plan = plan_splits(self._may_split, profile.durations_s, profile.slack_s, profile.most_wait_s)
         return self.plan != before

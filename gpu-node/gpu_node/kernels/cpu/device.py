@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import byref, c_double
 from types import TracebackType
 from typing import NamedTuple
 
@@ -91,6 +92,13 @@ class CpuDevice:
     def num_served(self) -> int:
         """Tasks of other engines that it has done."""
         return int(self._library.treadle_num_served(self.handle))
+
+    @property
+    def attended(self) -> tuple[int, float]:
+        """How often it has attended for other engines, and how many seconds all of that took."""
+        seconds = c_double()
+        number = int(self._library.treadle_attended(self.handle, byref(seconds)))
+        return number, seconds.value
 
     def drain(self) -> None:
         """Sleep until everything submitted is done."""

@@ -7,6 +7,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.device import CpuDevice
 from gpu_node.kernels.cpu.layout import CpuLinkShape
@@ -30,6 +32,7 @@ class CpuLinkReceiver:
     ) -> None:
         """Served from now on; ``device`` and ``arena`` outlive it. `LinkError` unless it is just what was agreed on."""
         self._library = library()
+        self.shape = shape
         self._device = device
         path = link_path(folder, sender, receiver)
         file = _open_file(path)
@@ -47,6 +50,13 @@ class CpuLinkReceiver:
         handle, self._handle = self._handle, None
         if handle:
             self._library.treadle_link_receiver_free(handle, self._device.handle)
+
+    @property
+    def sender_times(self) -> tuple[float, float]:
+        """What the sender says of itself: seconds that it works while a task is away, and a step takes; 0.0 before."""
+        times = np.empty(2, dtype=np.float64)
+        self._library.treadle_link_receiver_times(self._handle, times.ctypes.data)
+        return float(times[0]), float(times[1])
 
     def lend(self, pages: Iterable[int]) -> None:
         """Let tasks name blocks in ``pages`` of the arena."""

@@ -5,10 +5,27 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from gpu_node.kernels.cpu.layout import CpuLinkShape
 from gpu_node.kernels.cpu.library import library
 from gpu_node.kernels.cpu.link_file import FOLDER, MODE, LinkError, link_error, link_path
+
+
+class SenderTimes(NamedTuple):
+    """What a sender has measured, in seconds."""
+
+    local_s: float
+    """What it does itself while a task is away, of late (K of Weaver, ATC'25, §4.2); 0.0 before the first."""
+    step_s: float
+    """From one step with tasks to the next, of late."""
+    away_s: float
+    """Of all tasks together, from when they were asked for to when their answer was gathered."""
+    waited_s: float
+    """Of that, what the sender only waited."""
+    num_tasks: float
 
 
 class CpuLinkSender:
@@ -58,6 +75,13 @@ class CpuLinkSender:
     def generation(self) -> int:
         """What steps are planned in; another one after anything was lost."""
         return int(self._library.treadle_link_sender_generation(self.handle))
+
+    @property
+    def times(self) -> SenderTimes:
+        """What it has measured."""
+        times = np.empty(len(SenderTimes._fields), dtype=np.float64)
+        self._library.treadle_link_sender_times(self.handle, times.ctypes.data)
+        return SenderTimes(*times.tolist())
 
     @property
     def is_open(self) -> bool:

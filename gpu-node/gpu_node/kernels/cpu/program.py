@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import c_float, c_int64
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,6 +18,23 @@ from gpu_node.models.quantization import quantized
 from shared.config.engine import WeightType
 
 _LANES = list(ProgramLane)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSeconds:
+    """Of each of the device's operators, those included that move blocks and draw; steps in lanes left out."""
+
+    seconds: list[float]
+    """That it has run in all while its device had links, others' tasks and waits left out."""
+    may_split: list[bool]
+    """Whether its tasks can be run in parts, with a look for what waits behind each."""
+    num_steps: int
+    """That were measured."""
+
+    @property
+    def num_operators(self) -> int:
+        """Of the device."""
+        return len(self.seconds)
 
 
 class CpuProgram:
@@ -104,6 +122,22 @@ class CpuProgram:
         """Append a mixture of experts, with the weights of each (gate and up packed in ``halves``)."""
         first, second = (np.array(weights, dtype=np.int32) for weights in (gates_up, downs))
         self.add("experts", x, routing, len(first), first.ctypes.data, second.ctypes.data, num_chosen, out)
+
+    def times(self) -> OperatorSeconds:
+        """How long its operators have run, as the device has them."""
+        number = self._made(self._library.treadle_num_operators(self.handle))
+        seconds, may_split = np.empty(number, dtype=np.float64), np.empty(number, dtype=np.int32)
+        num_steps = self._library.treadle_operator_times(self.handle, seconds.ctypes.data, may_split.ctypes.data)
+        return OperatorSeconds(seconds.tolist(), may_split.astype(bool).tolist(), int(num_steps))
+
+    def split(self, num_parts: Sequence[int]) -> None:
+        """Divide the tasks of each of the device's operators; none of its steps may be in a queue. No number changes.
+
+        `RuntimeError` for one that cannot be.
+        """
+        numbers = np.array(num_parts, dtype=np.int32)
+        assert len(numbers) == self._library.treadle_num_operators(self.handle)
+        self._made(self._library.treadle_split_operators(self.handle, numbers.ctypes.data))
 
     def buffer_values(self, view: View, rows: CpuRows) -> torch.Tensor:
         """A buffer as it lies in memory, float32 [largest number of rows, columns]; for tests and traces."""

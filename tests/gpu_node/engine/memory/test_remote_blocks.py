@@ -48,6 +48,40 @@ def test_full_blocks_go_ahead_and_the_rest_follows_with_the_sequence() -> None:
     blocks.check()
 
 
+def gone_over() -> BlockManager:
+    """A sequence of three tokens lies in the only page that is granted."""
+    blocks = manager()
+    blocks.remote.pages.grant([0])
+    blocks.open(0, [0, 1, 0])
+    blocks.append(0, 0, 3)
+    blocks.send(0)
+    blocks.settle()
+    return blocks
+
+
+def test_what_is_called_back_leaves_its_blocks_when_the_plan_is_made() -> None:
+    """The same plan may send others there, and moves are in no order."""
+    blocks = gone_over()
+    assert blocks.remote.num_free == 1
+    blocks.call_back(0)
+    assert (blocks.remote.num_free, blocks.remote.num_used) == (1, 2)
+    blocks.settle()
+    assert (blocks.remote.num_free, blocks.remote.num_used) == (3, 0)
+    blocks.check()
+
+
+def test_what_is_called_back_is_offered_when_it_has_come() -> None:
+    blocks = gone_over()
+    blocks.forget_cached()
+    blocks.call_back(0)
+    blocks.settle()
+    blocks.publish(0, [0, 1, 0], 3)
+    assert blocks.match([0, 1, 0]) == [], "the step that moves it has not run, and may lose it"
+    blocks.arrive(0)
+    blocks.publish(0, [0, 1, 0], 3)
+    assert blocks.match([0, 1, 0]) == [blocks.table(0)[0]]
+
+
 def test_pages_that_are_wanted_back_come_when_the_last_sequence_has_left_them() -> None:
     blocks = manager()
     blocks.remote.pages.grant([0, 1, 2])

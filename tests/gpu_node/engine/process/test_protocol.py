@@ -98,6 +98,7 @@ def test_the_bytes_of_a_frame() -> None:
                 "num_lost_remote": 0,
                 "kept": dict.fromkeys(kept, 0),
             },
+            "num_remote_blocks": 0,
         },
     }
     assert event_decoder().feed(data) == [event]

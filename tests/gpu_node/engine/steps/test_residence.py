@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpu_node.engine.border.plan import BlockMove, StepPlan
 from gpu_node.engine.steps.scheduler import Scheduler
 from tests.gpu_node.bookkeeping import payload, prompt, result, scheduler, teach_short_outputs
@@ -92,3 +94,54 @@ def test_several_choices_stay_at_home() -> None:
     while one.has_work:
         plan = advance(one)
         assert (plan.sends, any(is_remote for _, is_remote in residences(plan))) == ((), False)
+
+
+def small(ratio: float) -> Scheduler:
+    """With room at home for four requests of 15 tokens, and at the receiver for 16."""
+    one = scheduler(num_blocks=60, block_size=1, max_model_len=15, step_tokens=64, max_num_seqs=16)
+    one.residences.serve(GENERATION)
+    one.residences.grant(range(16), 15)
+    one.residences.ratio = ratio
+    return one
+
+
+@pytest.mark.parametrize(("ratio", "number"), [(0.0, 4), (0.25, 5), (0.5, 8), (0.75, 16), (1.0, 16)])
+def test_room_at_a_receiver_is_room_for_more_requests_as_far_as_the_ratio_lets_them_go(
+    ratio: float, number: int
+) -> None:
+    one = small(ratio)
+    assert one.num_admittable == number
+    assert one.residences.num_blocks == {0.0: 0, 0.25: 20, 0.5: 60, 0.75: 180, 1.0: 240}[ratio]
+    for place in range(number):
+        assert one.num_admittable == number - place
+        one.add(payload(f"r{place}", prompt(2, first=5 * place), max_tokens=13))
+    assert one.num_admittable == 0
+    for _ in range(8):
+        advance(one)  # who goes over makes room for the next
+    assert (one.num_running, one.num_waiting, one.num_preemptions) == (number, 0, 0)
+
+
+def test_what_is_wanted_back_or_not_served_is_no_room() -> None:
+    one = small(0.5)
+    one.residences.lose_all()
+    assert (one.num_admittable, one.residences.num_blocks) == (4, 0)
+    one.residences.serve(GENERATION)
+    one.residences.withdraw(14)
+    assert (one.num_admittable, one.residences.num_blocks) == (6, 30)
+    one.residences.withdraw(2)
+    assert (one.num_admittable, one.residences.num_blocks) == (4, 0)
+
+
+def test_pages_go_back_when_the_last_step_in_flight_has_run() -> None:
+    """It may still read or write there, and the receiver takes them at once."""
+    one = lent(2)
+    one.add(payload("a", prompt(3), max_tokens=8))
+    one.add(payload("b", prompt(3, first=20), max_tokens=8))
+    advance(one)
+    plans = [one.schedule(now=0.0), one.schedule(now=0.0)]
+    one.residences.withdraw(1)
+    assert one.residences.take_returned() == []
+    one.commit(plans[0], result(plans[0]))
+    assert one.residences.take_returned() == []
+    one.commit(plans[1], result(plans[1]))
+    assert one.residences.take_returned() == [6]

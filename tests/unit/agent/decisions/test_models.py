@@ -38,6 +38,16 @@ def test_a_rate_tells_what_the_device_does_with_the_model_and_how_much_kv_fits()
     assert agent.heartbeat().facts.rates == [ModelRate("a", COST_A, kv_tokens=400, kv_token_bytes=16, load_s=0.0)]
 
 
+def test_what_a_model_borrows_is_room_for_it_as_long_as_it_has_it() -> None:
+    agent = make_agent("a")
+    for num_blocks, kv_tokens in ((0, 400), (25, 500), (0, 400)):
+        agent.handle(StepReport([], stats(cost=COST_A, num_remote_blocks=num_blocks)))
+        assert [rate.kv_tokens for rate in agent.heartbeat().facts.rates] == [kv_tokens]
+    agent.handle(StepReport([], stats(cost=COST_A, num_remote_blocks=25)))
+    agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
+    assert [rate.kv_tokens for rate in agent.heartbeat().facts.rates] == [400], "a link ends with its model"
+
+
 def test_what_was_learnt_of_a_model_stays_when_it_goes() -> None:
     agent = make_agent("a")
     learn(agent, COST_A)

@@ -1,0 +1,73 @@
+"""What `treadle bench offload` measures live, and for how long."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HotLengths = tuple[int, int]
+"""Tokens of a prompt, and of its answer."""
+
+NUM_LOCAL = 4
+"""Sequences that the hot engine has memory for: SmolLM2 decodes one in less time than its weights are read."""
+NUM_REMOTE = 4
+"""That the cold engine lends memory for."""
+NUM_HOT = 12
+"""Requests at the hot engine at any time: more than both have memory for."""
+NUM_LOW = 2
+"""At most 30 % of what runs with offload."""
+RATE_RATIO = 15
+"""Of requests of the hot model, to one of the cold model (Weaver, ATC'25, §5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """Of one set of lengths."""
+
+    name: str
+    lengths: tuple[HotLengths, ...]
+    """Of the hot engine's requests; their KV is made before anything is measured."""
+    warm_up_s: float
+    seconds: float
+    num_repeats: int = 1
+    ratio: float = NUM_REMOTE / (NUM_LOCAL + NUM_REMOTE)
+    ratios: tuple[float, ...] = ()
+    """Of the sweep."""
+    num_idle_pairs: int = 3
+    """Stretches of a second with polls, and without."""
+    is_whole: bool = False
+    """Also with both models on one node of both cores, and with prompts that are computed where they run."""
+
+    @property
+    def longest_tokens(self) -> int:
+        """Of a prompt and its answer."""
+        return max(map(sum, self.lengths))
+
+    @property
+    def local_tokens(self) -> int:
+        """For which the hot engine has memory: `NUM_LOCAL` mean sequences at their end, and one of any length."""
+        return max(round(NUM_LOCAL * self._mean_tokens), self.longest_tokens)
+
+    @property
+    def remote_tokens(self) -> int:
+        """That the cold engine lends memory for."""
+        return max(round(NUM_REMOTE * self._mean_tokens), self.longest_tokens)
+
+    @property
+    def _mean_tokens(self) -> float:
+        return sum(map(sum, self.lengths)) / len(self.lengths)
+
+
+def quick_plan() -> LivePlan:
+    """One short run of each point, without the sweep."""
+    return LivePlan("560 to 112", ((560, 112),) * NUM_HOT, warm_up_s=1.2, seconds=2.0)
+
+
+def full_plans(conversations: Sequence[HotLengths]) -> list[LivePlan]:
+    """HotLengths of Azure's ``conversations``, drawn at random; then 512 to 1,024."""
+    drawn = random.Random(1).sample(list(conversations), NUM_HOT + NUM_REMOTE)  # noqa: S311 (of a benchmark)
+    return [
+        LivePlan("azure", tuple(drawn), 4.0, 10.0, ratios=(0.15, 0.3, 0.4, 0.6, 0.75), is_whole=True),
+        LivePlan("512 to 1024", ((512, 1024),) * NUM_HOT, 4.0, 10.0),
+    ]
