@@ -45,7 +45,7 @@ PYTEST  := $(BIN)/python -m pytest --maxprocesses 4 --durations 20 --durations-m
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
 FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.
-TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offload engine/tiers engine/evictions vllm/test_block_mover.py engine/process/test_process.py \
+TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offload engine/tiers engine/evictions vllm/test_block_mover.py vllm/test_draw_rule.py engine/process/test_process.py \
 	$(addprefix engine/,memory/test_kv_memory.py test_needs_torch_alone.py test_bars.py test_engine_choices.py test_engine_swap.py test_executor.py test_piped_engine.py test_real_model.py)) \
 	tests/gateway/models/test_hf_model.py tests/gateway/models/test_hf_tokenizer.py \
 	tests/fuzz tests/vllm tests/cli/test_bench_conversations.py tests/cli/test_bench_engine.py tests/cli/test_profile.py
