@@ -294,8 +294,8 @@ def _serve(state: State, protocol: Protocol) -> Iterator[Move]:
         yield "takes the table", state._replace(read=(*state.read, table), does="keys")
     elif does == "keys":
         task = state.read[0]
-        table = (step_of(task),) if kind == ATTEND else ()
-        is_right = state.read == (task, task, *table) and state.keys == task
+        tables = (step_of(task),) if kind == ATTEND else ()
+        is_right = state.read == (task, task, *tables) and state.keys == task
         answer = task if is_right else WRONG
         keys = state.keys + 1 if is_right else state.keys
         if kind == PUT:
