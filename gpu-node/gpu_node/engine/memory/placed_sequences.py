@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockCopy, BlockMove
