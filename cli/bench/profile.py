@@ -80,7 +80,7 @@ def command(
             click.echo(f"kept in {file}")
 
 
-def _profile_model(config: ClusterConfig, spec: ModelSpec, node: NodeSpec, *, as_json: bool) -> Measurement:
+def _profile_model(config: ClusterConfig, spec: ModelSpec, node: NodeSpec, *, as_json: bool) -> ProfileSaid:
     """Measure one model, keep what comes of it, and say it."""
     path = profiles_file(config)
     try:
@@ -122,7 +122,7 @@ def _named_node(config: ClusterConfig, name: str | None) -> NodeSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class ProfileSaid:
     """What the process that measures a model has said."""
 
     points: list[ProfilePoint]
@@ -131,7 +131,7 @@ class Measurement:
     result: ProfileResult
 
 
-def measure(config: ClusterConfig) -> Measurement:
+def measure(config: ClusterConfig) -> ProfileSaid:
     """Of the only node and the only model. With a progress bar on stderr where that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
@@ -159,7 +159,7 @@ def measure(config: ClusterConfig) -> Measurement:
                 case _:
                     raise AssertionError(f"no part of a profile: {line}")
     assert result is not None, "the process ended well, so it has said its result"
-    return Measurement(points, samples, tables, result)
+    return ProfileSaid(points, samples, tables, result)
 
 
 def _lines(config: ClusterConfig) -> Generator[Said]:
