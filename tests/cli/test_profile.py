@@ -99,7 +99,7 @@ nodes:"""
     assert found.keys() == {"tiny", "again", "third"}
     of_device = read_device_predictor(device_predictor_file(cluster, "cpu"), cluster, cluster.nodes[0], "cpu")
     assert of_device is not None
-    assert (of_device.measured, of_device.models.keys()) == (["tiny", "again"], {"tiny", "again", "third"})
+    assert (of_device.measured, set(of_device.models)) == (["tiny", "again"], {"tiny", "again", "third"})
     assert found["third"].prompt.at(32) > 0
 
 
