@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.bench.device_predictor import device_words, keep_device_predictor
 from cli.bench.kernels import profile_kernels
 from cli.bench.process import lines_of
 from cli.cluster.run_dir import RunDir, write_atomically
@@ -19,8 +21,8 @@ from cli.config.vllm_check import vllm_problems
 from cli.errors import CliError
 from cli.models.argument import find_model
 from cli.tables import print_table
+from gpu_node.bench.report import CostSamples, PredictorTables, ProfilePoint, ProfileResult, ProfileStart, Said, encode
 from gpu_node.bench.report import PointProgress as Doing
-from gpu_node.bench.report import PredictorTables, ProfilePoint, ProfileResult, ProfileStart, Said, encode
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
@@ -30,13 +32,15 @@ from shared.config.profiles import Profile, ProfileError, add_profile, encode_pr
 
 @click.command("profile")
 @config_option
-@click.option("--model", help="A configured model.  [default: the first]")
+@click.option(
+    "--model", "names", multiple=True, help="A configured model; of several, all tell of others.  [default: the first]"
+)
 @click.option("--node", help="The node whose executor, threads and memory are used.  [default: the first]")
 @click.option("--kernels", is_flag=True, help="Instead: the best time of each operator of a layer, by rows.")
 @click.option("--interference", is_flag=True, help="Instead: what operators keep of their speed beside one another.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: kinds of steps, then the result.")
 def command(
-    config_file: Path | None, model: str | None, node: str | None, kernels: bool, interference: bool, as_json: bool
+    config_file: Path | None, names: tuple[str, ...], node: str | None, kernels: bool, interference: bool, as_json: bool
 ) -> None:
     """Measure what a step costs: so much each, so much for each row and for the context that rows read and attend to.
 
@@ -52,33 +56,55 @@ def command(
     node_spec = _named_node(config, node)
     if problems := vllm_problems(config.model_copy(update={"nodes": [node_spec], "pools": []})):
         raise CliError("\n".join(problems))
-    spec = _named_model(config, model)
+    specs = [_named_model(config, name) for name in dict.fromkeys(names)] or [_named_model(config, None)]
     if kernels or interference:
+        if len(specs) > 1:
+            raise CliError("--kernels and --interference measure one --model at a time")
         profile_kernels(
-            config.model_copy(update={"models": [spec], "nodes": [node_spec]}), kernels, interference, as_json
+            config.model_copy(update={"models": specs, "nodes": [node_spec]}), kernels, interference, as_json
         )
         return
+    if len({spec.weights for spec in specs}) > 1:
+        raise CliError("models with weights of several types do not tell of one another; profile those of each apart")
+    measured: dict[str, CostSamples] = {}
+    device = ""
+    for spec in specs:
+        said = _profile_model(config, spec, node_spec, as_json=as_json)
+        device = said.result.device
+        if said.samples is not None:
+            measured[spec.name] = said.samples
+    if len(measured) > 1:
+        file, predictor = keep_device_predictor(config, node_spec, device, specs[0].weights, measured)
+        if not as_json:
+            click.echo(device_words(predictor))
+            click.echo(f"kept in {file}")
+
+
+def _profile_model(config: ClusterConfig, spec: ModelSpec, node: NodeSpec, *, as_json: bool) -> ProfileSaid:
+    """Measure one model, keep what comes of it, and say it."""
     path = profiles_file(config)
     try:
         profiles = read_profiles(path)  # says what is wrong with the file before anything is measured
-        points, tables, result = measure(config.model_copy(update={"models": [spec], "nodes": [node_spec]}))
+        said = measure(config.model_copy(update={"models": [spec], "nodes": [node]}))
     except ProfileError as error:
         raise CliError(str(error)) from error
+    tables, result = said.tables, said.result
     RunDir(config).create()
-    write_atomically(path, encode_profiles(add_profile(profiles, _profile(spec, node_spec, result))))
+    write_atomically(path, encode_profiles(add_profile(profiles, _profile(spec, node, result))))
     if tables is not None:
         file = predictor_file(config, result.device, spec.name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, encode_predictor(_predictor(config, spec, node_spec, result.device, tables)))
+        write_atomically(file, encode_predictor(_predictor(config, spec, node, result.device, tables)))
     if as_json:
-        for line in (*points, *([tables] if tables else []), result):
+        for line in (*said.points, *([tables] if tables else []), result):
             click.echo(encode(line))
     else:
-        print_table(_table(points))
+        print_table(_table(said.points))
         click.echo(_words(result))
         if tables is not None:
             click.echo(_predictor_words(tables))
         click.echo(f"kept in {path}")
+    return said
 
 
 def _named_model(config: ClusterConfig, name: str | None) -> ModelSpec:
@@ -95,12 +121,23 @@ def _named_node(config: ClusterConfig, name: str | None) -> NodeSpec:
     return config.node(name or names[0])
 
 
-def measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables | None, ProfileResult]:
+@dataclass(frozen=True, slots=True)
+class ProfileSaid:
+    """What the process that measures a model has said."""
+
+    points: list[ProfilePoint]
+    samples: CostSamples | None
+    tables: PredictorTables | None
+    result: ProfileResult
+
+
+def measure(config: ClusterConfig) -> ProfileSaid:
     """Of the only node and the only model. With a progress bar on stderr where that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %"))
     progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
     points: list[ProfilePoint] = []
+    samples: CostSamples | None = None
     tables: PredictorTables | None = None
     result: ProfileResult | None = None
     task = progress.add_task("starting", total=None)
@@ -113,6 +150,8 @@ def measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables 
                     progress.update(task, total=line.num_rows)
                 case ProfilePoint():
                     points.append(line)
+                case CostSamples():
+                    samples = line
                 case PredictorTables():
                     tables = line
                 case ProfileResult():
@@ -120,7 +159,7 @@ def measure(config: ClusterConfig) -> tuple[list[ProfilePoint], PredictorTables 
                 case _:
                     raise AssertionError(f"no part of a profile: {line}")
     assert result is not None, "the process ended well, so it has said its result"
-    return points, tables, result
+    return ProfileSaid(points, samples, tables, result)
 
 
 def _lines(config: ClusterConfig) -> Generator[Said]:

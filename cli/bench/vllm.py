@@ -125,5 +125,5 @@ class _Counted:
 def _held_out_error(setup: Setup) -> float:
     """Of steps of other sizes than those that the cost was fitted to."""
     config = parse_config(yaml.safe_dump(setup.config()), "treadle bench vllm")
-    _, _, result = measure(config.model_copy(update={"models": config.models[:1]}))
+    result = measure(config.model_copy(update={"models": config.models[:1]})).result
     return result.held_out_error

@@ -9,10 +9,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.main import main
-from gpu_node.engine.process.cost_tables import cost_tables
+from gpu_node.engine.process.cost_tables import cost_tables, kept_tables
 from shared.config.config import load_config
 from shared.config.pipeline_profile import pipeline_profile_file, read_pipeline_profile
-from shared.config.predictors import PredictorError, predictor_file, read_predictor
+from shared.config.predictors import (
+    PredictorError,
+    device_predictor_file,
+    predictor_file,
+    read_device_predictor,
+    read_predictor,
+)
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from tests.gpu_node import tiny
 
@@ -67,7 +73,7 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     predictor = read_predictor(path, cluster, spec, node, "cpu")
     assert predictor is not None
     assert predictor.prompt.seconds == tables["prompt"]["seconds"]
-    assert cost_tables(predictor).prompt.at(32) > 0
+    assert cost_tables(predictor, "tiny").prompt.at(32) > 0
     assert predictor.store_out is not None
     assert predictor.store_in is not None
     assert predictor.store_in.seconds[-1] > 0
@@ -75,6 +81,26 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     with pytest.raises(PredictorError, match=r"'cpu' instead of 'other'.*run `treadle profile --model tiny` again"):
         read_predictor(path, cluster, spec, node, "other")
     assert profiled_costs([kept], cluster, cluster.nodes[0], "cpu") == {"tiny": kept.cost}
+
+
+def test_several_models_tell_of_one_that_was_not_measured(config: Path) -> None:
+    folder = config.parent
+    small = tiny.write_gguf(folder / "again.gguf", tiny.tensors_of(tiny.make_model(seed=1)))
+    three = config.with_name("three.yaml")
+    models = f"""  - {{ name: again, source: {small}, max_model_len: 128 }}
+  - {{ name: third, source: {small}, max_model_len: 96 }}
+nodes:"""
+    three.write_text(config.read_text().replace("nodes:", models))
+    result = run(three, "--model", "tiny", "--model", "again")
+    assert result.exit_code == 0, result.output
+    assert "over tiny, again together:" in result.stdout
+    cluster = load_config(three)
+    found = kept_tables(cluster, cluster.nodes[0], "cpu")
+    assert found.keys() == {"tiny", "again", "third"}
+    of_device = read_device_predictor(device_predictor_file(cluster, "cpu"), cluster, cluster.nodes[0], "cpu")
+    assert of_device is not None
+    assert (of_device.measured, set(of_device.models)) == (["tiny", "again"], {"tiny", "again", "third"})
+    assert found["third"].prompt.at(32) > 0
 
 
 def test_the_table_for_people(config: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from gpu_node.bench.measurement import Bench
 from gpu_node.bench.point import BenchPoint
-from gpu_node.bench.predictors.samples import CostBench, CostKind
+from gpu_node.bench.predictors.cost_sample import KINDS, STORE_KINDS
+from gpu_node.bench.predictors.samples import CostBench
 from gpu_node.bench.predictors.ssd_samples import ssd_samples
 from gpu_node.bench.profile_grid import (
     BATCHES,
@@ -28,6 +29,7 @@ from gpu_node.bench.profile_grid import (
     grid,
 )
 from gpu_node.bench.report import (
+    CostSamples,
     PointProgress,
     PredictorTables,
     ProfileResult,
@@ -49,8 +51,6 @@ from shared.files.model_file import checked_path
 
 WARM_UP = BenchPoint(2, 8, 4)
 MOVED_BLOCKS = 64
-KINDS: tuple[CostKind, ...] = ("prompt", "chunk", "move_out", "move_in")
-STORE_KINDS: tuple[CostKind, ...] = ("store_out", "store_in")
 LEAST_POINTS = 5
 """Of a cost, fitted and held-out ones together."""
 
@@ -103,6 +103,7 @@ def _predictors(executor: Executor, options: EngineOptions, spec: ModelSpec) -> 
     if min(num_points) < LEAST_POINTS:
         return None
     shape = open_checkpoint(checked_path(spec)).config
+    _say(CostSamples(shape.num_layers, shape.hidden_size, samples))
     _say(PointProgress("regressions"))
     kinds = KINDS
     if options.tiers.ssd_folder is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gpu_node.bench.predictors.cost_sample import CostSample
 from shared.config.pipeline_profile import PipelineProfile
 from shared.config.predictors import PredictorTable
 from shared.messages.step_cost import StepCost
@@ -107,6 +108,14 @@ class ProfileResult(ReportLine, frozen=True):
     kv_bytes_per_s: float
     """0.0 where keys and values cannot be moved."""
     load: float
+
+
+class CostSamples(ReportLine, frozen=True):
+    """What giving way was measured to cost, which regressions over several models are fitted to."""
+
+    num_layers: int
+    hidden_size: int
+    samples: list[CostSample]
 
 
 class PredictorTables(ReportLine, frozen=True):
@@ -238,6 +247,7 @@ Said = (
     | ProfileStart
     | ProfilePoint
     | ProfileResult
+    | CostSamples
     | PredictorTables
     | KernelProfile
     | MemoryRow

@@ -13,7 +13,7 @@ import structlog
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.kv_costs import KvCostTables
 from gpu_node.engine.process.connection import EngineConnection
-from gpu_node.engine.process.cost_tables import cost_tables
+from gpu_node.engine.process.cost_tables import kept_tables
 from gpu_node.engine.process.refusal import refuse
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
@@ -22,7 +22,6 @@ from gpu_node.executors.node_executor import make_executor
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec
 from shared.config.pipelines import pipelines_folder, read_pipelines
-from shared.config.predictors import predictor_file, read_predictor
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from shared.errors import OperatorError
 from shared.telemetry.telemetry import configure_logging
@@ -67,12 +66,7 @@ def _cost_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str
     """By model, where `treadle profile` has measured it on such a node; only who decides by cost reads them."""
     if config.engine.preemption != "adaptive" and config.engine.admission != "priced":
         return {}
-    found = {}
-    for spec in config.models:
-        predictor = read_predictor(predictor_file(config, device, spec.name), config, spec, node, device)
-        if predictor is not None:
-            found[spec.name] = cost_tables(predictor)
-    return found
+    return kept_tables(config, node, device)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Host memory of the fast engine: `gpu_node.engine.memory.swap_space` for sequences without shared blocks.
 
-A block is the request that it is of and its place in that. No content: which block of host memory it lies in is nothing.
+A block is the request that it is of and its place in that. It has no content, and lies nowhere.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SwapCounts:
         return num_due
 
     def give_back(self, request_id: str, num_full: int) -> int:
-        """A request has left; its full blocks stay where they are copied, until others need the room. How many it had."""
+        """A request has left; copies of its full blocks stay until others need the room. How many blocks it had."""
         late = self._late.pop(request_id, set())
         if self._copies != "at_once":
             for place in reversed(range(num_full)):

@@ -255,6 +255,7 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         admission=["peak", "greedy", "priced"][seed // 2 % 3],
         chunked_prefill=seed % 4 != 2,
         overlap_swaps=seed % 4 != 1,
+        lazy_swaps=seed % 3 != 2,
         host_kv_bytes=numbers.choice([1 << 18, 1 << 20]),
         tiers=tiers(resources, seed),
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from gpu_node.engine.border.plan import BlockSwap
 from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.memory.device_blocks import BlockPlace
+from shared.config.engine import SwapCopies
+from shared.messages.tiers import Tier
 
 A, B = [1, 2, 3, 4], [5, 6, 7, 8]
 
@@ -140,3 +143,92 @@ def test_what_is_computed_while_a_sequence_is_out_is_offered_when_it_is_back() -
     assert blocks.match([*A, 9]) == []
     blocks.publish(0, [*A, 9, 10], 6)
     assert blocks.match([*A, 9]) == [blocks.table(0)[0]]
+
+
+def lazy(num_blocks: int, num_host_blocks: int, swap_copies: SwapCopies = "late") -> BlockManager:
+    return BlockManager.alone(
+        num_blocks, block_size=4, model="m", num_host_blocks=num_host_blocks, swap_copies=swap_copies
+    )
+
+
+def test_late_only_what_is_taken_is_copied_and_only_when() -> None:
+    """Of A, B and the 9, the 9's block cannot be found again; B's is taken by another, A's stays until it is back."""
+    blocks = lazy(5, num_host_blocks=3)
+    compute(blocks, 0, [*A, *B, 9])
+    assert blocks.swap_out([0]) == (BlockSwap(2, 2),)
+    assert (blocks.num_used_host_blocks, blocks.num_used_blocks) == (3, 0)
+    assert blocks.moves_due() == []
+    blocks.check()
+    compute(blocks, 1, [20] * 16)
+    assert blocks.moves_due() == [BlockSwap(1, 1)]
+    assert blocks.moves_due() == [], "once"
+    blocks.check()
+    assert blocks.places(0) == [BlockPlace(Tier.DEVICE, 0), BlockPlace(Tier.HOST, 1), BlockPlace(Tier.HOST, 2)]
+    blocks.free(1)
+    assert [swap.host_block for swap in blocks.swap_in([0])] == [1, 2]
+    assert blocks.moves_due() == []
+    blocks.check()
+
+
+def test_what_was_copied_once_is_not_copied_again() -> None:
+    """B stays in host memory when the sequence is back; A never went there."""
+    blocks = lazy(5, num_host_blocks=4)
+    compute(blocks, 0, [*A, *B, 9])
+    blocks.swap_out([0])
+    compute(blocks, 1, [20] * 16)
+    blocks.moves_due()
+    blocks.free(1)
+    blocks.swap_in([0])
+    assert (blocks.num_used_host_blocks, blocks.num_free_host_blocks) == (0, 4), "it is given up to those who need it"
+    assert blocks.num_copied_blocks([0]) == 1
+    (partial,) = blocks.swap_out([0])
+    assert blocks.places(0) == [
+        BlockPlace(Tier.DEVICE, 0),
+        BlockPlace(Tier.HOST, 1),
+        BlockPlace(Tier.HOST, partial.host_block),
+    ]
+    compute(blocks, 2, [30] * 20)
+    assert [swap.device_block for swap in blocks.moves_due()] == [0]
+    blocks.check()
+
+
+def test_a_sequence_that_ends_gives_its_places_back_and_copies_are_given_up_from_its_end_on() -> None:
+    blocks = lazy(8, num_host_blocks=4, swap_copies="kept")
+    compute(blocks, 0, [*A, *B, 9])
+    assert len(blocks.swap_out([0])) == 3
+    blocks.swap_in([0])
+    compute(blocks, 1, [20] * 7)
+    assert blocks.can_swap_out([1])
+    assert [swap.host_block for swap in blocks.swap_out([1])] == [2, 3], "those without content"
+    assert blocks.num_copied_blocks([0]) == 2
+    compute(blocks, 2, [30] * 4)
+    assert [swap.host_block for swap in blocks.swap_out([2])] == [1], "B goes before A"
+    assert blocks.num_copied_blocks([0]) == 1
+    blocks.check()
+
+
+def test_what_is_copied_is_no_room_for_others_of_the_same_request() -> None:
+    """Two blocks are free, and one of them has A: 9 and B need two beside it."""
+    blocks = lazy(8, num_host_blocks=3, swap_copies="kept")
+    compute(blocks, 0, [*A, 9])
+    blocks.swap_out([0])
+    blocks.swap_in([0])
+    blocks.append(0, 5, 12)
+    blocks.publish(0, [*A, *B, 9, 9, 9], 11)
+    compute(blocks, 1, [40])
+    blocks.swap_out([1])
+    assert blocks.num_free_host_blocks == 2
+    assert not blocks.can_swap_out([0])
+    blocks.free(1)
+    assert blocks.can_swap_out([0])
+    blocks.check()
+
+
+def test_before_blocks_are_written_ahead_of_a_plan_all_copies_are_made() -> None:
+    blocks = lazy(4, num_host_blocks=3)
+    compute(blocks, 0, [*A, *B])
+    assert blocks.swap_out([0]) == ()
+    assert blocks.copy_all_out()
+    assert blocks.moves_due() == [BlockSwap(0, 0), BlockSwap(1, 1)]
+    assert not blocks.copy_all_out()
+    blocks.check()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
+from gpu_node.bench.predictors.cost_sample import CostKind, CostSample
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
 from gpu_node.engine.border.executor import BlocksStayError, Executor
 from gpu_node.engine.border.model import LoadedModel
@@ -15,27 +14,15 @@ from gpu_node.engine.engine import Engine
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
 
-CostKind = Literal["prompt", "chunk", "move_out", "move_in", "store_out", "store_in"]
-"""The last two are between host memory and an SSD."""
 TOKENS, HELD_OUT_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), (24, 48, 96, 160, 320, 640, 896)
 BLOCKS, HELD_OUT_BLOCKS = (1, 2, 4, 8, 16, 32, 64), (3, 6, 12, 24, 48)
+BATCHES, HELD_OUT_BATCHES = (2, 4), (3,)
+BATCH_TOKENS = (16, 64, 128)
+"""Of each of several prompts together."""
 NUM_REPEATS = 3
 NUM_DECODES, NUM_DECODE_STEPS = 4, 8
 """Sequences beside a chunk, and the steps in which they tell what a step takes without it."""
 DECODE_TOKENS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class CostSample:
-    """The median of some measurements of one size."""
-
-    kind: CostKind
-    size: int
-    """Tokens of a prompt, or blocks."""
-    seconds: float
-    spread: float
-    """Median of |measured / seconds - 1|: no predictor can be held to less."""
-    is_held_out: bool
 
 
 class CostBench:
@@ -58,16 +45,28 @@ class CostBench:
         say("prompts alone")
         self._prompt_s(TOKENS[0])
         found += [_sample("prompt", size, held, self._prompt_s) for size, held in sizes if size <= room_tokens]
+        found += self._batches(room_tokens)
         if self._options.max_num_seqs > NUM_DECODES and self._options.step_tokens > NUM_DECODES:
             say("chunks beside decodes")
             found += [_sample("chunk", size, held, self._chunk_s) for size, held in sizes if size <= room_tokens]
         say("moves of blocks")
         return found + self._moves()
 
-    def _prompt_s(self, num_tokens: int) -> float:
-        """All steps of one prompt, to its first token."""
+    def _batches(self, room_tokens: int) -> list[CostSample]:
+        """Prompts together, as far as they run at once."""
+        found = []
+        for batch, is_held_out in [(one, False) for one in BATCHES] + [(one, True) for one in HELD_OUT_BATCHES]:
+            for size in BATCH_TOKENS:
+                if batch <= self._options.max_num_seqs and batch * size <= room_tokens:
+                    seconds = [self._prompt_s(size, batch) for _ in range(NUM_REPEATS)]
+                    found.append(sample_of("prompt", size, is_held_out, seconds, batch))
+        return found
+
+    def _prompt_s(self, num_tokens: int, batch: int = 1) -> float:
+        """All steps of so many prompts, to the first token of each."""
         self._log.steps.clear()
-        self._add(num_tokens, 1)
+        for _ in range(batch):
+            self._add(num_tokens, 1)
         self._run()
         return sum(step.duration_s for step in self._log.steps)
 
@@ -126,8 +125,8 @@ def _sample(kind: CostKind, size: int, is_held_out: bool, measure: Callable[[int
     return sample_of(kind, size, is_held_out, [measure(size) for _ in range(NUM_REPEATS)])
 
 
-def sample_of(kind: CostKind, size: int, is_held_out: bool, measured_s: list[float]) -> CostSample:
+def sample_of(kind: CostKind, size: int, is_held_out: bool, measured_s: list[float], batch: int = 1) -> CostSample:
     """What the measurements of one size come to."""
     middle = median(measured_s)
     spread = median(abs(one / middle - 1) for one in measured_s) if middle > 0 else 0.0
-    return CostSample(kind, size, middle, spread, is_held_out)
+    return CostSample(kind, size, middle, spread, is_held_out, batch)

@@ -7,7 +7,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from gpu_node.bench.predictors.samples import BLOCKS, HELD_OUT_BLOCKS, NUM_REPEATS, CostSample, sample_of
+from gpu_node.bench.predictors.cost_sample import CostSample
+from gpu_node.bench.predictors.samples import BLOCKS, HELD_OUT_BLOCKS, NUM_REPEATS, sample_of
 from gpu_node.engine.memory.prefix import Chains
 from gpu_node.engine.memory.ssd_index import Slot
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done

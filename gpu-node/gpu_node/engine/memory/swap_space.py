@@ -1,9 +1,9 @@
 """Sequences in host memory: their tables, what of them is copied there, and what only will be.
 
 A block of a sequence that gives way is copied once, and as late as can be. While its content is cached on the device,
-a place in host memory is kept for it (`_late`), and the copy is made by the plan that takes the device's block. What was
-copied stays behind, in host memory that nobody needs, when the sequence comes back, so that giving way again moves what
-is new. Prompts of others do not look there. Where `HostCache` copies full blocks as they are made, these are the copies.
+host memory keeps a place for it, and the copy is made by the plan that takes the device's block. What was copied stays
+behind, in host memory that nobody needs, when the sequence comes back, so that giving way again moves what is new.
+Prompts of others do not look there. Where `HostCache` copies full blocks as they are made, these are the copies.
 
 The forms (`SwapCopies`): ``at_once``, the plain one, copies all of a sequence when it gives way; ``kept`` lets copies
 stay; ``late`` makes them late, too.

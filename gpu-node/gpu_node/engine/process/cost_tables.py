@@ -4,10 +4,33 @@ from __future__ import annotations
 
 from gpu_node.engine.measures.cost_table import CostTable
 from gpu_node.engine.measures.kv_costs import KvCostTables
-from shared.config.predictors import Predictor, PredictorError, PredictorTable
+from shared.config.config import ClusterConfig
+from shared.config.nodes import NodeSpec
+from shared.config.predictors import (
+    Predictor,
+    PredictorError,
+    PredictorTable,
+    ShapeTables,
+    device_predictor_file,
+    predictor_file,
+    read_device_predictor,
+    read_predictor,
+)
 
 
-def cost_tables(predictor: Predictor) -> KvCostTables:
+def kept_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str, KvCostTables]:
+    """By model, as far as `treadle profile` has measured on such a node: its own, or what several models tell of it."""
+    of_device = read_device_predictor(device_predictor_file(config, device), config, node, device)
+    found = {}
+    for spec in config.models:
+        predictor = read_predictor(predictor_file(config, device, spec.name), config, spec, node, device)
+        tables = predictor or (of_device.tables(spec) if of_device is not None else None)
+        if tables is not None:
+            found[spec.name] = cost_tables(tables, spec.name)
+    return found
+
+
+def cost_tables(predictor: Predictor | ShapeTables, model: str) -> KvCostTables:
     """Raises `PredictorError` where a table is none."""
     try:
         return KvCostTables(
@@ -18,8 +41,7 @@ def cost_tables(predictor: Predictor) -> KvCostTables:
         )
     except ValueError as error:
         raise PredictorError(
-            f"the predictor of {predictor.model!r} on {predictor.device!r} is broken: {error}; "
-            f"run `treadle profile --model {predictor.model}` again"
+            f"the predictor of {model!r} is broken: {error}; run `treadle profile --model {model}` again"
         ) from error
 
 

@@ -60,7 +60,22 @@ def test_what_will_be_cached_is_learnt_of_those_who_come_back() -> None:
 
 def test_what_is_cached_does_not_come_back() -> None:
     """3 blocks of 10 bytes out, 2 of them in."""
-    assert costs(PLAIN).swap_s(3, 1) == pytest.approx(0.030 + 0.010)
+    at_once = EngineOptions(chunked_prefill=False, overlap_swaps=False, lazy_swaps=False)
+    assert costs(at_once).swap_s(3, 1) == pytest.approx(0.030 + 0.010)
+
+
+def test_what_host_memory_has_is_not_copied_again_nor_late_what_is_cached_then() -> None:
+    """3 blocks of 10 bytes, of which host memory has the first two: one out, and two in, if one is cached then."""
+    assert costs(PLAIN).swap_s(3, 1, 2) == pytest.approx(0.010 + 0.010)
+    assert costs(PLAIN).swap_s(3, 1) == pytest.approx(0.020 + 0.010), "the cached one is not copied"
+
+
+def test_who_is_swapped_in_has_no_row_in_that_step_nor_has_who_waits_behind_it() -> None:
+    """Two rows took 20 ms; three rows' worth of that is added to 30 / 1000 and 30 / 2000."""
+    one = costs(PLAIN)
+    decode = StepPlan(tuple(ScheduledSequence(number, (5,), 9, (number,), ()) for number in range(2)))
+    one.observe(decode, StepResult({}, 0.020), waited_s=0.0)
+    assert one.swap_s(3) == pytest.approx(0.030 + 0.015 + 3 * 0.010)
 
 
 def test_prompts_that_share_a_step_share_what_it_costs_by_itself() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 
 from gpu_node.engine.measures.cost_learner import CostLearner
@@ -17,7 +18,7 @@ from shared.messages.payload import UNPROMISED_S, Payload, Sampling
 from shared.messages.step_cost import StepCost
 from tests.gpu_node.bookkeeping import prompt
 
-PLAIN = EngineOptions(chunked_prefill=False, overlap_swaps=False)
+PLAIN = EngineOptions(chunked_prefill=False, overlap_swaps=False, lazy_swaps=False)
 IDS = count()
 
 
@@ -114,6 +115,16 @@ def test_blocks_that_others_hold_are_free_to_compute_again() -> None:
     second = held(blocks, 12)
     assert blocks.num_lasting_blocks([second.sequences[0].sequence_id]) == 2
     assert policy.fate(second, blocks) is KvFate.RECOMPUTE
+
+
+def test_where_copies_are_made_late_what_stays_cached_is_not_copied_either() -> None:
+    """When nearly all stays cached: 10 ms and 1 row of 8; 4 ms out and 4 in for 1 of 2 blocks."""
+    blocks = BlockManager.alone(8, block_size=4, model="m", num_host_blocks=2, swap_copies="late")
+    rates = MoveRates(250_000.0, 250_000.0)
+    policy = Cheaper(KvCosts(replace(PLAIN, lazy_swaps=True), 1000, CostLearner(StepCost(0.010, 0.001, 0.0)), rates))
+    for _ in range(60):
+        policy.note_return(num_blocks=2, num_cached_blocks=2)
+    assert policy.fate(held(blocks, 8), blocks) is KvFate.SWAP
 
 
 def chosen(requests: list[EngineRequest], swapped: list[int], room: FreeRoom, now: float = 100.0) -> list[int]:
