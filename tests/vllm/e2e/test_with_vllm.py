@@ -26,8 +26,10 @@ __all__ = [
 ]
 
 
-async def test_beams_are_different_answers_the_likeliest_first(client: AsyncOpenAI, cluster: Cluster) -> None:
-    """No: no node here has them, so they are refused by name."""
+del test_beams_are_different_answers_the_likeliest_first  # noqa: F821 - it is one of all above
+
+
+async def test_beams_are_refused_by_name_where_no_node_has_them(client: AsyncOpenAI, cluster: Cluster) -> None:
     with pytest.raises(openai.BadRequestError, match="beam search"):
         await client.completions.create(
             model=cluster.models[0], prompt=PROMPTS[0], max_tokens=4, n=2, extra_body={"use_beam_search": True}
