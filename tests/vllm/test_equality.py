@@ -79,32 +79,41 @@ def test_alone_each_answer_is_vllm_s_own(plain: Agent, prompts: list[list[int]],
 def test_in_a_batch_nearly_all_tokens_are_the_same(
     plain: Agent, prompts: list[list[int]], direct: list[list[int]]
 ) -> None:
-    """Each position by itself: given the tokens before it, which comes next."""
-    assert agreement(plain, prompts, direct) >= MIN_AGREEMENT
+    wanted = [token for text in direct for token in text]
+    assert agreement(likeliest(plain, prompts, direct), wanted) >= MIN_AGREEMENT
 
 
-def test_beside_our_engine_too(prompts: list[list[int]], direct: list[list[int]], smol: Path, tmp_path: Path) -> None:
+def test_beside_our_engine_too(
+    agent: Agent, prompts: list[list[int]], direct: list[list[int]], smol: Path, tmp_path: Path
+) -> None:
+    """Ours in bfloat16 beside vLLM in float32: in bfloat16 vLLM differs more from itself in float32 than ours does."""
+    wanted = likeliest(agent, prompts, direct)
     with process_of(write_our_config(tmp_path, smol)) as ours:
         assert isinstance(ours.next(), EngineReady)
         assert isinstance(ours.load("smol"), ModelLoaded)
-        assert agreement(ours, prompts, direct) >= MIN_AGREEMENT
+        assert agreement(likeliest(ours, prompts, direct), wanted) >= MIN_AGREEMENT
 
 
-def agreement(agent: Agent, prompts: list[list[int]], texts: list[list[int]]) -> float:
-    """Part of the positions at which the likeliest token is that of the text, which is the prompt up to there."""
+def agreement(found: list[int], wanted: list[int]) -> float:
+    """Part of the positions."""
+    assert len(found) == NUM_PROMPTS * NUM_TOKENS
+    return sum(map(int.__eq__, found, wanted)) / len(wanted)
+
+
+def likeliest(agent: Agent, prompts: list[list[int]], texts: list[list[int]]) -> list[int]:
+    """The token that comes next at each position by itself, given the prompt and the text before it."""
     asked = {
-        f"{number}.{place}": (prompt + text[:place], text[place])
+        f"{number}.{place}": prompt + text[:place]
         for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
         for place in range(len(text))
     }
-    assert len(asked) == NUM_PROMPTS * NUM_TOKENS
     names = list(asked)
     found: dict[str, int] = {}
     for first in range(0, len(names), NUM_AT_ONCE):
         batch = names[first : first + NUM_AT_ONCE]
-        agent.send(*(RunAttempt(request(name, asked[name][0], 1)) for name in batch))
+        agent.send(*(RunAttempt(request(name, asked[name], 1)) for name in batch))
         while not found.keys() >= set(batch):
             event = agent.next()
             assert isinstance(event, StepReport)
             found |= {chunk.request_id: chunk.token_ids[0] for chunk in event.chunks}
-    return sum(found[name] == wanted for name, (_, wanted) in asked.items()) / len(asked)
+    return [found[name] for name in names]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
 from typing import Any
@@ -19,11 +20,13 @@ from gpu_node.vllm.adapter import (
 )
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
 from gpu_node.vllm.draw_state import extra_args
+from gpu_node.vllm.guard import forget_openmp
 from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from shared.messages.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
+START_S = 3600.0  # its processes have begun no longer ago when it is up
 REAP_TIMEOUT_S = 1.0  # until the system says how a process has ended
 
 WEIGHTS_STAY = 1  # vLLM's level of sleep in which weights go to host memory
@@ -43,6 +46,7 @@ class VllmCore:
         self._transit = transit
         self._tell = tell
         self._is_closing = threading.Event()
+        self._began_s = time.time() - START_S
         for work in (self._read, self._watch):
             threading.Thread(target=work, name=f"vllm {model}", daemon=True).start()
 
@@ -80,6 +84,7 @@ class VllmCore:
         self._client.outputs_queue.put_nowait(EngineDeadError())  # lets the reader go
         if self._transit is not None:
             self._transit.close()
+        forget_openmp(self._began_s)
 
     def _send(self, send: Callable[[], object]) -> None:
         try:
