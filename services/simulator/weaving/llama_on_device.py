@@ -145,7 +145,7 @@ def _num_blocks() -> int:
 
 
 def process_blocks() -> int:
-    """Of the memory that a process may use, what is neither weights nor keys and values: by the dedicated node's point."""
+    """Of what a process may use, what is neither weights nor keys and values: by the dedicated node's point."""
     return kv_tokens(A100, _SHAPE) // BLOCK_TOKENS - _num_blocks()
 
 
