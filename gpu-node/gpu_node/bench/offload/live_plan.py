@@ -76,7 +76,7 @@ class LivePlan:
 
 def quick_plan() -> LivePlan:
     """One short run of each point, without the sweep."""
-    return LivePlan("560 to 112", ((560, 112),) * NUM_HOT, warm_up_s=1.2, seconds=2.0)
+    return LivePlan("560 to 112", ((560, 112),) * NUM_HOT, warm_up_s=1.2, seconds=2.0, idle_s=0.6)
 
 
 def full_plans(conversations: Sequence[PromptAnswer]) -> list[LivePlan]:
