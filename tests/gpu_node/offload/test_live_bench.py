@@ -23,6 +23,7 @@ PLAN = LivePlan(
     is_whole=True,
     cold_lengths=(8, 40),
     token_bytes=6_144,
+    least_kv_bytes=0,
     vocabulary=tiny.VOCAB,
 )
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_node.engine.border.links import LinkRefusedError
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, LinkRefused, event_decoder, frame
+from gpu_node.engine.process.protocol import (
+    Command,
+    EngineEvent,
+    EngineRefused,
+    LinkRefused,
+    ModelFailed,
+    event_decoder,
+    frame,
+)
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 20
@@ -83,6 +91,8 @@ class EngineEnd:
             event = self._unheard.popleft()
             if isinstance(event, EngineRefused):
                 raise EngineGoneError(f"engine {self.name}: {event.reason}")
+            if isinstance(event, ModelFailed):
+                raise EngineGoneError(f"engine {self.name}: {event.error}")
             if self._answer is None and isinstance(event, self._kinds):
                 self._answer = event
             else:

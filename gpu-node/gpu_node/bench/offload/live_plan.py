@@ -48,6 +48,8 @@ class LivePlan:
     """Of each request of the cold engine."""
     token_bytes: int = 23_040
     """Of the model's KV."""
+    least_kv_bytes: int = 66 << 20
+    """With less, pages are so small that blocks of SmolLM2 leave much of each unused."""
     vocabulary: int = 40_000
     """Of the tokens that prompts are made of; SmolLM2 has more."""
 
@@ -59,7 +61,7 @@ class LivePlan:
     @property
     def local_bytes(self) -> int:
         """Of the hot engine's KV memory: for `NUM_LOCAL` mean sequences at their end, and one of any length."""
-        return self._bytes(NUM_LOCAL)
+        return max(self._bytes(NUM_LOCAL), self.least_kv_bytes)
 
     @property
     def remote_bytes(self) -> int:
