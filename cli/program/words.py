@@ -32,6 +32,7 @@ WHAT_IT_DOES: Mapping[OperatorKind, str] = {
     OperatorKind.SELECT_DRAWS: "go on with the rows that draw a token",
     OperatorKind.ALL_REDUCE: "sum what the devices of the group have",
     OperatorKind.ALL_GATHER: "put side by side what the devices of the group have",
+    OperatorKind.COPY_OUT: "copy full KV blocks of the layer to the host",
     OperatorKind.POLL: "serve what waits for the device, if anything does",
     OperatorKind.SEND: "ask the device that keeps their keys and values to attend for remote rows",
     OperatorKind.GATHER: "wait for what that device has attended to",

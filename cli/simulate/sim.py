@@ -20,6 +20,7 @@ from cli.tables import print_table
 from services.simulator.cluster import cluster
 from services.simulator.devices.catalogue import MAX_NUM_SEQS, STEP_TOKENS, cluster_config, devices_of, with_pipeline
 from services.simulator.devices.device import SimulatedDevice
+from services.simulator.devices.device_group import group_name
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun
@@ -43,7 +44,13 @@ def command() -> None:
 @command.command("run")
 @click.option("--workload", required=True, help="wa, wb or wc (QLM's evaluation), or a CSV file of requests.")
 @click.option("--policy", type=click.Choice(get_args(PolicyName)), default="qlm", show_default=True, help="Order.")
-@click.option("--devices", type=DEVICE_COUNTS, default="a100=1", show_default=True, help="Such as a100=50,a10=30.")
+@click.option(
+    "--devices",
+    type=DEVICE_COUNTS,
+    default="a100=1",
+    show_default=True,
+    help="Such as a100=50,a10=30,a100x8=2.",
+)
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
 @click.option("--pipeline", type=_FILE, help="Of `treadle pipeline search`: devices run it where it is shorter.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
@@ -177,7 +184,10 @@ def _pipeline(path: Path, counts: Mapping[str, int], models: Sequence[str], max_
         file = read_pipeline(path)
     except PipelineError as error:
         raise CliError(f"--pipeline: {error}") from error
-    for name, found, known in (("device", file.device, list(counts)), ("model", file.model, models)):
+    for name, found, known in (
+        ("device", group_name(file.device, file.num_devices), list(counts)),
+        ("model", file.model, models),
+    ):
         if found not in known:
             raise CliError(f"--pipeline: it is for {name} {found!r}, not for {', '.join(known)}; {SEARCH_AGAIN}")
     if file.rows <= max_num_seqs:

@@ -10,12 +10,13 @@ from random import Random
 import click
 
 from cli.errors import CliError
+from services.simulator.devices.device_group import KINDS
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from services.simulator.workloads.trace import Trace
 from shared.config.config import ClusterConfig
-from shared.config.hardware import DEVICES, MODELS
+from shared.config.hardware import MODELS
 from shared.files.length_trace import LengthTrace, TraceError, TraceLine, read_lengths
 
 # Of a file's requests, those that no served model takes. What is found for the others is no answer for all of them.
@@ -59,8 +60,8 @@ class Amounts(click.ParamType[dict[str, float]]):
         return found
 
 
-DEVICE_COUNTS = Amounts("device", list(DEVICES), whole=True)
-DEVICE_COSTS = Amounts("device", list(DEVICES), whole=False)
+DEVICE_COUNTS = Amounts("device", list(KINDS), whole=True)
+DEVICE_COSTS = Amounts("device", list(KINDS), whole=False)
 SLO_MIX = Amounts("SLO class", list(ClusterConfig().slo_classes), whole=False)
 
 

@@ -26,6 +26,16 @@ TREADLE_API std::int32_t treadle_wait_for(Program* program, std::int32_t lane, s
   });
 }
 
+// In a lane: a layer of a step's copies to the host, of these from `first` / `count` to `end` / `count`. 0, or -1.
+TREADLE_API std::int32_t treadle_copy_out(Program* program, std::int32_t layer, std::int32_t first, std::int32_t end,
+                                          std::int32_t count) {
+  return guarded(-1, [&] {
+    program->count_copy_out();
+    program->add_operator<treadle::CopyOut>(program->cache(), layer, first, end, count);
+    return 0;
+  });
+}
+
 // How many operators a lane has; -1 and an error.
 TREADLE_API std::int32_t treadle_lane_size(const Program* program, std::int32_t lane) {
   return guarded(-1, [&] { return program->lane_size(lane); });

@@ -121,4 +121,23 @@ void MoveBlocks::run(int layer, const Step& step, Scratch& scratch) const {
   for (const Move& move : step.swaps_in) std::memcpy(here(move.destination), there(move.source), num_bytes);
 }
 
+CopyOut::CopyOut(const Cache& cache, int layer, int first, int end, int count)
+    : cache_(cache), layer_(layer), first_(first), end_(end), count_(count) {
+  if (layer < 0 || layer >= cache.shape().num_layers || first < 0 || first >= end || end > count)
+    throw std::invalid_argument("a copy out is of a layer, from one fraction of the blocks to a later one");
+}
+
+std::int64_t CopyOut::place(int part, const Step& step) const {
+  return static_cast<std::int64_t>(step.copies_out.size()) * part / count_;
+}
+
+int CopyOut::num_tasks(const Step& step) const { return static_cast<int>(place(end_, step) - place(first_, step)); }
+
+void CopyOut::run(int task, const Step& step, Scratch&) const {
+  const std::size_t num_bytes = static_cast<std::size_t>(cache_.layer_stride()) * sizeof(Bf16);
+  const Move& move = step.copies_out[place(first_, step) + task];
+  std::memcpy(cache_.host().line(move.destination) + layer_ * num_bytes,
+              cache_.arena().line(move.source) + layer_ * num_bytes, num_bytes);
+}
+
 }  // namespace treadle

@@ -109,4 +109,19 @@ class MoveBlocks final : public Operator {
   const Cache& cache_;
 };
 
+// One layer of a step's copies of full blocks to the host: of these, from `first` / `count` to `end` / `count`.
+class CopyOut final : public Operator {
+ public:
+  CopyOut(const Cache& cache, int layer, int first, int end, int count);
+
+  int num_tasks(const Step& step) const override;
+  void run(int task, const Step& step, Scratch& scratch) const override;
+
+ private:
+  std::int64_t place(int part, const Step& step) const;
+
+  const Cache& cache_;
+  int layer_, first_, end_, count_;
+};
+
 }  // namespace treadle

@@ -20,7 +20,8 @@ void LaneRun::begin(const LaneQueues& queues, const Step& step) {
     for (std::size_t place = 0; place < queue.size(); ++place) {
       Turn& turn = lane.turns[place];
       turn.num_tasks = std::max(queue[place].one->num_tasks(step), 1);
-      turn.num_wanted = static_cast<int>(std::lround(queue[place].device_part * static_cast<float>(num_threads_)));
+      const float num_threads = queue[place].device_part * static_cast<float>(num_threads_);
+      turn.num_wanted = std::max(1, static_cast<int>(std::lround(num_threads)));
       turn.next_task.store(0, std::memory_order_relaxed);
       turn.num_done.store(0, std::memory_order_relaxed);
     }

@@ -103,6 +103,11 @@ void Program::count_gather() {
   --num_under_way_;
 }
 
+void Program::count_copy_out() {
+  if (lane_ == kNoLane) throw std::invalid_argument("blocks are copied out by operators of lanes, or before all others");
+  copies_out_in_lanes_ = true;
+}
+
 Step Program::make_step(const StepInput& input) const {
   Step step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
             cells_.as<std::int32_t>(), shares_);
@@ -110,6 +115,10 @@ Step Program::make_step(const StepInput& input) const {
         return lane.empty();
       })))
     throw std::invalid_argument("a step in lanes has no sequences on other devices, and a program with lanes");
+  if (!step.in_lanes || !copies_out_in_lanes_) {
+    step.swaps_out.insert(step.swaps_out.end(), step.copies_out.begin(), step.copies_out.end());
+    step.copies_out.clear();
+  }
   for (const RemoteRange& range : step.remotes) {
     if (range.starts.empty()) continue;
     if (most_under_way_ == 0) throw std::invalid_argument("sequences on other devices, and a program that sends nothing");

@@ -53,6 +53,9 @@ class Program {
   void count_send();
   void count_gather();
 
+  // Copies of full blocks to the host are made by operators of lanes, one a layer or more.
+  void count_copy_out();
+
   void poll_behind_last() { last_->poll_behind(); }
 
   Step make_step(const StepInput& input) const;
@@ -89,6 +92,7 @@ class Program {
   std::array<std::vector<LaneWait>, kNumLanes> waits_;  // of the next operator of each lane
   Operator* last_ = nullptr;  // that was added
   int num_under_way_ = 0, most_under_way_ = 0;  // sends without their gathers
+  bool copies_out_in_lanes_ = false;
 };
 
 }  // namespace treadle

@@ -92,6 +92,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
   copies = moves(input.copies, input.num_copies, device, device);
   swaps_in = moves(input.swaps_in, input.num_swaps_in, device, host);
   for (Move& move : swaps_in) std::swap(move.source, move.destination);
+  copies_out = moves(input.copies_out, input.num_copies_out, device, host);
   require(all_between(token_ids, -kNumCells, limits.vocabulary), "a token id is outside the vocabulary");
   require(all_below(draw_rows, static_cast<std::int32_t>(num_rows)), "a row that draws is outside the batch");
   take_draws(input, limits.vocabulary);

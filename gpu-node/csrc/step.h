@@ -63,6 +63,8 @@ struct StepInput {
   const std::int32_t* swaps_out;  // block on the device and block of the host, in turn
   std::int32_t num_swaps_in;
   const std::int32_t* swaps_in;  // likewise
+  std::int32_t num_copies_out;
+  const std::int32_t* copies_out;  // likewise; of blocks that the step does not write
   // out, all written before the step is done
   std::int32_t* tokens;       // [draws]: the token, or -1 where logits are not finite
   double* logprobs;           // [draws]: of the token, where asked for
@@ -158,6 +160,7 @@ struct Step {
   std::vector<RemoteRange> remotes;
   std::uint64_t number;  // another one for each step of the process
   std::vector<Move> swaps_out, copies, swaps_in;
+  std::vector<Move> copies_out;  // left to operators of lanes; else they are among the swaps out
   std::vector<Bias> biases;
   std::vector<std::int32_t> prior_tokens;
   std::vector<TokenDraw> draws;

@@ -17,7 +17,6 @@ from services.kv_manager import lease_needs as needs
 from shared.bus import streams
 from shared.messages.leases import (
     LEASE_S,
-    AgreedSizes,
     EndLease,
     GrantLent,
     LeaseAnswer,
@@ -33,6 +32,7 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.nodes import Heartbeat
 from shared.service.core import Effect, Send
 
@@ -61,7 +61,7 @@ class PageLease(msgspec.Struct):
     link: LeaseLink
     model: str
     stage: LeaseStage = LeaseStage.MAKING
-    sizes: AgreedSizes | None = None
+    sizes: LinkSizes | None = None
     """As the sender's engine told."""
     pages: list[int] = []
     """Granted, those that are wanted back included."""

@@ -21,8 +21,11 @@ HOT, COLD = 0.012, 0.0001
 """Of the period: how much worse a change may be, about, at the beginning and at the end."""
 WORTH_ASKING = 0.0005
 """Of the period, by which a play must be better before it is asked whether all its layers can be alike."""
-SHARE_CHANGES, ORDER_CHANGES, CUT_CHANGES = 0.4, 0.8, 0.98
-"""Of all changes, up to which they are of a share, of a place in a lane, of where a cut is; the rest, how many."""
+STEP_CHANGES, SHARE_CHANGES, SHIFT_CHANGES, ORDER_CHANGES, CUT_CHANGES = 0.25, 0.45, 0.5, 0.8, 0.98
+"""Of all changes, up to which they are of a share, by one step or to any, of when all rows from one on come, of a place
+in a lane, of where a cut is; the rest, how many."""
+MOST_SHIFT = 0.15
+"""Of a period."""
 MAX_PARTS = 4
 """Of an operator."""
 
@@ -97,12 +100,20 @@ def _better(layer: ElasticLayer, candidate: Candidate, outcome: PlayOutcome, bes
 
 
 def _changed(layer: ElasticLayer, now: Candidate, chance: _Chance, granule_rows: int) -> Candidate:
-    """One share, one place in a lane, or one cut is another."""
+    """One share, one place in a lane, one cut is another, or some rows come earlier or later."""
     kind = chance.number()
     one = chance.below(len(now.wanted))
     if kind < SHARE_CHANGES:
-        share = 1 + chance.below(layer.interference.num_shares)
-        return replace(now, wanted=(*now.wanted[:one], share, *now.wanted[one + 1 :]))
+        most = layer.interference.num_shares
+        step = 1 if chance.number() < 0.5 else -1
+        share = now.wanted[one] + step if kind < STEP_CHANGES else 1 + chance.below(most)
+        return replace(now, wanted=(*now.wanted[:one], min(most, max(1, share)), *now.wanted[one + 1 :]))
+    if kind < SHIFT_CHANGES:
+        parts, shift = layer.parts(now), MOST_SHIFT * (2 * chance.number() - 1)
+        rows = [
+            key + shift * (part.first_row >= parts[one].first_row) for key, part in zip(now.keys, parts, strict=True)
+        ]
+        return replace(now, keys=tuple(rows))
     if kind < ORDER_CHANGES:
         parts = layer.parts(now)
         others = [n for n, part in enumerate(parts) if n != one and part.lane is parts[one].lane]

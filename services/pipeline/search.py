@@ -14,7 +14,7 @@ from services.pipeline.lanes import ResourceLane
 from services.pipeline.layer import LayerLayout, LayerOperator, split
 from services.pipeline.schedule import NUM_UNROLLED, Schedule
 from services.pipeline.setting import Setting
-from services.pipeline.structure import Structure, sequential_schedule, solve_structure
+from services.pipeline.structure import sequential_schedule, solve_structure
 
 LEAST_GAIN = 0.001
 """Of the layer time, by which more parts must be better."""
@@ -41,10 +41,10 @@ class SearchBudget:
 
 
 FULL = SearchBudget(
-    num_plays=60_000, structure_s=20.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0
+    num_plays=200_000, structure_s=20.0, allocation_s=60.0, num_cuts=3, max_parts=4, copies_allocation_s=60.0
 )
 QUICK = SearchBudget(
-    num_plays=6_000, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0
+    num_plays=8_000, structure_s=0.1, allocation_s=0.2, num_cuts=1, max_parts=2, copies_allocation_s=0.0
 )
 
 
@@ -91,7 +91,8 @@ def search(setting: Setting, budget: SearchBudget, now: Callable[[], float]) -> 
         if best is not None and found.schedule.period_s > best.schedule.period_s * (1 - LEAST_GAIN):
             return best
         best = found
-        more = _near_bubble(structure, operators)
+        more = _near_bubble(structure.schedule, operators)
+        more = more or _near_bubble(found.schedule, setting.operators(found.layout))
         parts_of = {**parts_of, **{name: parts_of.get(name, 2) + 1 for name in more}}
         if not more or max(parts_of.values()) > budget.max_parts:
             return best
@@ -152,9 +153,8 @@ def _cuts(operators: Sequence[LayerOperator], schedule: Schedule) -> dict[str, t
     }
 
 
-def _near_bubble(structure: Structure, operators: Sequence[LayerOperator]) -> list[str]:
+def _near_bubble(schedule: Schedule, operators: Sequence[LayerOperator]) -> list[str]:
     """What compute waits for where it idles longest: the operators back to the product before; none if it is busy."""
-    schedule = structure.schedule
     lane = [
         (slot.start_s % schedule.period_s, slot) for slot in schedule.slots if slot.part.lane is ResourceLane.COMPUTE
     ]

@@ -44,8 +44,10 @@ def search_report(found: Found, group: GroupPeaks, model: ModelShape, setting: S
     }
 
 
-def pipeline_file(found: Found, group: GroupPeaks, model: ModelShape, batch: DenseBatch, source: str) -> PipelineFile:
-    """What an engine needs of it."""
+def pipeline_file(
+    found: Found, group: GroupPeaks, model: ModelShape, batch: DenseBatch, source: str, kernels: str = ""
+) -> PipelineFile:
+    """What an engine needs of it; ``kernels`` are those that were measured, if any were."""
     return PipelineFile(
         FORMAT,
         model.name,
@@ -57,6 +59,7 @@ def pipeline_file(found: Found, group: GroupPeaks, model: ModelShape, batch: Den
         found.schedule.period_s,
         found.sequential_s,
         tuple(_operators(found)),
+        kernels,
     )
 
 

@@ -129,7 +129,7 @@ class IdleWatch:
         if not node.engine.has_work:
             return any(model in node.device.models for model in waiting)
         model = node.core.model
-        if model not in waiting or node.core.stats.num_admittable <= 0:
+        if model not in waiting or node.core.report.stats.num_admittable <= 0:
             return False
         untold = node.engine.num_untold_tokens(now)
         batch = [self._member(self._outcome_of(name), untold.get(name, 0)) for name in node.core.running]

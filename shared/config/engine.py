@@ -18,6 +18,10 @@ LoadFormat = Literal["auto", "dummy"]
 OffloadControl = Literal["host", "poll", "poll_split"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
+SwapCopies = Literal["at_once", "kept", "late"]
+"""What of a sequence that gives way is copied to host memory: all of it; what host memory has no copy of; of that, only
+what the device needs the place of, and when."""
+
 NO_PIPELINE = "off"
 AUTO_PIPELINE = "auto"
 
@@ -94,6 +98,9 @@ class EngineOptions:
     """Prompts are computed in chunks beside decodes; without, in steps of their own."""
     overlap_swaps: bool = True
     """Swapped KV is copied beside the computing where the device can; without, in the same queue."""
+    lazy_swaps: bool = True
+    """Of swapped KV, only what the device needs the place of is copied, and not again while host memory has room for
+    what was; without, all of it each time."""
     host_kv_bytes: Annotated[int, NumberRange(0)] = 0
     """Host memory for KV that is swapped out."""
     evicted_kv_bytes: Annotated[int, NumberRange(0)] = 256 << 20
@@ -118,6 +125,13 @@ class EngineOptions:
     def num_sharing(self) -> int:
         """Who may have pages of the KV memory at a time: models, and other engines where that is asked for."""
         return self.max_models if self.offload == "off" else self.max_models + 1
+
+    @property
+    def swap_copies(self) -> SwapCopies:
+        """Blocks that others may take, for steps of their own, are copied before they can."""
+        if not self.lazy_swaps:
+            return "at_once"
+        return "late" if self.num_sharing == 1 else "kept"
 
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:

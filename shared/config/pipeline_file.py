@@ -13,7 +13,7 @@ from typing import Any
 
 from shared.errors import OperatorError
 
-FORMAT = "treadle pipeline 1"
+FORMAT = "treadle pipeline 2"
 LANES = ("compute", "memory", "network", "copy")
 SEARCH_AGAIN = "search again with `treadle pipeline search`"
 
@@ -55,6 +55,8 @@ class PipelineFile:
     layer_s: float
     sequential_s: float
     operators: tuple[PipelineOperator, ...]
+    kernels: str = ""
+    """What `PipelineProfile.kernels` says of the times; empty where nobody has measured them."""
 
     def require(self, model: str, device: str, num_devices: int, rows: int) -> None:
         """Raise `PipelineError` unless it was searched for just this."""
@@ -62,6 +64,18 @@ class PipelineFile:
         for name, value in wanted.items():
             if (found := getattr(self, name)) != value:
                 raise PipelineError(f"the pipeline is for {name} {found!r}, not {value!r}; {SEARCH_AGAIN}")
+
+    def require_kernels(self, kernels: str) -> None:
+        """Raise `PipelineError` where its times are stale: those of other kernels than the device has now."""
+        if not self.is_by(kernels):
+            raise PipelineError(
+                f"the pipeline rests on times of kernels {self.kernels!r}, and this engine has {kernels!r}; measure "
+                f"again with `treadle profile --kernels --interference`, and {SEARCH_AGAIN}"
+            )
+
+    def is_by(self, kernels: str) -> bool:
+        """Whether its times are of these kernels, or of nobody's."""
+        return self.kernels in ("", kernels)
 
 
 def encode_pipeline(pipeline: PipelineFile) -> str:
@@ -116,6 +130,7 @@ def _decode(raw: Any) -> PipelineFile:
         layer_s=float(raw["layer_s"]),
         sequential_s=float(raw["sequential_s"]),
         operators=operators,
+        kernels=str(raw["kernels"]),
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from shared.config.config import ClusterConfig
 from shared.errors import OperatorError
 
-FORMAT = "treadle pipeline profile 1"
+FORMAT = "treadle pipeline profile 2"
 
 
 class PipelineProfileError(OperatorError, ValueError):
@@ -58,6 +58,8 @@ class PipelineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     num_threads: int
     level: str
     """Of the device's kernels."""
+    kernels: str
+    """Their level, and a digest of their sources and of how these were compiled: times are stale where it differs."""
     num_layers: int
     hidden_size: int
     granule_rows: int
@@ -70,7 +72,7 @@ class PipelineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     @property
     def key(self) -> tuple[object, ...]:
         """What has to be the same for two measurements to belong together."""
-        return (self.model, self.source, self.weights, self.device, self.num_threads, self.level, self.num_layers)
+        return (self.model, self.source, self.weights, self.device, self.num_threads, self.kernels, self.num_layers)
 
     @property
     def title(self) -> str:

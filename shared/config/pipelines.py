@@ -43,24 +43,30 @@ class Pipelines:
     """Of the largest step."""
     files: tuple[PipelineFile, ...] = ()
 
-    def of(self, spec: ModelSpec, device: str, num_devices: int = 1) -> PipelineFile | None:
-        """The one to run. `PipelineError` where the file that was named is for something else."""
+    def of(self, spec: ModelSpec, device: str, num_devices: int = 1, kernels: str | None = None) -> PipelineFile | None:
+        """The one to run. `PipelineError` where the file that was named is for something else, or stale.
+
+        ``kernels`` are the device's; None where nobody knows them yet.
+        """
         if self.choice == NO_PIPELINE:
             return None
         if self.choice != AUTO_PIPELINE:
             (named,) = self.files
             named.require(_searched_name(spec), device, num_devices, self.rows)
+            if kernels is not None:
+                named.require_kernels(kernels)
             return named
-        fastest = min(self._fitting(spec, device, num_devices), key=lambda one: one.layer_s, default=None)
+        fastest = min(self._fitting(spec, device, num_devices, kernels), key=lambda one: one.layer_s, default=None)
         return fastest if fastest is not None and fastest.layer_s < fastest.sequential_s else None
 
-    def lacks(self, spec: ModelSpec, device: str, num_devices: int = 1) -> bool:
-        """Whether ``auto`` knows of no pipeline for this, neither a faster nor a slower one."""
-        return self.choice == AUTO_PIPELINE and not self._fitting(spec, device, num_devices)
+    def lacks(self, spec: ModelSpec, device: str, num_devices: int = 1, kernels: str | None = None) -> bool:
+        """Whether ``auto`` knows of no pipeline for this, neither a faster nor a slower one, but for stale ones."""
+        return self.choice == AUTO_PIPELINE and not self._fitting(spec, device, num_devices, kernels)
 
-    def _fitting(self, spec: ModelSpec, device: str, num_devices: int) -> list[PipelineFile]:
+    def _fitting(self, spec: ModelSpec, device: str, num_devices: int, kernels: str | None) -> list[PipelineFile]:
         wanted = _searched_name(spec), device, num_devices, self.rows
-        return [one for one in self.files if (one.model, one.device, one.num_devices, one.rows) == wanted]
+        fitting = [one for one in self.files if (one.model, one.device, one.num_devices, one.rows) == wanted]
+        return [one for one in fitting if kernels is None or one.is_by(kernels)]
 
 
 NO_PIPELINES = Pipelines()

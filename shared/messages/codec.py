@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from shared.messages.message import Message, Tick
+from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
 from shared.messages.payload import Payload
 
@@ -110,6 +110,3 @@ def _decode(decoder: Any, data: bytes) -> Any:
         return decoder.decode(data)
     except Exception as error:
         raise UndecodableError(f"{type(error).__name__}: {error}") from error
-
-
-TICK = encode(Tick())

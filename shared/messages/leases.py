@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.message import Message
 
 LEASE_S = 15.0
@@ -34,24 +35,6 @@ class PageRoom(msgspec.Struct, frozen=True):
     """Of those that are lent, what its own requests need back."""
 
 
-class AgreedSizes(msgspec.Struct, frozen=True):
-    """What both engines of a link agree on; blocks are cut as the sender's."""
-
-    num_layers: int
-    block_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    num_slots: int
-    """Tasks that may be under way."""
-    max_rows: int
-    """Of a task."""
-    max_sequences: int
-    """Of a step."""
-    max_blocks: int
-    """Of all of them together."""
-
-
 class LeaseMessage(Message, frozen=True, kw_only=True):
     """What all of them have."""
 
@@ -76,7 +59,7 @@ class LendTo(LeaseMessage, frozen=True, kw_only=True):
     Answered by `Lent` or `LeaseFailed`.
     """
 
-    sizes: AgreedSizes
+    sizes: LinkSizes
     """As `LeaseMade` told."""
     num_pages: int
 
@@ -116,7 +99,7 @@ class EndLease(LeaseMessage, frozen=True, kw_only=True):
 class LeaseMade(LeaseMessage, frozen=True, kw_only=True):
     """The sender has a link; its receiver may open it."""
 
-    sizes: AgreedSizes
+    sizes: LinkSizes
     """Told to the receiver as they are."""
 
 

@@ -17,7 +17,11 @@ from shared.telemetry.log_rotation import LOG_FILE_ENV
 
 STOP_GRACE_S = 20.0  # SIGTERM to SIGKILL: the gateway drains its streams within this time
 KILL_WAIT_S = 5.0  # SIGKILL works at once, unless a process hangs inside the kernel
+CLEAN_WAIT_S = 5.0  # for those that clean up behind others, once these are gone
 POLL_S = 0.02
+CLEANERS = ("multiprocessing.resource_tracker", "gpu_node/vllm/guard.py")
+"""In the command lines of processes that end by themselves when all that they look after is gone, and give back what it
+shared. Killed together with it, they would leave that behind."""
 
 
 class StuckProcessesError(OperatorError):
@@ -74,10 +78,22 @@ def _stop_together(records: list[ProcessRecord], grace_s: float) -> None:
     _signal(leaders, signal.SIGTERM)
     _wait_gone(leaders, grace_s)
     members |= {process for record in records for process in record.family()}  # started since the first look
-    _signal(members, signal.SIGKILL)
-    if stuck := _wait_gone(members, KILL_WAIT_S):
+    cleaners = {process for process in members if _is_cleaner(process)}
+    _signal(members - cleaners, signal.SIGKILL)
+    stuck = _wait_gone(members - cleaners, KILL_WAIT_S)
+    late = _wait_gone(cleaners, CLEAN_WAIT_S)
+    _signal(late, signal.SIGKILL)
+    if stuck := stuck + _wait_gone(late, KILL_WAIT_S):
         pids = ", ".join(str(process.pid) for process in stuck)
         raise StuckProcessesError(f"these processes did not end after SIGKILL: {pids}")
+
+
+def _is_cleaner(process: psutil.Process) -> bool:
+    try:
+        command = " ".join(process.cmdline())
+    except psutil.Error:
+        return False  # it has just ended
+    return any(name in command for name in CLEANERS)
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:

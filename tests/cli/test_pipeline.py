@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -96,6 +98,7 @@ def profile() -> PipelineProfile:
         for rows in (16, 64, 256)
     ]
     return PipelineProfile(
+        kernels="plain 1",
         model="smollm2-135m",
         source="a file",
         weights="bfloat16",
@@ -127,6 +130,18 @@ def test_a_pipeline_of_a_profiled_device(tmp_path: Path) -> None:
     pipeline = read_pipeline(written)
     pipeline.require("smollm2-135m", "cpu:2", 1, 96)
     assert pipeline.profile == "measured: smollm2-135m (bfloat16) on 2 threads of cpu (avx2)"
+    assert pipeline.kernels == "plain 1", "an engine with others refuses it"
+
+
+def test_copies_to_the_host_are_a_part_of_it_at_the_measured_speed(tmp_path: Path) -> None:
+    measured, written = tmp_path / "profile.json", tmp_path / "pipeline.json"
+    measured.write_text(encode_pipeline_profile(profile()))
+    run(*CPU, "--output-tokens", "128", "--offload", "--json", "--profile", str(measured), "--out", str(written))
+    copies = [one for one in read_pipeline(written).operators if one.name == "Copy"]
+    assert {one.lane for one in copies} == {"copy"}
+    assert sum(one.rows[1] - one.rows[0] for one in copies) == 96
+    # 96 rows of 2 x 3 heads x 64 numbers of 2 bytes, at 10 GB/s with the whole device
+    assert sum(one.end_s - one.start_s for one in copies) >= 96 * 768 / 1e10 - 1e-12
 
 
 @pytest.mark.parametrize(
@@ -155,6 +170,16 @@ def test_a_missing_profile_and_one_that_is_none(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, ["pipeline", *CPU, "--profile", str(tmp_path / name)])
         assert result.exit_code != 0
         assert problem in result.output
+
+
+def test_without_a_solver_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['highspy'] = None; from cli.main import main; main()"
+    command = [sys.executable, "-c", program, "pipeline", *CPU]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    text = done.stderr.replace("\n", " ")
+    assert "`treadle pipeline` needs 'highspy', which is not installed; install treadle[local]" in text
+    assert "Traceback" not in text
 
 
 def test_predicted_figures_are_not_kept_for_engines() -> None:

@@ -25,6 +25,14 @@ child.stdout.readline()
 print(child.pid, flush=True)
 child.wait()
 """
+# shares memory, which Python's own process gives back behind it
+SHARING = """
+import signal
+from multiprocessing.shared_memory import SharedMemory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(SharedMemory(create=True, size=16).name, flush=True)
+signal.pause()
+"""
 
 
 class Launcher:
@@ -100,6 +108,16 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_time(start: La
     stop([record], grace_s=0.1)
     assert record.leader() is None
     assert exit_status(record) == -9
+
+
+def test_who_cleans_up_behind_others_is_left_the_time_to(start: Launcher) -> None:
+    record, name = start(SHARING)
+    assert Path("/dev/shm", name).exists()
+    family = record.family()
+    assert len(family) == 2
+    stop([record], grace_s=0)
+    assert not any(is_running(process) for process in family)
+    assert not Path("/dev/shm", name).exists()
 
 
 def test_exit_status_of_a_process_that_ended_by_itself(start: Launcher) -> None:

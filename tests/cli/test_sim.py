@@ -238,7 +238,7 @@ def test_a_pipeline_that_no_simulated_device_can_run_is_refused(tmp_path: Path) 
     cases: tuple[tuple[dict[str, Any], tuple[str, ...], str], ...] = (
         ({"device": "h100"}, (), "--pipeline: it is for device 'h100', not for a100"),
         ({"model": "opt-13b"}, (), "--pipeline: it is for model 'opt-13b', not for mistral-7b"),
-        ({"num_devices": 2}, (), "a simulated node has one; search with --num 1"),
+        ({"num_devices": 2}, (), "it is for device 'a100x2', not for a100"),
         ({"profile": "measured"}, (), "--pipeline: the pipeline's times are 'measured'"),
         ({}, ("--max-num-seqs", "512"), "fill its 512 rows with decodes alone"),
     )

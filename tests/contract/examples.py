@@ -11,7 +11,6 @@ from msgspec import inspect
 from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
 from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.leases import (
-    AgreedSizes,
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -26,6 +25,7 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.message import Message, Tick
 from shared.messages.nodes import (
     Fence,
@@ -128,7 +128,7 @@ _FACTS = NodeFacts(
 )
 _NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
-_SIZES = AgreedSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
+_SIZES = LinkSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
 _LINK = LeaseLink("node-0", "e-1", "node-1", "e-2")
 _PLAN = Plan(
     version=7,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.messages.codec import FIELD, TICK, UndecodableError, decode, decode_entry, decode_payload, encode
+from shared.messages.codec import FIELD, UndecodableError, decode, decode_entry, decode_payload, encode
 from shared.messages.message import Tick
 from shared.messages.requests import Cancel
 from tests.contract.examples import EXAMPLES, PAYLOAD
@@ -36,7 +36,7 @@ def test_the_text_names_the_place(fields: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("data", "text"),
-    [(b"", "truncated"), (encode(Cancel(request_id="r-1"))[:-1], "truncated"), (TICK + b"\x00", "trailing")],
+    [(b"", "truncated"), (encode(Cancel(request_id="r-1"))[:-1], "truncated"), (encode(Tick()) + b"\x00", "trailing")],
 )
 def test_bytes_that_are_cut_or_continued(data: bytes, text: str) -> None:
     with pytest.raises(UndecodableError, match=text):
@@ -53,8 +53,8 @@ def test_no_cut_message_is_read_as_another(message: Any) -> None:
 
 def test_an_entry_without_the_field_is_undecodable() -> None:
     with pytest.raises(UndecodableError, match="entry has no field 'm'"):
-        decode_entry({b"other": TICK})
-    assert decode_entry({FIELD: TICK, b"other": b"ignored"}) == Tick()
+        decode_entry({b"other": encode(Tick())})
+    assert decode_entry({FIELD: encode(Tick()), b"other": b"ignored"}) == Tick()
 
 
 def test_a_payload_says_what_is_missing() -> None:

@@ -27,7 +27,7 @@ def run(
         (folder / name).chmod(0o755)
     targets = folder / "targets"
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    environment |= {"PATH": path, "TARGETS": str(targets), "DOCKER_TEST_S": "1"}
+    environment = {"TREADLE_CI_VLLM": "0"} | environment | {"PATH": path, "TARGETS": str(targets), "DOCKER_TEST_S": "1"}
     done = subprocess.run(
         [ROOT / ".ci" / "run"], env=os.environ | environment, capture_output=True, text=True, timeout=60
     )
@@ -40,9 +40,16 @@ def test_all_is_made_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("command", "status"), [("true", 0), ("sh -c 'exit 3'", 3)])
-def test_vllm_is_tested_where_that_is_asked_for(tmp_path: Path, command: str, status: int) -> None:
-    found, targets, _ = run(tmp_path, "test-vllm", command, TREADLE_CI_VLLM="1")
-    assert (found, targets) == (status, ["setup-dev", "check", "test-docker", "test-vllm", "test"])
+def test_vllm_is_tested_unless_it_is_left_out(tmp_path: Path, command: str, status: int) -> None:
+    found, targets, _ = run(tmp_path, "test-vllm", command, TREADLE_CI_VLLM="")
+    assert (found, targets) == (status, ["setup-dev", "check", "test-docker", "vllm-wheel", "test-vllm", "test"])
+
+
+@pytest.mark.parametrize(("asked", "status"), [("", 0), ("1", 1)])
+def test_where_vllm_cannot_be_had_that_is_said(tmp_path: Path, asked: str, status: int) -> None:
+    found, targets, said = run(tmp_path, "vllm-wheel", "false", TREADLE_CI_VLLM=asked)
+    assert "NODES WITH VLLM ARE NOT TESTED" in said
+    assert (found, targets) == (status, ["setup-dev", "check", "test-docker", "vllm-wheel", "test"])
 
 
 def test_containers_that_take_too_long_fail_the_run(tmp_path: Path) -> None:

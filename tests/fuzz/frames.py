@@ -7,11 +7,12 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import protocol
-from gpu_node.engine.process.protocol import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
+from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.requests import Chunk
 from shared.messages.step_cost import StepCost
 from tests.contract.examples import PAYLOAD

@@ -9,11 +9,13 @@ from itertools import pairwise
 from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 
 ONE_DEVICE = ("AttnNorm", "KQV", "DecAttn", "PfAttn", "O", "FfnNorm", "UGD")
-GROUP = ("KQV", "DecAttn", "PfAttn", "O", "O.AR", "UGD", "UGD.AR")
+GROUP = ("KQV", "DecAttn", "PfAttn", "Attn.AG", "O", "O.AG", "O.AR", "UGD", "UGD.AR")
 PROFILED = ("KQV", "DecAttn", "PfAttn", "O", "UGD")
 """Of a profile, whose products hold the norms before them."""
-SUMS = frozenset({"O.AR", "UGD.AR"})
-"""In the lane of the network, as collectives have to be."""
+COLLECTIVES = frozenset({"Attn.AG", "O.AG", "O.AR", "UGD.AR"})
+"""In the lane of the network."""
+GATHERED = {"Attn.AG": True, "O.AG": True, "O.AR": False}
+"""Collectives of rows that are gathered around O, and of those that are summed behind it."""
 
 
 def pipeline_of(
@@ -40,9 +42,15 @@ def random_pipeline(
     """Each operator has cuts, a lane and starts of its own. Nothing is said of what depends on what."""
     numbers = random.Random(seed)
     operators = []
+    num_gathered = numbers.choice([0, rows, numbers.randrange(1, rows)]) if num_devices > 1 else 0
     for name in names if num_devices == 1 else GROUP:
-        cuts = sorted({0, rows, *(numbers.randrange(1, rows) for _ in range(numbers.randrange(4)))})
-        lane = "network" if name in SUMS else numbers.choice(["compute", "memory", "network", "copy"])
+        first, end = 0, rows
+        if name in GATHERED:
+            first, end = (0, num_gathered) if GATHERED[name] else (num_gathered, rows)
+        if first == end:
+            continue
+        cuts = sorted({first, end, *(numbers.randrange(first, end) for _ in range(numbers.randrange(4)))})
+        lane = "network" if name in COLLECTIVES else numbers.choice(["compute", "memory", "network", "copy"])
         for first, end in pairwise(cuts):
             start_s = numbers.random() * numbers.choice([1, 3])
             part = numbers.choice([0.1, 0.25, 0.5, 0.75, 1.0])

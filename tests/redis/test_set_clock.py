@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,8 @@ from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until
 
 BEAT_S = 0.5
+STEPS_S = (-600.0, -1.0, 1.0, 600.0)
 FOUND_S = 15.0  # the promise, on a busy machine too
-
-
-@pytest.fixture
-async def clock(tmp_path: Path) -> AsyncIterator[SetClock]:
-    clock = SetClock(tmp_path)
-    if clock.why_not:
-        pytest.skip(clock.why_not)
-    yield clock
-    clock.close()
 
 
 def beat(node: str) -> bytes:
@@ -61,11 +52,27 @@ async def deaths(redis: Redis) -> list[str]:
     return [message.node for message in messages if isinstance(message, NodeDown)]
 
 
-@pytest.mark.parametrize("step_s", [-600.0, -1.0, 1.0, 600.0])
-async def test_a_node_that_dies_behind_a_step_is_found_and_the_other_lives(
-    tmp_path: Path, clock: SetClock, step_s: float
-) -> None:
-    server = OwnServer(tmp_path, environment=clock.environment)
+async def test_a_node_that_dies_behind_a_step_is_found_and_the_other_lives(tmp_path: Path) -> None:
+    """Four servers side by side: most of the time is waiting for a node's silence."""
+    clocks = [SetClock(folder) for folder in folders(tmp_path)]
+    if clocks[0].why_not:
+        pytest.skip(clocks[0].why_not)
+    async with asyncio.TaskGroup() as lives:
+        for folder, clock, step_s in zip(folders(tmp_path), clocks, STEPS_S, strict=True):
+            lives.create_task(live_behind(folder, clock, step_s))
+
+
+def folders(path: Path) -> list[Path]:
+    """One a server."""
+    found = [path / str(number) for number in range(len(STEPS_S))]
+    for folder in found:
+        folder.mkdir(exist_ok=True)
+    return found
+
+
+async def live_behind(folder: Path, clock: SetClock, step_s: float) -> None:
+    """Two nodes and a scheduler, whose Redis has its clock set while one of the nodes dies."""
+    server = OwnServer(folder, environment=clock.environment)
     await server.start()
     redis = connect(server.url)
     driver = Driver(
@@ -105,3 +112,4 @@ async def test_a_node_that_dies_behind_a_step_is_found_and_the_other_lives(
         await cancel_all([leading, dying, living])
         await redis.aclose()
         server.kill()
+        clock.close()

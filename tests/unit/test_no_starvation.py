@@ -40,11 +40,13 @@ def first_token_s(patient_model: str) -> float:
         urgent = partial(submit, cluster, config, f"urgent-{number}", "a", "urgent")
         cluster.bus.at(START_S + number * BETWEEN_S, urgent)
     cluster.bus.at(START_S + 10.0, lambda: submit(cluster, config, "patient", patient_model, "patient"))
-    cluster.bus.run_until(START_S + 500 * BETWEEN_S)
+    cluster.bus.run_until(START_S + 10.0)
     answer = cluster.gateway.answers["patient"]
-    assert answer.first_token_s is not None
+    while answer.first_token_s is None:
+        assert cluster.bus.step()
+        assert cluster.bus.now < START_S + 500 * BETWEEN_S
     unanswered = [name for name, one in cluster.gateway.answers.items() if one.first_token_s is None]
-    assert len(unanswered) > 50, "the node could do all of it"
+    assert len(unanswered) > 5, "the node could do all of it"
     return answer.first_token_s - answer.sent_s
 
 

@@ -16,7 +16,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeGone
-from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
+from tests.unit.simulated import FAULTS, MODELS, READY_S, assert_nothing_left, play, run, run_to_the_end, submit
 
 
 def make_cluster(num_nodes: int = 2) -> SimulatedCluster:
@@ -36,7 +36,7 @@ def undisturbed(name: str, model: str, num_tokens: int) -> list[int]:
     """What the request's client gets when nothing goes wrong."""
     cluster = make_cluster()
     submit(cluster, name, model, num_tokens)
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     return cluster.gateway.answers[name].token_ids
 
 
@@ -59,7 +59,7 @@ def test_one_node_serves_two_models_by_swapping() -> None:
     cluster = make_cluster(num_nodes=1)
     for number in range(4):
         submit(cluster, f"r{number}", MODELS[number % 2])
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     assert_nothing_left(cluster)
     assert cluster.nodes["node-0"].num_swaps == 2
 
@@ -70,7 +70,7 @@ def test_an_urgent_request_overtakes_waiting_work_of_its_model() -> None:
         submit(cluster, f"batch-{number}", num_tokens=40, slo="batch-2")
     run(cluster, 0.5)
     submit(cluster, "urgent", num_tokens=2)
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     finished = sorted(cluster.gateway.answers.items(), key=lambda item: item[1].finished_s or 0)
     order = [name for name, _ in finished]
     assert set(order[: order.index("urgent")]) <= {"batch-0", "batch-1", "batch-2"}, "only what ran already is ahead"
@@ -84,7 +84,7 @@ def test_a_dead_nodes_requests_finish_elsewhere_with_the_same_tokens() -> None:
     run(cluster, 0.2)
     assert 0 < len(cluster.gateway.answers["r"].token_ids) < 30
     cluster.nodes["node-0"].die()
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     assert cluster.gateway.answers["r"].token_ids == expected
     assert cluster.queue_manager.core.state.requests == {}
 
@@ -92,14 +92,14 @@ def test_a_dead_nodes_requests_finish_elsewhere_with_the_same_tokens() -> None:
 def test_all_choices_of_a_dead_nodes_request_finish_elsewhere_with_the_same_tokens() -> None:
     undisturbed = make_cluster()
     submit(undisturbed, "r", num_tokens=30, num_choices=3)
-    run(undisturbed, LONG_S)
+    run_to_the_end(undisturbed)
     cluster = make_cluster()
     submit(cluster, "r", num_tokens=30, num_choices=3)
     run(cluster, 0.2)
     answer = cluster.gateway.answers["r"]
     assert [0 < len(output.token_ids) < 30 for output in answer.outputs] == [True] * 3
     cluster.nodes["node-0"].die()
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     assert [len(output.token_ids) for output in answer.outputs] == [30] * 3
     assert answer.outputs == undisturbed.gateway.answers["r"].outputs
     assert cluster.queue_manager.core.state.requests == {}
@@ -124,7 +124,7 @@ def test_a_node_that_was_thought_dead_is_fenced_and_comes_back_under_a_new_epoch
     run(cluster, 0.01)
     old_epoch = node.core.epoch
     cluster.bus.subscribe(streams.node_inbox("node-0"), node.receive)
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     assert node.core.epoch != old_epoch
     assert cluster.gateway.unfinished == []
     assert len(cluster.gateway.answers["r"].token_ids) == 40
@@ -164,7 +164,7 @@ def test_a_restarted_service_goes_on_from_its_snapshot(service: str) -> None:
     for _ in range(20):
         run(cluster, 0.05)
         getattr(cluster, service).restart()
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     assert_nothing_left(cluster)
 
 
@@ -182,7 +182,7 @@ REQUESTS = st.tuples(
 def test_whatever_happens_every_request_gets_every_token_once(events: list[tuple[float, tuple[object, ...]]]) -> None:
     cluster = make_cluster()
     asked = play(cluster, events)
-    run(cluster, 300)
+    run_to_the_end(cluster)
     assert_nothing_left(cluster)
     answers = cluster.gateway.answers
     assert {name: [len(one.token_ids) for one in answers[name].outputs] for name in answers} == {

@@ -19,7 +19,7 @@ from shared.messages.message import Message
 from shared.messages.payload import Output
 from shared.messages.placement import PlacementProblem, Plan, PlanSolver
 from shared.messages.requests import HANDED_OVER, Evicted, EvictedRequest
-from tests.unit.simulated import FAULTS, LONG_S, MODELS, READY_S, assert_nothing_left, play, run, submit
+from tests.unit.simulated import FAULTS, MODELS, READY_S, assert_nothing_left, play, run, run_to_the_end, submit
 
 
 def make_cluster(solve: PlanSolver, num_nodes: int = 2, evicted_kv_bytes: int = 1 << 20) -> SimulatedCluster:
@@ -70,15 +70,6 @@ def evictions(cluster: SimulatedCluster) -> list[EvictedRequest]:
     return told
 
 
-def run_to_the_end(cluster: SimulatedCluster) -> None:
-    """Until every client has its answer; and what is left to be tidied up then."""
-    for _ in range(60):
-        run(cluster, 10)
-        if not cluster.gateway.unfinished:
-            break
-    run(cluster, 10)
-
-
 def urgent_beside(
     num_batch: int, model: str = "a", evicted_kv_bytes: int = 1 << 20
 ) -> tuple[SimulatedCluster, list[EvictedRequest]]:
@@ -89,14 +80,14 @@ def urgent_beside(
         submit(cluster, f"batch-{number}", num_tokens=50, slo="batch-2")
     run(cluster, 0.3)
     submit(cluster, "urgent", model, num_tokens=5)
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     return cluster, told
 
 
 def undisturbed(name: str, model: str, num_tokens: int) -> list[int]:
     cluster = make_cluster(by_deadline)
     submit(cluster, name, model, num_tokens)
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     return cluster.gateway.answers[name].token_ids
 
 
@@ -148,7 +139,7 @@ def test_a_node_that_leaves_hands_its_requests_over_with_their_kv() -> None:
     run(cluster, 0.3)
     (name,) = (name for name, node in cluster.nodes.items() if node.core.running)
     cluster.nodes[name].leave()
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     assert [(request.request_id, request.kv_at) for request in told] == [("r", HANDED_OVER)]
     answer = cluster.gateway.answers["r"]
     assert answer.generation.attempt == 0, "it was never lost"
@@ -166,7 +157,7 @@ def longest_answers() -> dict[str, list[Output]]:
     cluster = make_cluster(by_deadline)
     for number in range(MAX_REQUESTS):
         submit(cluster, f"r{number}", num_tokens=MAX_TOKENS, num_choices=2)
-    run(cluster, LONG_S)
+    run_to_the_end(cluster)
     return {name: answer.outputs for name, answer in cluster.gateway.answers.items()}
 
 

@@ -12,6 +12,8 @@ from gpu_node.engine.process.protocol import ModelLoaded, Reset
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import PYTHON_ENV, exported, ready, write_config
 
+TEST_TIMEOUT_S = 400  # with what it starts, on a busy machine
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All of this folder; whoever shares a process of vLLM runs in one process of pytest."""
@@ -19,6 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.vllm)
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
             item.add_marker(pytest.mark.xdist_group("vllm"))
 
 

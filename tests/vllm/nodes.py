@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -38,7 +39,10 @@ def exported(source: Path, folder: Path) -> Path:
 
 
 def write_config(folder: Path, model: Path, python: Path) -> Path:
-    """Three names for one model, of which two can stay at a time, and three that cannot be served."""
+    """Three names for one model, of which two can stay at a time, and three that cannot be served.
+
+    In float32: in bfloat16 sums hang so much on what is computed together that a draw of two runs may differ.
+    """
     broken = folder / "broken"
     broken.mkdir()
     (broken / "config.json").write_text('{"model_type": "nobody", "architectures": ["NobodyForCausalLM"]}')
@@ -54,20 +58,32 @@ def write_config(folder: Path, model: Path, python: Path) -> Path:
         {"name": "odd", "source": str(odd), "max_model_len": 64},
         {"name": "long", "source": str(model), "max_model_len": 8192},
     ]
-    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": "host"}}
-    options = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1}
+    vllm = {"python": str(python), "kv": "host", "args": ["--dtype", "float32"]}
+    node = {"name": "node-0", "engine": "vllm", "vllm": vllm}
+    options = {"kv_cache_bytes": 2 * KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS, "host_models": 1}
     path = folder / "treadle.yaml"
     path.write_text(yaml.safe_dump({"models": models, "nodes": [node], "engine": options}))
     return path
 
 
+def write_plain_config(folder: Path, model: Path, python: Path) -> Path:
+    """One node with vLLM as it comes, in bfloat16."""
+    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": "host"}}
+    path = folder / "plain.yaml"
+    path.write_text(yaml.safe_dump(_one_model(model) | {"nodes": [node]}))
+    return path
+
+
 def write_our_config(folder: Path, model: Path) -> Path:
     """One node with our engine and the same model."""
-    models = [{"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN}]
-    engine = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS}
     path = folder / "ours.yaml"
-    path.write_text(yaml.safe_dump({"models": models, "nodes": [{"name": "node-0"}], "engine": engine}))
+    path.write_text(yaml.safe_dump(_one_model(model) | {"nodes": [{"name": "node-0"}]}))
     return path
+
+
+def _one_model(model: Path) -> dict[str, Any]:
+    engine = {"kv_cache_bytes": KV_BYTES, "max_num_seqs": 16, "step_tokens": STEP_TOKENS}
+    return {"models": [{"name": "smol", "source": str(model), "max_model_len": MAX_MODEL_LEN}], "engine": engine}
 
 
 @contextmanager
@@ -91,6 +107,16 @@ def members(group: int) -> list[psutil.Process]:
         except (psutil.NoSuchProcess, ProcessLookupError):
             continue
     return found
+
+
+def shared_by(group: int) -> set[Path]:
+    """Files in shared memory that members of a group have open as memory."""
+    lines: list[str] = []
+    for process in members(group):
+        lines += Path("/proc", str(process.pid), "maps").read_text().splitlines()
+    return {
+        Path(line.split(maxsplit=5)[5]) for line in lines if " /dev/shm/" in line and not line.endswith("(deleted)")
+    }
 
 
 def left(group: int) -> list[str]:

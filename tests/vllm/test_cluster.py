@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
-from tests.vllm.nodes import left, members
+from tests.vllm.nodes import left, members, shared_by
 from tests.vllm.test_process import process_named
 
 VLLM, OURS = "node-0", "node-1"
@@ -117,6 +117,7 @@ async def test_what_dies_beside_the_engine_loses_no_token_and_leaves_no_process(
         await asyncio.to_thread(
             wait_for, "vLLM runs", lambda: cluster.metric(VLLM, "treadle_node_output_tokens_total") > before + 10
         )
+        shared = shared_by(engine)
         await asyncio.to_thread(cluster.kill, victim)
         up = await asyncio.to_thread(cluster.treadle, "up", "--wait-s", str(UP_S))
         assert up.returncode == 0, up.stderr
@@ -124,5 +125,7 @@ async def test_what_dies_beside_the_engine_loses_no_token_and_leaves_no_process(
     assert {(answer.num_tokens, answer.finish_reason) for answer in done} == {(150, "length")}
     if victim == VLLM:
         assert left(engine) == []
+        assert shared
+        await asyncio.to_thread(wait_for, "nothing is shared", lambda: not any(path.exists() for path in shared))
     await asyncio.to_thread(wait_for, "the node serves", lambda: cluster.get(VLLM, "/readyz")[0] == 200, UP_S)
     await asyncio.to_thread(cluster.wait_idle)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import random
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from gpu_node.engine.process.protocol import EngineReady, ModelLoaded, RunAttempt, StepReport
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
-from tests.vllm.nodes import chunks_until_end, request, tokens_of, write_our_config
+from tests.vllm.nodes import chunks_until_end, ready, request, tokens_of, write_our_config, write_plain_config
 from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 
 SIZES = {
@@ -26,18 +27,40 @@ MIN_AGREEMENT = 0.98
 NUM_AT_ONCE = 16
 
 
-def prompts() -> list[list[int]]:
-    """Runs of neighbouring ids of the vocabulary, of 4 to 12 tokens."""
-    chance = random.Random(7)
-    starts = [chance.randrange(1_000, 40_000) for _ in range(NUM_PROMPTS)]
-    return [[start + step for step in range(chance.randint(4, 12))] for start in starts]
+SUBJECTS = (
+    "the sea", "Paris", "a triangle", "bread", "the moon", "Shakespeare", "a computer", "winter", "the heart", "gold"
+)  # fmt: skip
+BEGINNINGS = (
+    "The most important thing about {} is",
+    "Once there was a child who asked about {}, and",
+    "Question: What is {}?\nAnswer:",
+    "Here are three facts about {}:\n1.",
+    "In the year 1900, people thought that {}",
+)
 
 
 @pytest.fixture(scope="module")
-def direct(smol: Path, vllm_python: Path) -> list[list[int]]:
+def prompts(smol: Path) -> list[list[int]]:
+    """Text as people write it: of made-up ids, the model is sure of nothing."""
+    tokenizer = Tokenizer.from_file(str(smol / "tokenizer.json"))
+    texts = [beginning.format(subject) for subject in SUBJECTS for beginning in BEGINNINGS]
+    assert len(texts) == NUM_PROMPTS
+    return [tokenizer.encode(text).ids for text in texts]
+
+
+@pytest.fixture(scope="module")
+def plain(smol: Path, vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """A process with vLLM as it comes, and the model."""
+    with ready(write_plain_config(tmp_path_factory.mktemp("plain"), smol, vllm_python), vllm_python) as agent:
+        assert isinstance(agent.load("smol"), ModelLoaded)
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def direct(smol: Path, vllm_python: Path, prompts: list[list[int]]) -> list[list[int]]:
     """What vLLM says to each prompt alone, without Treadle."""
     command = [str(vllm_python), "-m", "gpu_node.vllm.direct", str(smol), json.dumps(SIZES)]
-    asked = [json.dumps({"prompts": [prompt], "max_tokens": NUM_TOKENS}) for prompt in prompts()]
+    asked = [json.dumps({"prompts": [prompt], "max_tokens": NUM_TOKENS}) for prompt in prompts]
     done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     ready, *answers = done.stdout.splitlines()
@@ -45,31 +68,33 @@ def direct(smol: Path, vllm_python: Path) -> list[list[int]]:
     return [json.loads(answer)["tokens"][0] for answer in answers]
 
 
-def test_alone_each_answer_is_vllm_s_own(agent: Agent, direct: list[list[int]]) -> None:
+def test_alone_each_answer_is_vllm_s_own(plain: Agent, prompts: list[list[int]], direct: list[list[int]]) -> None:
     answers = []
-    for number, prompt in enumerate(prompts()):
-        agent.send(RunAttempt(request(f"p{number}", prompt, NUM_TOKENS)))
-        answers.append(tokens_of(chunks_until_end(agent, f"p{number}")))
+    for number, prompt in enumerate(prompts):
+        plain.send(RunAttempt(request(f"p{number}", prompt, NUM_TOKENS)))
+        answers.append(tokens_of(chunks_until_end(plain, f"p{number}")))
     assert answers == direct
 
 
-def test_in_a_batch_nearly_all_tokens_are_the_same(agent: Agent, direct: list[list[int]]) -> None:
+def test_in_a_batch_nearly_all_tokens_are_the_same(
+    plain: Agent, prompts: list[list[int]], direct: list[list[int]]
+) -> None:
     """Each position by itself: given the tokens before it, which comes next."""
-    assert agreement(agent, direct) >= MIN_AGREEMENT
+    assert agreement(plain, prompts, direct) >= MIN_AGREEMENT
 
 
-def test_beside_our_engine_too(direct: list[list[int]], smol: Path, tmp_path: Path) -> None:
+def test_beside_our_engine_too(prompts: list[list[int]], direct: list[list[int]], smol: Path, tmp_path: Path) -> None:
     with process_of(write_our_config(tmp_path, smol)) as ours:
         assert isinstance(ours.next(), EngineReady)
         assert isinstance(ours.load("smol"), ModelLoaded)
-        assert agreement(ours, direct) >= MIN_AGREEMENT
+        assert agreement(ours, prompts, direct) >= MIN_AGREEMENT
 
 
-def agreement(agent: Agent, texts: list[list[int]]) -> float:
+def agreement(agent: Agent, prompts: list[list[int]], texts: list[list[int]]) -> float:
     """Part of the positions at which the likeliest token is that of the text, which is the prompt up to there."""
     asked = {
         f"{number}.{place}": (prompt + text[:place], text[place])
-        for number, (prompt, text) in enumerate(zip(prompts(), texts, strict=True))
+        for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
         for place in range(len(text))
     }
     assert len(asked) == NUM_PROMPTS * NUM_TOKENS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.image import Kept
 from tests.gpu_node.engine.process.agent_end import Agent
-from tests.vllm.nodes import request
+from tests.vllm.nodes import ready, request, write_config, write_plain_config
 
 SHORT = list(range(1000, 1040))
 LONG = [7 + number % 100 for number in range(300)]
@@ -143,18 +144,44 @@ def test_it_lasts_over_a_change_of_the_model(agent: Agent) -> None:
     assert heard.restored - before == kept.kv_tokens
 
 
-def test_an_image_goes_on_at_a_node_of_equal_format(agent: Agent) -> None:
-    """Here, as at another: what was handed over is not there any more."""
+def test_an_image_goes_on_at_another_node_of_equal_format(
+    agent: Agent, smol: Path, vllm_python: Path, tmp_path: Path
+) -> None:
     wanted = whole(agent, LONG)
     asked = request("e", LONG, MAX_TOKENS)
     heard = Heard(agent, "e")
     agent.send(RunAttempt(asked))
     kept = heard.evict(5)
-    before = heard.restored
     agent.send(HandOverImages(["e"]))
     image = heard.next()
     while not isinstance(image, Image):
         image = heard.next()
-    agent.send(RunAttempt(asked, image.data))
-    assert heard.to_the_end() == wanted
-    assert heard.restored - before == kept.kv_tokens
+    assert isinstance(heard.next(), StepReport)
+    with ready(write_config(tmp_path, smol, vllm_python), vllm_python) as other:
+        assert isinstance(other.load("smol"), ModelLoaded)
+        heard.agent = other
+        other.send(RunAttempt(asked, image.data))
+        assert heard.to_the_end() == wanted
+        assert heard.restored == kept.kv_tokens
+
+
+def test_an_image_of_another_format_is_computed_again(
+    agent: Agent, smol: Path, vllm_python: Path, tmp_path: Path
+) -> None:
+    """In bfloat16, as it was not: the request goes on, and nothing of the image is taken."""
+    asked = request("e", LONG, MAX_TOKENS)
+    heard = Heard(agent, "e")
+    agent.send(RunAttempt(asked))
+    heard.evict(5)
+    agent.send(HandOverImages(["e"]))
+    image = heard.next()
+    while not isinstance(image, Image):
+        image = heard.next()
+    assert isinstance(heard.next(), StepReport)
+    rest = request("e", LONG, MAX_TOKENS, output=heard.tokens[0], attempt=1)
+    with ready(write_plain_config(tmp_path, smol, vllm_python), vllm_python) as other:
+        assert isinstance(other.load("smol"), ModelLoaded)
+        heard.agent = other
+        other.send(RunAttempt(rest, image.data))
+        assert len(heard.to_the_end()[0]) == MAX_TOKENS
+        assert heard.restored == 0

@@ -20,7 +20,7 @@ from gpu_node.engine.process.protocol import (
 )
 from tests.e2e.cluster import wait_for
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
-from tests.vllm.nodes import chunks_until_end, left, members, ready, request, tokens_of, write_config
+from tests.vllm.nodes import chunks_until_end, left, members, ready, request, shared_by, tokens_of, write_config
 
 TEXT = list(range(1000, 1040))
 
@@ -135,18 +135,19 @@ def test_models_change_and_those_that_cannot_be_served_say_why(agent: Agent) -> 
 
 @pytest.mark.parametrize("victim", ["EngineCore", "Worker", "head"])
 def test_when_one_of_its_processes_is_killed_all_of_them_go(config_path: Path, vllm_python: Path, victim: str) -> None:
-    segments = set(Path("/dev/shm").iterdir())
     with ready(config_path, vllm_python) as agent:
         assert isinstance(agent.load("smol"), ModelLoaded)
         agent.send(RunAttempt(request("a", TEXT, 400)))
         agent.next()
         group = agent.process.pid
+        shared = shared_by(group)
+        assert len(shared) >= 2, "by which core and worker speak"
         process_named(group, victim).send_signal(signal.SIGKILL)
         with pytest.raises((AssertionError, ConnectionError)):
             chunks_until_end(agent, "nobody's")
         assert agent.exit_status() == (-9 if victim == "head" else 1)
         assert left(group) == []
-        wait_for("what it shared is given back", lambda: set(Path("/dev/shm").iterdir()) <= segments)
+        wait_for("what it shared is given back", lambda: not any(path.exists() for path in shared))
 
 
 def process_named(group: int, name: str) -> psutil.Process:
@@ -165,7 +166,7 @@ def test_shutdown_ends_it(config_path: Path, vllm_python: Path) -> None:
 
 def test_arguments_that_vllm_does_not_know_are_refused_at_once(smol: Path, vllm_python: Path, tmp_path: Path) -> None:
     path = write_config(tmp_path, smol, vllm_python)
-    path.write_text(path.read_text().replace("python:", "args: [--no-such-thing]\n    python:"))
+    path.write_text(path.read_text().replace("--dtype", "--no-such-thing"))
     with process_of(path, (str(vllm_python), "-m", "gpu_node.vllm"), 120.0) as agent:
         refused = agent.next()
         assert "--no-such-thing" in str(refused)

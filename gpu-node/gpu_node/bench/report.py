@@ -212,6 +212,7 @@ class PipelineRow(ReportLine, frozen=True):
     """The parts of the pipeline one after another."""
     auto_tok_s: float
     predicted_gain: float
+    """Of the fastest pipeline by prediction, over one operator after another; below 1, `auto` runs plainly."""
     bound_gain: float
     """By the roofline: what no overlap can exceed."""
     sequential_error: float
@@ -227,7 +228,7 @@ class PipelineRow(ReportLine, frozen=True):
     num_seen: int
     """Operators that ``p`` is a median of."""
     pipeline: str
-    """`encode_pipeline`."""
+    """That one, by `encode_pipeline`."""
 
 
 Said = (

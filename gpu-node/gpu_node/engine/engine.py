@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpu_node.engine.border.executor import Executor, PendingStep
-from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes
+from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.border.sizing import device_paging, host_paging
@@ -29,6 +29,7 @@ from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
 

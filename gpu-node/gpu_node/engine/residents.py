@@ -190,6 +190,7 @@ class Residents:
                     self._host_pages,
                     caches_in_host=self._options.tiers.host_bytes > 0,
                     has_store=self._store is not None,
+                    swap_copies=self._options.swap_copies,
                 )
             except ArenaFullError:
                 if self._offload.take_for(model.name):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.graph.passes.copy_out import copy_out
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.program import OperatorKind, Program
-from shared.config.engine import ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipeline_file import PipelineError
 from shared.config.pipelines import Pipelines
 from shared.files.model_file import ModelFileError
@@ -23,12 +24,27 @@ class PipedProgram:
     is_lacking: bool = False
     """Whether a pipeline was to be chosen, and nothing is known of any."""
 
+    def joined(self, program: Program) -> Program:
+        """The program, knowing also the buffers and weights that only its pipeline has."""
+        if self.program is None:
+            return program
+        return replace(
+            program,
+            buffers=tuple(dict.fromkeys((*program.buffers, *self.program.buffers))),
+            weights=tuple(dict.fromkeys((*program.weights, *self.program.weights))),
+        )
+
     def told(self, model: LoadedModel) -> LoadedModel:
         """The model, saying which steps go through a pipeline."""
         return replace(model, pipeline_rows=self.num_rows, lacks_pipeline=self.is_lacking)
 
 
 NOT_PIPED = PipedProgram()
+
+
+def copies_in_lanes(options: EngineOptions) -> bool:
+    """Whether full blocks are copied to the host, and beside the rows of a step (`EngineOptions.overlap_swaps`)."""
+    return options.overlap_swaps and options.tiers.host_bytes > 0
 
 
 def piped(
@@ -38,18 +54,22 @@ def piped(
     device: str,
     num_devices: int = 1,
     *,
+    kernels: str = "",
     polls_in_lanes: bool = True,
+    copies_out: bool = False,
 ) -> PipedProgram:
     """``program`` in the pipeline that is for it. `ModelFileError` where the node's is for something else.
 
-    ``polls_in_lanes``: whether the device can look for others' tasks in several lanes.
+    ``kernels``: what their times depend on (`PipelineProfile.kernels`). ``polls_in_lanes``: whether the device can look
+    for others' tasks in several lanes. ``copies_out``: whether copies of full blocks to the host are operators of the
+    pipeline, too.
     """
     try:
-        pipeline = pipelines.of(spec, device, num_devices)
+        pipeline = pipelines.of(spec, device, num_devices, kernels)
         if pipeline is None:
-            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices))
+            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices, kernels))
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
-        return PipedProgram(nano_batches(program, pipeline), pipeline.rows)
+        return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)
     except PipelineError as error:
         raise ModelFileError(f"engine.pipeline: {error}") from error

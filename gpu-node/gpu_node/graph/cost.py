@@ -222,6 +222,10 @@ class _Meter:
         """One load, when nothing waits."""
         return Cost()
 
+    def copy_out(self, _operator: Operator) -> Cost:
+        """Of blocks that earlier steps have filled: nothing that a step's shape says."""
+        return Cost()
+
     def _rows(self, buffer: str) -> int:
         return self._step.num_rows if self._buffers[buffer].rows is Rows.TOKENS else self._step.num_draws
 
@@ -251,6 +255,7 @@ _SPECIAL: Mapping[OperatorKind, Callable[[_Meter, Operator], Cost]] = {
     OperatorKind.ALL_REDUCE: _Meter.all_reduce,
     OperatorKind.ALL_GATHER: _Meter.all_gather,
     OperatorKind.POLL: _Meter.poll,
+    OperatorKind.COPY_OUT: _Meter.copy_out,
     OperatorKind.SEND: _Meter.send,
     OperatorKind.GATHER: _Meter.gather,
     OperatorKind.SELECT_DRAWS: _Meter.select,

@@ -72,6 +72,7 @@ class OperatorKind(StrEnum):
     POLL = "poll"
     SEND = "send"
     GATHER = "gather"
+    COPY_OUT = "copy_out"
 
 
 PRODUCTS = frozenset(
@@ -89,7 +90,7 @@ COLLECTIVES = frozenset({OperatorKind.ALL_REDUCE, OperatorKind.ALL_GATHER})
 """Kinds that all devices of a group do together, in one order."""
 
 _ELSEWHERE = frozenset({OperatorKind.SEND, OperatorKind.GATHER})
-_OF_A_LAYER = ATTENTIONS | KV_WRITERS | _ELSEWHERE
+_OF_A_LAYER = ATTENTIONS | KV_WRITERS | _ELSEWHERE | {OperatorKind.COPY_OUT}
 
 _CLASSES: Mapping[OperatorKind, OperatorClass] = {
     **dict.fromkeys(PRODUCTS | {OperatorKind.EXPERTS}, OperatorClass.COMPUTE),
@@ -154,6 +155,11 @@ class Program:
     def offloads(self) -> bool:
         """Whether remote sequences are attended to elsewhere."""
         return any(operator.kind is OperatorKind.SEND for operator in self.operators)
+
+    @property
+    def copies_out(self) -> bool:
+        """Whether copies of full blocks to the host are operators of it."""
+        return any(operator.kind is OperatorKind.COPY_OUT for operator in self.operators)
 
     def check(self) -> None:
         """Assert that the program can be run.

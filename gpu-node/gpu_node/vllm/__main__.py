@@ -6,6 +6,7 @@ It runs in vLLM's own environment.
 from __future__ import annotations
 
 import argparse
+import os
 import queue
 import shutil
 import signal
@@ -20,8 +21,8 @@ from gpu_node.engine.process.connection import EngineConnection
 from gpu_node.engine.process.refusal import refuse
 from gpu_node.vllm.border import CoreDiedError, CoreEvent
 from gpu_node.vllm.engine import VllmEngine
-from gpu_node.vllm.environment import set_environment
-from gpu_node.vllm.installed import check_installed
+from gpu_node.vllm.environment import preload, set_environment
+from gpu_node.vllm.installed import check_installed, check_libraries
 from gpu_node.vllm.processes import begin_group
 from gpu_node.vllm.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
 from shared.config.config import ClusterConfig, load_config
@@ -41,19 +42,23 @@ def main() -> int:
     arguments = parser.parse_args()
     configure_logging("engine", instance=arguments.node)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent alone says when its engine ends
-    folder = begin_group()
     try:
         config = load_config()
         node = config.node(arguments.node)
         check_installed()
-        set_environment(node, folder)
-        return _serve(config, node, folder, arguments.fd)
+        if not node.cuda_devices:
+            check_libraries()
+            preload()
+        folder = begin_group()
+        try:
+            set_environment(node, folder)
+            return _serve(config, node, folder, arguments.fd)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
         log.error("engine not started", error=str(error))
         refuse(arguments.fd, str(error))
         return 1
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int) -> int:
@@ -66,9 +71,11 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
 
     starter = CoreStarter(node, config.engine, folder, tell)
     profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)
-    engine = VllmEngine(starter.start, config.engine, profiled, config.engine.evicted_kv_bytes if node.keeps_kv else 0)
+    evicted_kv_bytes = config.engine.evicted_kv_bytes if node.keeps_kv else 0
+    engine = VllmEngine(starter.start, config.engine, profiled, evicted_kv_bytes, sleep=bool(node.cuda_devices))
     try:
         with socket.socket(fileno=descriptor) as sock:
+            os.register_at_fork(after_in_child=lambda: _leave(sock))
             connection = EngineConnection(sock)
             read_commands(connection, inbox)
             VllmServer(connection, engine, inbox, config, starter.device, time.monotonic).run()
@@ -78,6 +85,12 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
     finally:
         engine.close()
     return 0
+
+
+def _leave(sock: socket.socket) -> None:
+    """In a copy of this process: the agent is to hear at once when this one has gone."""
+    if sock.fileno() >= 0:
+        os.close(sock.detach())
 
 
 if __name__ == "__main__":

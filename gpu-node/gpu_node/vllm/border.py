@@ -127,6 +127,14 @@ class EngineCore(Protocol):
         """
         ...
 
+    def sleep(self) -> None:
+        """Give the device's memory back: weights go to host memory, KV is forgotten. It has no requests."""
+        ...
+
+    def wake(self) -> None:
+        """Take it again."""
+        ...
+
     def close(self) -> None:
         """End it, with all processes that it has."""
         ...

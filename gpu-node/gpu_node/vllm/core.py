@@ -23,8 +23,10 @@ from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from shared.messages.token_logprob import TokenLogprob
 
-CLOSE_TIMEOUT_S = 3.0  # for its processes to end in order; then they are killed
+CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
 REAP_TIMEOUT_S = 1.0  # until the system says how a process has ended
+
+WEIGHTS_STAY = 1  # vLLM's level of sleep in which weights go to host memory
 
 log = structlog.get_logger()
 
@@ -63,6 +65,14 @@ class VllmCore:
         assert self._transit is not None
         self._send(lambda: self._client.abort_requests([one + KEEP for one in core_ids]))
 
+    def sleep(self) -> None:
+        """Give the device's memory back; weights stay in host memory."""
+        self._send(lambda: self._client.sleep(WEIGHTS_STAY))
+
+    def wake(self) -> None:
+        """Take it again."""
+        self._send(self._client.wake_up)
+
     def close(self) -> None:
         """End it, with all processes that it has."""
         self._is_closing.set()
@@ -71,7 +81,7 @@ class VllmCore:
         if self._transit is not None:
             self._transit.close()
 
-    def _send(self, send: Callable[[], None]) -> None:
+    def _send(self, send: Callable[[], object]) -> None:
         try:
             send()
         except EngineDeadError:

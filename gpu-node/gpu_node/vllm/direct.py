@@ -14,9 +14,12 @@ import sys
 import time
 from typing import Any
 
+from gpu_node.vllm.environment import preload
+
 
 def main() -> None:
     """Load, say so, answer."""
+    preload()  # vLLM at its best
     model, sizes = sys.argv[1], json.loads(sys.argv[2])
     os.environ |= {
         "HF_HUB_OFFLINE": "1",

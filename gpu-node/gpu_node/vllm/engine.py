@@ -16,7 +16,7 @@ from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.vllm.book import Change, CoreBook
-from gpu_node.vllm.border import CoreStep, EngineCore, StartCore
+from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, StartCore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
@@ -41,7 +41,8 @@ class VllmEngine:
     Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
     Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has come,
-    so whoever cannot be loaded changes nothing.
+    so whoever cannot be loaded changes nothing. Where they ``sleep``, all but the current one are out of the device's
+    memory, and cannot serve.
     """
 
     def __init__(
@@ -50,6 +51,8 @@ class VllmEngine:
         options: EngineOptions,
         profiled: Mapping[str, StepCost] | None = None,
         evicted_kv_bytes: int = 0,
+        *,
+        sleep: bool = False,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before. Without ``evicted_kv_bytes``, vLLM is
         never asked for KV."""
@@ -57,6 +60,7 @@ class VllmEngine:
         self._options = options
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
+        self._sleep = sleep
         self._ids = itertools.count()
         self._num_received = 0
         self._step_s = 0.0
@@ -67,8 +71,8 @@ class VllmEngine:
 
     @property
     def tiers(self) -> Mapping[str, str]:
-        """All that stay can serve at once."""
-        return dict.fromkeys(self._residents, "device")
+        """Those on the device can serve at once."""
+        return {name: "device" if self._is_awake(name) else "host" for name in self._residents}
 
     @property
     def has_work(self) -> bool:
@@ -87,17 +91,43 @@ class VllmEngine:
 
         Raises `ModelsBusyError`, or `gpu_node.vllm.border.ModelRefusedError`; then nothing has changed.
         """
-        resident = self._residents.get(spec.name)
-        if resident is None:
-            leaver = self._leaver(spec.name)
-            core, model = self._start(spec)
-            costs = self._costs.setdefault(spec.name, CostLearner())
-            resident = _Resident(core, CoreBook(model, self._options, self._ids), costs)
-            if leaver is not None:
-                self._close(leaver)
-        self._residents.pop(spec.name, None)
+        if spec.name not in self._residents:
+            self._start_beside(spec)
+        elif not self._is_awake(spec.name):
+            self._put_to_sleep(spec.name)
+            self._residents[spec.name].core.wake()
+        resident = self._residents.pop(spec.name)
         self._residents[spec.name] = resident
         return resident.book.model
+
+    def _start_beside(self, spec: ModelSpec) -> None:
+        """Of those that stay, one goes if there are too many."""
+        leaver = self._leaver(spec.name)
+        current = self._put_to_sleep(spec.name)
+        try:
+            core, model = self._start(spec)
+        except ModelRefusedError:
+            if current is not None:
+                current.core.wake()
+            raise
+        costs = self._costs.setdefault(spec.name, CostLearner())
+        if leaver is not None:
+            self._close(leaver)
+        self._residents[spec.name] = _Resident(core, CoreBook(model, self._options, self._ids), costs)
+
+    def _is_awake(self, name: str) -> bool:
+        return not self._sleep or name == next(reversed(self._residents), None)
+
+    def _put_to_sleep(self, wanted: str) -> _Resident | None:
+        """The current one, where they sleep at all; `ModelsBusyError` while it has requests."""
+        current = next(reversed(self._residents), None)
+        if not self._sleep or current is None:
+            return None
+        resident = self._residents[current]
+        if resident.book.has_work:
+            raise _busy(wanted, [current])
+        resident.core.sleep()
+        return resident
 
     def close(self) -> None:
         """End all."""
@@ -111,9 +141,7 @@ class VllmEngine:
         for name, resident in self._residents.items():
             if not resident.book.has_work:
                 return name
-        busy = ", ".join(map(repr, self._residents))
-        have = "has" if len(self._residents) == 1 else "have"
-        raise ModelsBusyError(f"cannot load {wanted!r}: {busy} {have} sequences; drain or reset first")
+        raise _busy(wanted, list(self._residents))
 
     def _close(self, name: str) -> None:
         resident = self._residents.pop(name)
@@ -130,9 +158,9 @@ class VllmEngine:
         """
         self._num_received += 1
         resident = self._residents.get(payload.model)
-        if resident is None:
+        if resident is None or not self._is_awake(payload.model):
             self._images.drop(payload.request_id)
-            loaded = ", ".join(map(repr, self._residents)) or "none"
+            loaded = ", ".join(repr(name) for name in self._residents if self._is_awake(name)) or "none"
             return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
         present = resident.book.attempt_of(payload.request_id)
         kept = self._images.lot.state(payload.request_id)
@@ -266,3 +294,10 @@ class VllmEngine:
         self._images.lot.check()
         for resident in self._residents.values():
             resident.book.check()
+
+
+def _busy(wanted: str, names: list[str]) -> ModelsBusyError:
+    have = "has" if len(names) == 1 else "have"
+    return ModelsBusyError(
+        f"cannot load {wanted!r}: {', '.join(map(repr, names))} {have} sequences; drain or reset first"
+    )

@@ -7,21 +7,48 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 from shared.config.nodes import NodeSpec
 
+ERRORS = "errors.log"
+"""In the folder of a process: what all of vLLM's processes have to say of errors."""
 _LOGGING = "VLLM_LOGGING_CONFIG_PATH"
+_START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+
+
+def preload() -> None:
+    """Begin this process anew with what is to be loaded before all else where processors compute.
+
+    What vLLM's manual advises, as far as it is installed: an allocator, and Intel's OpenMP.
+    """
+    present = os.environ.get("LD_PRELOAD", "").split(":")
+    if wanted := [library for library in _preloads() if library not in present]:
+        os.environ["LD_PRELOAD"] = ":".join([*wanted, *filter(None, present)])
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this very program
 
 
 def set_environment(node: NodeSpec, folder: Path) -> None:
     """Of this process, and so of all that it starts. ``folder`` is for sockets and logs."""
     os.environ.update(environment(node, folder))
-    log_to(folder / "errors.log")
-    if not node.cuda_devices and (libraries := _preloads()):
-        # of no use to this process, which has begun; the ones that compute are started by it
-        os.environ["LD_PRELOAD"] = ":".join([*libraries, *filter(None, [os.environ.get("LD_PRELOAD")])])
+    log_to(folder / ERRORS)
+
+
+def copy_from_now_on() -> None:
+    """Let vLLM's processes be copies of the one that starts them, which has imported all: that takes seconds each.
+
+    vLLM says otherwise where processors compute, as OpenMP is told some things before a process begins; here all of
+    them are told (`preload`, `set_environment`), but for the processors of each worker.
+    """
+    resource_tracker.ensure_running()  # one for all of them: a core's own would be killed with it, and clean up nothing
+    os.environ[_START_METHOD] = "fork"
+
+
+def may_copy(node: NodeSpec) -> bool:
+    """Devices do not outlive a copy; workers that are bound to processors learn of theirs when they begin."""
+    return not node.cuda_devices and not _is_bound(node)
 
 
 def environment(node: NodeSpec, folder: Path) -> Mapping[str, str]:
@@ -33,7 +60,7 @@ def environment(node: NodeSpec, folder: Path) -> Mapping[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_RPC_BASE_PATH": str(folder),
-        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        _START_METHOD: "spawn",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
         "VLLM_USE_V2_MODEL_RUNNER": "0",  # its logits processors are of another kind
     }
@@ -41,7 +68,7 @@ def environment(node: NodeSpec, folder: Path) -> Mapping[str, str]:
 
 
 def log_to(errors: Path) -> None:
-    """Let processes that are started from now on write their errors into a file too, whence they are told."""
+    """Let this process and those that it starts write their errors into a file too, whence they are told."""
     level, stream = "WARNING", "ext://sys.stderr"
     handlers: dict[str, Any] = {
         "stderr": {"class": "logging.StreamHandler", "formatter": "plain", "level": level, "stream": stream},
@@ -61,11 +88,14 @@ def log_to(errors: Path) -> None:
 
 def _of_processors(node: NodeSpec) -> dict[str, str]:
     """vLLM would take all CPUs, less those that it reserves, for each of its engines."""
-    named = ",".join(map(str, node.cpus))
-    binds = named and node.tensor_parallel == 1
-    threads = {"VLLM_CPU_OMP_THREADS_BIND": named if binds else "nobind", "OMP_NUM_THREADS": str(node.num_threads)}
+    bind = ",".join(map(str, node.cpus)) if _is_bound(node) else "nobind"
+    threads = {"VLLM_CPU_OMP_THREADS_BIND": bind, "OMP_NUM_THREADS": str(node.num_threads)}
     # else the first request with logprobs would wait half a minute for a helper of vLLM's to be compiled
     return threads | ({"TORCH_COMPILE_DISABLE": "1"} if is_eager(node) else {})
+
+
+def _is_bound(node: NodeSpec) -> bool:
+    return bool(node.cpus) and node.tensor_parallel == 1
 
 
 def is_eager(node: NodeSpec) -> bool:
@@ -78,7 +108,6 @@ def _of_devices(node: NodeSpec) -> dict[str, str]:
 
 
 def _preloads() -> list[str]:
-    """What vLLM's manual advises to preload, as far as it is installed: an allocator, and Intel's OpenMP."""
     openmp = Path(sys.prefix, "lib", "libiomp5.so")
     found = [ctypes.util.find_library("tcmalloc_minimal"), str(openmp) if openmp.exists() else None]
     return [library for library in found if library]

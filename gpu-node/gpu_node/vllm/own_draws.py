@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from gpu_node.engine.border.plan import Draw
-from gpu_node.executors.draws.sampler import sample
 from gpu_node.vllm.adapter import BatchUpdate, LogitsProcessor, MoveDirectionality, SamplingParams
+from gpu_node.vllm.draw_rule import drawn
 from gpu_node.vllm.draw_state import OwnDrawState, state_of
 
 
@@ -54,15 +53,8 @@ class OwnDraws(LogitsProcessor):  # type: ignore[misc]
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Leave one token to each row that is drawn here. Logits that are no numbers are left to vLLM."""
         for row, state in self._rows.items():
-            token = _drawn(logits[row], state)
+            token = drawn(logits[row], state)
             if token is not None:
                 logits[row] = -math.inf
                 logits[row, token] = 0.0
         return logits
-
-
-def _drawn(row: torch.Tensor, state: OwnDrawState) -> int | None:
-    output = state.output_token_ids
-    draw = Draw(0, state.sampling, len(output), state.choice, None, state.prompt_token_ids, output)
-    drawn = sample(row.float().cpu(), draw, output)
-    return None if drawn is None else drawn.token_id

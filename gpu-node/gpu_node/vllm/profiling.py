@@ -28,8 +28,8 @@ from gpu_node.bench.report import PointProgress, ProfileResult, ProfileStart, Re
 from gpu_node.bench.step_fit import StepSample
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreRequest, CoreStep, EngineCore, ModelRefusedError
-from gpu_node.vllm.environment import set_environment
-from gpu_node.vllm.installed import check_installed
+from gpu_node.vllm.environment import preload, set_environment
+from gpu_node.vllm.installed import check_installed, check_libraries
 from gpu_node.vllm.processes import begin_group
 from shared.config.config import ClusterConfig, load_config
 from shared.errors import OperatorError
@@ -130,18 +130,22 @@ def _say(line: ReportLine) -> None:
 
 def main() -> int:
     """The process's exit status: 0, or 2 for what the user has to put right."""
-    folder = begin_group()
-    _keep_stdout()
     try:
         config = load_config()
         check_installed()
-        set_environment(config.nodes[0], folder)
-        profile(config, folder)
+        if not config.nodes[0].cuda_devices:
+            check_libraries()
+            preload()
+        folder = begin_group()
+        _keep_stdout()
+        try:
+            set_environment(config.nodes[0], folder)
+            profile(config, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except (OperatorError, ModelRefusedError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

@@ -12,6 +12,7 @@ import structlog
 
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.framing import ProtocolError
 from gpu_node.engine.process.protocol import (
     Command,
     EngineReady,
@@ -19,7 +20,6 @@ from gpu_node.engine.process.protocol import (
     LinkRefused,
     LoadModel,
     ModelFailed,
-    ProtocolError,
     Shutdown,
     StepReport,
     TakeOut,
@@ -146,7 +146,7 @@ class VllmServer:
 
     def _load(self, name: str) -> None:
         started_s = self._clock()
-        is_here = name in self._engine.tiers
+        source = self._engine.tiers.get(name, "disk")
         try:
             model = self._engine.load_model(self._config.model(name))
         except KeyError:
@@ -154,9 +154,9 @@ class VllmServer:
         except (ModelRefusedError, ModelsBusyError) as error:
             self._fail(name, str(error))
         else:
-            load_s = 0.0 if is_here else self._clock() - started_s
+            load_s = 0.0 if source == "device" else self._clock() - started_s
             log.info("model loaded", model=name, num_blocks=model.num_blocks, load_s=round(load_s, 3))
-            self._commands.loaded(model, load_s, "device" if is_here else "disk")
+            self._commands.loaded(model, load_s, source)
 
     def _fail(self, name: str, error: str) -> None:
         log.error("model not loaded", model=name, error=error)

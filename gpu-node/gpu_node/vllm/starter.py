@@ -14,7 +14,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.vllm.adapter import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
-from gpu_node.vllm.environment import is_eager, log_to
+from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installed import VllmError
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
@@ -49,16 +49,16 @@ class CoreStarter:
     def start(self, spec: ModelSpec) -> tuple[VllmCore, LoadedModel]:
         """Takes as long as a load. `ModelRefusedError` has vLLM's own reason, in one line."""
         number = next(self._numbers)
-        errors = self._folder / f"errors-{number}.log"
-        log_to(errors)
         try:
             path = checked_path(spec)
             if not path.is_dir():
                 raise ModelRefusedError(
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
-            with _refusing(spec, errors):
+            with _refusing(spec, self._folder / ERRORS):
                 config = self._arguments(spec, path, number).create_engine_config()
+                if may_copy(self._node):
+                    copy_from_now_on()
                 client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
         except ModelFileError as error:
             raise ModelRefusedError(str(error)) from error
@@ -104,6 +104,7 @@ class CoreStarter:
             "scheduler_cls": f"{_ROOM}.step_scheduler.{'StepScheduler' if is_cpu else 'AsyncStepScheduler'}",
             "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"],
             "async_scheduling": not is_cpu,
+            "enable_sleep_mode": not is_cpu,  # which vLLM refuses on processors
             "disable_log_stats": False,
         }
         if is_cpu or options.kv_cache_bytes is not None:
@@ -128,10 +129,11 @@ def _parsed(args: list[str]) -> argparse.Namespace:
 @contextmanager
 def _refusing(spec: ModelSpec, errors: Path) -> Iterator[None]:
     """Whatever vLLM raises on the way, the node lives on; the first error of its processes is the reason of all."""
+    num_before = errors.stat().st_size if errors.exists() else 0
     try:
         yield
     except Exception as error:
-        written = errors.read_text("utf-8", errors="replace") if errors.exists() else ""
+        written = errors.read_bytes()[num_before:].decode("utf-8", "replace") if errors.exists() else ""
         reason = first_error(written) or one_line(str(error)) or type(error).__name__
         raise ModelRefusedError(f"model {spec.name!r}: vLLM does not serve it here: {reason}") from error
 

@@ -11,8 +11,9 @@ import msgspec
 from services.queue_manager.learnt.arrivals import MAX_FLOWS, Flow
 from services.queue_manager.learnt.lengths import Distribution, Lengths, Moments
 from services.queue_manager.learnt.token_rates import TokenRates
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.node_counts import promised_end
-from services.queue_manager.state.state import Group, Request
+from services.queue_manager.state.request import Request
 from services.queue_manager.state.totals import Totals
 from shared.estimator.mixture import deviation
 from shared.messages.placement import GroupLoad, RequestShape

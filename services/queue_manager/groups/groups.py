@@ -19,11 +19,13 @@ from services.queue_manager.learnt.lengths import Lengths
 from services.queue_manager.learnt.running import RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRates
 from services.queue_manager.state.fairness import Fairness
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import Batches
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members
-from services.queue_manager.state.state import Group, Request, State
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed

@@ -8,7 +8,9 @@ from services.queue_manager.learnt.calibration import Calibration
 from services.queue_manager.learnt.lengths import Lengths
 from services.queue_manager.learnt.running import MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRates
-from services.queue_manager.state.state import Node, Request, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.estimator.mixture import deviation
 from shared.messages.placement import RequestShape
 

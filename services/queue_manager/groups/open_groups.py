@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import Batches, most_requests
-from services.queue_manager.state.state import Group, State
+from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
 
 

@@ -11,7 +11,11 @@ from __future__ import annotations
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.requests import Requests, abort
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.state import Group, HandOver, Node, Request, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.plan_state import HandOver
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.bus import streams
 from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
 from shared.service.core import Drop, Effect, Send

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.state.journal import Journal
-from services.queue_manager.state.state import InventoryDate, Node, Request, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import InventoryDate, State
 from shared.bus import streams
 from shared.messages.inventories import GatewayInventory, IdRange, NodeInventory
 from shared.messages.requests import Abort, Attempt, GatewayBeat, Resubmit

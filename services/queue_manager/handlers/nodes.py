@@ -9,7 +9,10 @@ import msgspec
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.estimator.rates import share_rates
 from shared.messages.nodes import NodeDown, NodeUp
 from shared.service.core import Effect

@@ -5,8 +5,11 @@ from __future__ import annotations
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.queues.warm_prefix import WarmPrefix
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.interning import Interning
-from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.prompts import PromptLines
 from shared.bus import streams
 from shared.messages.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit

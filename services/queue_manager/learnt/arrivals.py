@@ -1,6 +1,6 @@
 """How fast work arrives, learnt online by model and kind of promise.
 
-What comes later may go ahead of what waits (`newcomers`), and what comes is what batches are made of (`headroom`).
+What comes later may go ahead of what waits (`newcomers`), and what comes is what batches are made of (`batch_limit`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_FLOWS = 256  # (model, kind of promise) that are remembered; the one heard o
 
 
 class Arrived(Protocol):
-    """A request that comes; see `services.queue_manager.state.state.Request`."""
+    """A request that comes; see `services.queue_manager.state.request.Request`."""
 
     model: str
     slo: Slo

@@ -14,7 +14,7 @@ MAX_PACES = 1024  # (model, node) that are remembered; the one that was heard of
 
 
 class Drawing(Protocol):
-    """A request that runs; see `services.queue_manager.state.state.Request`."""
+    """A request that runs; see `services.queue_manager.state.request.Request`."""
 
     model: str
     node: str

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.predictions import Predictions
 from shared.estimator.estimator import NEVER, GroupForecast
 

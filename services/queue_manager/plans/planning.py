@@ -22,8 +22,9 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans.lateness import Lateness
 from services.queue_manager.plans.repair import note_asked
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.journal import Journal
-from services.queue_manager.state.state import Group, State
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.interruptions import interruptions
 from services.queue_manager.waits.overflow import is_outrun
 from services.queue_manager.waits.predictions import Predictions

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.state import Node, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from shared.messages.placement import ModelLoad
 
 

@@ -13,8 +13,10 @@ are due later, so none can get before it for ever. Each group is due at some tim
 
 from __future__ import annotations
 
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import forget_promises
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.state import State
 
 OVERDUE_S = 60.0  # beyond the time by which it must have started
 RESCUE_INTERVAL_S = 60.0  # at one node

@@ -21,8 +21,10 @@ from math import isinf
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import has_memory
 from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import is_full, promises
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.state import State
 from shared.estimator.batching import batching, rate_of
 from shared.estimator.harm import MAX_LATE, late_by_batch
 

@@ -21,8 +21,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import BatchLimit, Node
 from services.queue_manager.state.node_counts import promises
-from services.queue_manager.state.state import BatchLimit, Group, Node, State
+from services.queue_manager.state.state import State
 from shared.estimator.batching import batching
 from shared.estimator.harm import harmless_batch
 

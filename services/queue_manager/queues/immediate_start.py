@@ -32,8 +32,9 @@ from __future__ import annotations
 import math
 
 from services.queue_manager.queues.warm_prefix import WarmPrefix
+from services.queue_manager.state.node import Node, Promises
 from services.queue_manager.state.node_counts import NOTHING_HELD, PATIENCE_S, promised_end, promises, with_slack
-from services.queue_manager.state.state import Node, Promises, State
+from services.queue_manager.state.state import State
 from shared.estimator.batching import (
     BLOCK_TOKENS,
     Batching,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.queue_manager.state.state import Group
+from services.queue_manager.state.group import Group
 
 MAX_MOVED = 64  # new groups of a queue that are put where the plan is expected to have them; the first ones
 

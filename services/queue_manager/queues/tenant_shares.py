@@ -2,7 +2,8 @@
 
 Fairness by virtual time (`fairness`) says which group of a model and kind of promise is next. That alone lets a tenant
 that floods the queue go ahead of others: its requests are late, and so join a batch that patient ones stay out of for
-the sake of its pace (`headroom`); they are of a kind that is due earlier; or they have every place when another comes.
+the sake of its pace (`batch_limit`); they are of a kind that is due earlier; or they have every place when another
+comes.
 
 A request that runs draws a token a step, so places are what tokens are shared by. At a node where more than one tenant
 has been of late, one is *below* its share where it has less of the places taken than its weight among those tenants.
@@ -23,7 +24,9 @@ from operator import attrgetter
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.fairness import DEFAULT_TENANT
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from shared.config.queue import TenantSpec
 from shared.estimator.batching import batching
 

@@ -10,8 +10,10 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.planned_order import is_before
 from services.queue_manager.queues.warm_prefix import WarmPrefix
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import forget_promises, note_members
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
 from shared.estimator.estimator import cold_s, drain_s, swap_s

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Mapping
 
 from services.queue_manager.state.group_key import GroupKey
-from services.queue_manager.state.state import Request, State
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.messages.request_kind import RequestKind
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from services.queue_manager.state.state import Group, Node, Promises, State, TenantShare
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node, Promises, TenantShare
+from services.queue_manager.state.state import State
 from shared.estimator.batching import num_seqs
 from shared.estimator.harm import PromisedEnd
 from shared.messages.slo import Slo
@@ -78,9 +80,11 @@ def recount(state: State) -> None:
     for node in state.nodes.values():
         node.num_members = counted_members(state, node)
         node.num_running = counted_running(state, node)
-        for tenant, share in counted_shares(state, node).items():
-            share.seen_s = node.shares.pop(tenant, share).seen_s
-            node.shares[tenant] = share
+        counted = counted_shares(state, node)
+        for tenant, share in node.shares.items():  # in their order, so that a snapshot that is read is written again
+            found = counted.pop(tenant, TenantShare())
+            share.num_members, share.num_running = found.num_members, found.num_running
+        node.shares |= counted
 
 
 def counted_members(state: State, node: Node) -> int:

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Counted(Protocol):
-    """What is summed of a request; see `services.queue_manager.state.state.Request`."""
+    """What is summed of a request; see `services.queue_manager.state.request.Request`."""
 
     prompt_tokens: int
     max_tokens: int

@@ -8,7 +8,8 @@ from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.batch_limit import BatchLimits
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.state.journal import Journal
-from services.queue_manager.state.state import Node, State, Told
+from services.queue_manager.state.node import Node, Told
+from services.queue_manager.state.state import State
 from services.queue_manager.telling.window import hopeless, window, yielding
 from shared.bus import streams
 from shared.messages.requests import GroupRef, VirtualQueue

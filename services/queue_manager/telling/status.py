@@ -11,7 +11,9 @@ from itertools import islice
 from math import inf
 
 from services.queue_manager.learnt.wait_intervals import UPPER
-from services.queue_manager.state.state import Group, Request, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
 from shared.messages.requests import DEFAULT_TENANT, QueueLine, QueuePlace, QueueStatus, Submit, TenantLine

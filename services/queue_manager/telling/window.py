@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Iterable
 
 from services.queue_manager.queues.batch_limit import first_groups
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from shared.messages.requests import GroupRef
 
 WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
@@ -17,7 +19,7 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
     """The first groups of a queue with waiting requests. No node pulls from a group that is handed over.
 
     Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
-    `headroom` does not look at do not overtake the ones that it has told to wait. ``first``: those that it does look
+    `batch_limit` does not look at do not overtake the ones that it has told to wait. ``first``: those that it does look
     at, where they are at hand.
     """
     head: list[GroupRef] = []

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import fsum
 
-from services.queue_manager.state.state import Node, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from shared.estimator.batching import batching
 from shared.messages.placement import RequestShape
 

@@ -34,7 +34,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """For how long the members of a group can wait for headroom (`headroom`), and what that costs."""
+    """For how long the members of a group can wait for headroom (`batch_limit`), and what that costs."""
 
     first_s: float
     """Of the first that waits."""

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import Flow
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.arriving_share import arriving_shares
 from services.queue_manager.waits.interruptions import num_present
 from shared.config.corrections import Correction

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import fsum
 
-from services.queue_manager.state.state import Node
+from services.queue_manager.state.node import Node
 from shared.estimator.batching import batching
 from shared.estimator.harm import paced
 from shared.estimator.mixture import mixture

@@ -18,7 +18,9 @@ from services.queue_manager.queues.batch_limit import SLOWEST, slacks_s
 from services.queue_manager.queues.planned_order import index_by_plan, planned_order
 from services.queue_manager.queues.tenant_shares import in_turn, is_below
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.state import Group, Node, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.group_wait import GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left

@@ -9,7 +9,10 @@ what they add to the work that is before others (c of `shared.estimator.batching
 from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.state.state import Group, Node, Request, State, Unread
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node, Unread
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.estimator.batching import Batching, batching
 from shared.estimator.estimator import Prompts
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
+from services.simulator.devices.device_group import NodeDevices, group_name, group_named
 from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config import hardware
 from shared.config.config import ClusterConfig
@@ -31,12 +32,12 @@ HOST_MODELS = 2
 def device(
     kind: str, models: Sequence[str], profiles: Iterable[Profile] = (), max_model_lens: Mapping[str, int] = NOTHING_SAID
 ) -> SimulatedDevice:
-    """A device of the catalogue; models that do not fit are left out. `UnknownHardwareError` for unknown names.
+    """A device of the catalogue, or a group; models that do not fit are left out. `UnknownHardwareError` for others.
 
     What ``profiles`` have measured of a model on this kind of device replaces what follows from published numbers.
     A model fits with one request of its ``max_model_lens``.
     """
-    chosen = hardware.device_named(kind)
+    chosen = group_named(kind)
     measured = {profile.model: profile for profile in profiles if profile.device == kind}
     shapes = [hardware.model_named(name) for name in models]
     return SimulatedDevice(
@@ -44,26 +45,26 @@ def device(
         models={
             shape.name: _on_device(chosen, shape, measured.get(shape.name))
             for shape in shapes
-            if hardware.fits(chosen, shape, max_model_lens.get(shape.name, MAX_MODEL_LEN))
+            if hardware.fits(chosen.sheet, shape, max_model_lens.get(shape.name, MAX_MODEL_LEN))
         },
         kv_bytes_per_s=max((one.kv_bytes_per_s for one in measured.values()), default=0.0)
-        or hardware.kv_bytes_per_s(chosen),
+        or hardware.kv_bytes_per_s(chosen.sheet),
     )
 
 
-def _on_device(chosen: hardware.DataSheet, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
+def _on_device(chosen: NodeDevices, shape: hardware.ModelShape, measured: Profile | None) -> ModelOnDevice:
     return ModelOnDevice(
-        cost=measured.cost if measured else hardware.step_cost(chosen, shape),
+        cost=measured.cost if measured else chosen.step_cost(shape),
         kv_token_bytes=shape.kv_token_bytes,
-        kv_cache_bytes=int(hardware.kv_bytes(chosen, shape)),
-        disk_load_s=measured.disk_load_s if measured else hardware.load_s(chosen, shape, "disk"),
-        host_load_s=measured.host_load_s if measured else hardware.load_s(chosen, shape, "host"),
+        kv_cache_bytes=int(hardware.kv_bytes(chosen.sheet, shape)),
+        disk_load_s=measured.disk_load_s if measured else hardware.load_s(chosen.sheet, shape, "disk"),
+        host_load_s=measured.host_load_s if measured else hardware.load_s(chosen.sheet, shape, "host"),
     )
 
 
 def with_pipeline(device: SimulatedDevice, file: PipelineFile) -> SimulatedDevice:
     """The device, running the pipeline where it has its model; `PipelineError` where it cannot."""
-    if device.kind != file.device or file.model not in device.models:
+    if device.kind != group_name(file.device, file.num_devices) or file.model not in device.models:
         return device
     pipeline = StepPipeline.of(file, hardware.model_named(file.model))
     model = replace(device.models[file.model], pipeline=pipeline)

@@ -29,7 +29,7 @@ SLOWNESS = tuple(number / 4 for number in range(21))
 
 @dataclass(frozen=True)
 class StepPipeline:
-    """A pipeline of one device; whether its step is shorter than the plain one is asked step by step."""
+    """A pipeline of a node's devices; whether its step is shorter than the plain one is asked step by step."""
 
     file: PipelineFile
     num_layers: int
@@ -39,7 +39,7 @@ class StepPipeline:
     @classmethod
     def of(cls, file: PipelineFile, model: ModelShape) -> StepPipeline:
         """Contexts follow from how long attention was taken to last: a launch, and keys and values over the memory."""
-        found, group = calibrate(), machine(file.device, 1)
+        found, group = calibrate(), machine(file.device, file.num_devices)
         token_s = found.attention_slowness * model.kv_token_bytes / model.num_layers / group.memory_bytes_per_s
         launches_s = found.launch_s * sum(one.name == "DecAttn" for one in file.operators)
         return cls(file, model.num_layers, (_attention_s(file) - launches_s) / token_s)
@@ -48,10 +48,6 @@ class StepPipeline:
         """`PipelineError` where no predicted device can run it."""
         if self.file.profile != PUBLISHED:
             raise PipelineError(f"the pipeline's times are {self.file.profile!r}; a predicted device has {PUBLISHED!r}")
-        if self.file.num_devices > 1:
-            raise PipelineError(
-                f"the pipeline is for {self.file.num_devices} devices, a simulated node has one; search with --num 1"
-            )
 
     def takes(self, num_tokens: float) -> bool:
         """Whether a step has as many rows as the pipeline."""

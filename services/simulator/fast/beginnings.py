@@ -38,4 +38,6 @@ class Beginnings:
             self._max_known = max(MIN_KNOWN, 2 * len(self))
 
     def _is_here(self, request_id: str) -> bool:
-        return request_id in self._roster.requests or self._roster.blocks.num_kept(request_id) > 0
+        roster = self._roster
+        is_cached = roster.blocks.num_kept(request_id) > 0 or roster.swapped.has_copies(request_id)
+        return request_id in roster.requests or is_cached

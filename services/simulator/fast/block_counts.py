@@ -7,6 +7,17 @@ enough: what a request leaves behind is given up from its tail on, and who left 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Container
+from typing import NamedTuple
+
+
+class GivenUp(NamedTuple):
+    """The last of the blocks that were kept of a request."""
+
+    request_id: str
+    first: int
+    """Of them, counted from the beginning of the request."""
+    num_blocks: int
 
 
 class BlockCounts:
@@ -22,8 +33,18 @@ class BlockCounts:
         """Blocks of a request's beginning whose content is still there."""
         return self._kept.get(request_id, 0)
 
-    def take(self, num_blocks: int) -> None:
-        """Hold free blocks; there are enough. Those without content go first."""
+    def num_free_before(self, request_ids: Container[str]) -> int:
+        """Blocks that are taken before any content of these requests is."""
+        num_blocks = self._num_empty
+        for request_id, num_kept in self._kept.items():
+            if request_id in request_ids:
+                break
+            num_blocks += num_kept
+        return num_blocks
+
+    def take(self, num_blocks: int) -> list[GivenUp]:
+        """Hold free blocks; there are enough. Those without content go first; what the others had is lost."""
+        given_up = []
         self.num_free -= num_blocks
         num_from_empty = min(num_blocks, self._num_empty)
         self._num_empty -= num_from_empty
@@ -33,8 +54,10 @@ class BlockCounts:
             num_given_up = min(num_left, self._kept[request_id])
             num_left -= num_given_up
             self._kept[request_id] -= num_given_up
+            given_up.append(GivenUp(request_id, self._kept[request_id], num_given_up))
             if not self._kept[request_id]:
                 del self._kept[request_id]
+        return given_up
 
     def take_back(self, request_id: str, num_most: int) -> int:
         """Hold what is still there of a request's beginning, at most so many blocks; returns how many.

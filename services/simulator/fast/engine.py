@@ -146,9 +146,11 @@ class FastEngine:
             if is_here and parked is None:
                 assert roster is not None
                 chunks += roster.tell(request_id)
-                is_moved = request_id not in roster.swapped  # what is the host's already costs nothing
                 parked = self._parking.keep(roster.held(request_id))
-                self._move(parked.num_bytes if parked is not None and is_moved else 0)
+                num_moved = parked.num_blocks if parked is not None else 0
+                if parked is not None and request_id in roster.swapped:  # what is the host's already costs nothing
+                    num_moved = roster.swapped.num_late(request_id)
+                self._move(num_moved * parked.block_bytes if parked is not None else 0)
             if is_here and roster is not None:
                 roster.abort(request_id)
             if is_here or parked is not None:
@@ -308,7 +310,7 @@ class FastEngine:
     def _swapped_kv_bytes(self) -> int:
         if self._scheduler is None:
             return 0
-        return sum(self._scheduler.roster.swapped.values()) * self._scheduler.model.block_bytes
+        return self._scheduler.roster.swapped.num_used * self._scheduler.model.block_bytes
 
     def check(self) -> None:
         """Assert that the books balance."""

@@ -26,6 +26,7 @@ OPTIONS = frozenset(
         "host_kv_bytes",
         "preemption",
         "overlap_swaps",
+        "lazy_swaps",
         "async_scheduling",
     }
 )

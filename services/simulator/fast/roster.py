@@ -10,12 +10,15 @@ from services.simulator.fast.block_counts import BlockCounts
 from services.simulator.fast.decode_batch import DecodeBatch
 from services.simulator.fast.parking import Parked
 from services.simulator.fast.sequence import FastSequence
+from services.simulator.fast.swap_counts import SwapCounts
+from shared.config.engine import SwapCopies
 
 
 class FastRoster:
     """The requests of one loaded model, waiting or running, and the blocks that they hold."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, copies: SwapCopies = "at_once") -> None:
+        """``copies`` of what is swapped out."""
         self._model = model
         self.blocks = BlockCounts(model.num_blocks)
         self.batch = DecodeBatch(model.block_size)
@@ -23,8 +26,7 @@ class FastRoster:
         self.waiting: deque[FastSequence] = deque()
         self.running: dict[str, FastSequence] = {}  # in the order of admission
         self.prefilling: dict[str, FastSequence] = {}  # those of them that do not decode yet
-        self.swapped: dict[str, int] = {}  # of those that wait: blocks that they hold in host memory
-        self.num_free_host_blocks = model.num_host_blocks
+        self.swapped = SwapCounts(model.num_host_blocks, copies)  # some of those that wait
         self._num_admitted = 0
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -73,29 +75,30 @@ class FastRoster:
         self._stop(sequence, num_blocks)
         self.waiting.appendleft(sequence)
 
-    def swap_out(self, sequence: FastSequence, num_blocks: int) -> int:
-        """Move what a request has computed to host memory and put it first in line; how many blocks have to be moved.
+    def swap_out(self, sequence: FastSequence, num_blocks: int) -> None:
+        """Move what a request has computed to host memory and put it first in line.
 
         Of the blocks that it holds, those for rows that are not computed are given up.
         """
         num_computed = self.num_computed(sequence)
-        num_moved = self.num_blocks_for(num_computed)
+        num_full = num_computed // self._model.block_size
         self.put_back(sequence, num_blocks)
         sequence.num_computed_tokens = num_computed
-        self.swapped[sequence.payload.request_id] = num_moved
-        self.num_free_host_blocks -= num_moved
-        return num_moved
+        self.swapped.take(sequence.payload.request_id, num_full, self.num_blocks_for(num_computed) - num_full)
 
     def swap_in(self) -> tuple[FastSequence, int]:
         """Let the first in line, which is swapped out, run; it, and how many of its blocks have to be moved."""
         sequence = self.admit()
         request_id = sequence.payload.request_id
-        num_blocks = self.swapped.pop(request_id)
-        self.num_free_host_blocks += num_blocks
-        num_computed = sequence.num_computed_tokens
-        num_moved = num_blocks - self.blocks.take_back(request_id, num_computed // self._model.block_size)
-        self.blocks.take(num_moved)
+        num_full = sequence.num_computed_tokens // self._model.block_size
+        num_moved = self.swapped.num_held(request_id) - self.blocks.take_back(request_id, num_full)
+        self.take(num_moved)
+        self.swapped.give_back(request_id, num_full)
         return sequence, num_moved
+
+    def take(self, num_blocks: int) -> None:
+        """Hold free blocks; there are enough."""
+        self.swapped.leave(self.blocks.take(num_blocks))
 
     def end(self, sequence: FastSequence) -> None:
         """Forget one that runs: it has all its tokens."""
@@ -111,7 +114,8 @@ class FastRoster:
             self._stop(sequence)
         else:
             self.waiting.remove(sequence)
-            self.num_free_host_blocks += self.swapped.pop(request_id, 0)
+            if request_id in self.swapped:
+                self.swapped.give_back(request_id, sequence.num_computed_tokens // self._model.block_size)
 
     def reset(self) -> None:
         """Forget all requests."""
@@ -199,5 +203,5 @@ class FastRoster:
         assert all((one in self.batch) != (name in self.prefilling) for name, one in self.running.items())
         assert self.prefilling.keys() <= self.running.keys()
         assert sum(map(self.num_held, self.running.values())) + self.blocks.num_free == self.blocks.num_blocks
-        assert self.swapped.keys() <= waiting.keys()
-        assert sum(self.swapped.values()) + self.num_free_host_blocks == self._model.num_host_blocks
+        assert not any(name in self.swapped for name in self.running)
+        self.swapped.check()

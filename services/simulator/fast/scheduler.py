@@ -28,7 +28,7 @@ class FastScheduler:
     def __init__(self, model: LoadedModel, options: EngineOptions, answer_tokens: AnswerTokens, costs: KvCosts) -> None:
         """``costs`` are what preemptions are decided by, where they ask for costs."""
         self.model = model
-        self.roster = FastRoster(model)
+        self.roster = FastRoster(model, options.swap_copies)
         self.counts = Counts()
         self._options = options
         self._policy = preemption_policy(options, costs, FirstComeFirstServed())
@@ -90,16 +90,16 @@ class FastScheduler:
         num_steps = batch.num_steps_to_end
         if roster.waiting and self._may_fit(roster.waiting[0]):
             num_steps = min(num_steps, self._admission.num_blocked_steps(roster.waiting[0]))
-        return min(num_steps, batch.num_steps_within(roster.blocks.num_free))
+        return min(num_steps, batch.num_steps_within(roster.blocks.num_free_before(roster.swapped.waiting)))
 
     def _may_fit(self, first: FastSequence) -> bool:
         """Who is swapped out and finds no room does not as long as nobody ends."""
-        return self.roster.swapped.get(first.payload.request_id, 0) <= self.roster.blocks.num_free
+        return self.roster.swapped.num_held(first.payload.request_id) <= self.roster.blocks.num_free
 
     def pass_steps(self, num_steps: int) -> list[OutputChunk]:
         """Let so many of these steps pass; returns the ends."""
         roster, batch = self.roster, self.roster.batch
-        roster.blocks.take(batch.num_new_blocks(num_steps))
+        roster.take(batch.num_new_blocks(num_steps))
         return [self._finish(sequence) for sequence in batch.advance(num_steps)]
 
     # --- one step -----------------------------------------------------------------------------------------------------
@@ -120,6 +120,7 @@ class FastScheduler:
         resting = [] if done.all_decode else [one for one in batch if not done.has_decoded(one.payload.request_id)]
         for sequence in resting:
             roster.rest(sequence)
+        done.num_blocks_out += roster.swapped.due()
         done.count(len(batch), batch.num_context_tokens)
         self._conclude(done)
         for sequence in resting:
@@ -149,7 +150,7 @@ class FastScheduler:
         roster, batch = self.roster, self.roster.batch
         num_new_blocks = batch.num_new_blocks(1)
         if num_new_blocks <= roster.blocks.num_free:
-            roster.blocks.take(num_new_blocks)
+            roster.take(num_new_blocks)
         else:
             for request_id, sequence in list(roster.running.items()):
                 if sequence not in batch:
@@ -157,7 +158,7 @@ class FastScheduler:
                 if batch.begins_block(sequence):
                     if not self._make_room(sequence, 1, done):
                         continue
-                    roster.blocks.take(1)
+                    roster.take(1)
                 done.decode(request_id)
         done.all_decode = True
         done.num_left_tokens = self._options.step_tokens - len(batch)
@@ -178,7 +179,7 @@ class FastScheduler:
         num_new_blocks = roster.num_held(sequence, end) - roster.num_held(sequence)
         if not self._make_room(sequence, num_new_blocks, done):
             return
-        roster.blocks.take(num_new_blocks)
+        roster.take(num_new_blocks)
         if sequence in roster.batch:
             done.decode(sequence.payload.request_id)
         else:
@@ -204,14 +205,16 @@ class FastScheduler:
             end += 1
         done.discard(request_id)
         num_blocks = roster.num_held(victim, end)
-        fate = self._policy.fate_of(HeldKv(end, num_blocks, roster.num_free_host_blocks))
+        num_copied_blocks = roster.swapped.num_copied(request_id, roster.num_computed(victim) // self.model.block_size)
+        held = HeldKv(end, num_blocks, roster.swapped.num_free, num_copied_blocks=num_copied_blocks)
+        fate = self._policy.fate_of(held)
         self.counts += Counts(
             num_preemptions=1,
             num_recomputed=int(end > 0 and fate is not KvFate.SWAP),
             swapped=TierCounts(num_refused=int(fate is KvFate.NO_ROOM)),
         )
         if fate is KvFate.SWAP:
-            done.num_blocks_out += roster.swap_out(victim, num_blocks)
+            roster.swap_out(victim, num_blocks)
         else:
             roster.put_back(victim, num_blocks)
             victim.num_dropped_tokens = end
@@ -223,7 +226,7 @@ class FastScheduler:
             first = roster.waiting[0]
             if not self._may_fit(first) or self._admission.num_blocked_steps(first):
                 break
-            num_blocks = roster.swapped[first.payload.request_id]
+            num_blocks = roster.swapped.num_held(first.payload.request_id)
             sequence, num_moved = roster.swap_in()
             self._policy.note_return(num_blocks, num_blocks - num_moved)
             self.counts += Counts(swapped=TierCounts(num_restored=1))
@@ -251,13 +254,13 @@ class FastScheduler:
         """Let the first in line run; whether it has room for any row."""
         roster = self.roster
         request_id, parked = sequence.payload.request_id, sequence.parked
-        if parked is not None and parked.num_blocks > roster.blocks.num_free:
+        if parked is not None and (parked.num_blocks > roster.blocks.num_free or roster.swapped.copy_all()):
             return False
         num_usable = sequence.offset - 1 if parked is None else parked.num_computed_tokens
         num_held = roster.blocks.take_back(request_id, num_usable // self.model.block_size)
         start = num_held * self.model.block_size
         if parked is not None:
-            roster.blocks.take(parked.num_blocks - num_held)
+            roster.take(parked.num_blocks - num_held)
             done.restored.append(request_id)
             done.num_restored_bytes += (parked.num_blocks - num_held) * self.model.block_bytes
             sequence.parked = None
@@ -271,7 +274,7 @@ class FastScheduler:
         roster.admit()
         sequence.num_computed_tokens = start
         if has_room:
-            roster.blocks.take(num_new_blocks)
+            roster.take(num_new_blocks)
             done.prefill(sequence, start, end)
             self._note_return(sequence, start)
         else:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from gpu_node.kernels.cpu import kernels_name
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.pipeline_file import PipelineError
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.config.tiers import TierOptions
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Payload, Sampling
 from tests.gpu_node import tiny
@@ -107,6 +111,48 @@ def test_a_pipeline_for_other_threads_is_refused(tiny_path: Path) -> None:
     refusal = pytest.raises(ModelFileError, match="the pipeline is for device 'cpu:1', not 'cpu:2'")
     with closing(CpuExecutor(OPTIONS, 2, pipelines=any_pipeline(1, "cpu:1"))) as executor, refusal:
         executor.load_model(spec)
+
+
+def test_times_of_other_kernels_are_refused_and_those_of_these_are_not(tiny_path: Path) -> None:
+    spec = ModelSpec(name="tiny", source=str(tiny_path), max_model_len=48)
+    files = [
+        replace(random_pipeline(1, rows=ROWS, device="cpu:1"), kernels=name) for name in ("avx2 0", kernels_name())
+    ]
+    stale, fresh = (Pipelines("any.json", ROWS, (file,)) for file in files)
+    refusal = pytest.raises(ModelFileError, match="times of kernels 'avx2 0', and this engine has")
+    with closing(CpuExecutor(OPTIONS, 1, pipelines=stale)) as executor, refusal:
+        executor.load_model(spec)
+    with closing(CpuExecutor(OPTIONS, 1, pipelines=fresh)) as executor:
+        assert executor.load_model(spec).pipeline_rows == ROWS
+
+
+@pytest.mark.parametrize("kind", ["reference", "cpu"])
+def test_full_blocks_are_copied_to_the_host_in_lanes(kind: str, tiny_path: Path, tmp_path: Path) -> None:
+    """Two blocks go to the host while a step computes on others: there they are bit by bit, as before a plain step."""
+    options = replace(OPTIONS, block_size=4, tiers=TierOptions(host_bytes=1 << 20))
+    found = []
+    for pipelines in (NO_PIPELINES, any_pipeline(6, "reference" if kind == "reference" else cpu_name(2))):
+        executor: CpuExecutor | ReferenceExecutor
+        with ExitStack() as resources:
+            if kind == "reference":
+                executor = ReferenceExecutor(options, pipelines=pipelines, choose=random.Random(2).randrange)
+            else:
+                executor = resources.enter_context(closing(CpuExecutor(options, 2, pipelines=pipelines)))
+            model = executor.load_model(ModelSpec(name="tiny", source=str(tiny_path), max_model_len=48))
+            executor.submit(plan_of(list(range(3, 11)), [0, 1])).result()
+            copies = BlockSwap(0, 5), BlockSwap(1, 2)
+            executor.submit(replace(plan_of(list(range(20, 36)), [2, 3, 4, 5]), copies_out=copies)).result()
+            assert model.is_piped(16) is (pipelines is not NO_PIPELINES)
+            here, _ = executor.read_blocks("tiny", [0, 1], swapped_out=False)
+            there, _ = executor.read_blocks("tiny", [5, 2], swapped_out=True)
+            assert any(here)
+            assert bytes(there) == bytes(here)
+            found.append(bytes(there))
+    assert found[0] == found[1]
+
+
+def plan_of(token_ids: list[int], blocks: list[int]) -> StepPlan:
+    return StepPlan((ScheduledSequence(0, tuple(token_ids), 0, tuple(blocks), ()),), model="tiny")
 
 
 def test_a_predicted_device_refuses_pipelines() -> None:

@@ -210,6 +210,15 @@ def test_rows_are_counted_from_the_decodes_which_stand_last_in_a_step() -> None:
     assert [str(one.share) for one in products] == ["all 3/4–1", "all 0–3/4"]
 
 
+def test_up_and_down_of_the_feed_forward_network_may_be_apart() -> None:
+    parts = [whole(name) for name in ONE_DEVICE if name != "UGD"]
+    parts += [whole("UG", lane="compute"), whole("D", 1.0, lane="network")]
+    piped = nano_batches(optimize(build_program(config(**LLAMA))), pipeline_of(parts, 64))
+    (lane,) = (queue for queue in piped.lanes if queue.lane is ProgramLane.NETWORK)
+    weights = [piped.operators[turn.operator].weights for turn in lane.turns]
+    assert weights == [("layers.0.down",), ("layers.1.down",)]
+
+
 def test_each_poll_comes_right_behind_its_operator_in_its_lane() -> None:
     piped = nano_batches(insert_polls(optimize(build_program(config(**LLAMA)))), random_pipeline(7))
     for queue in piped.lanes:
@@ -222,8 +231,8 @@ def test_each_poll_comes_right_behind_its_operator_in_its_lane() -> None:
 def test_what_no_program_can_do_is_refused() -> None:
     program = optimize(build_program(config(**LLAMA)))
     parts = [whole(name) for name in ONE_DEVICE]
-    with pytest.raises(PipelineError, match=r"no executor runs O\.AG"):
-        nano_batches(program, pipeline_of([*parts, replace(parts[0], name="O.AG")], 64))
+    with pytest.raises(PipelineError, match=r"no executor runs Net"):
+        nano_batches(program, pipeline_of([*parts, replace(parts[0], name="Net")], 64))
     with pytest.raises(PipelineError, match="no parts of KQV"):
         nano_batches(program, pipeline_of([one for one in parts if one.name != "KQV"], 64))
     with pytest.raises(PipelineError, match="beside attention on other devices"):

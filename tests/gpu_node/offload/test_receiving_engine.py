@@ -9,12 +9,11 @@ from threading import Event, Thread
 
 import pytest
 
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.border.sizing import device_paging
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.kernels.cpu import CpuLinkShape
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from tests.gpu_node import tiny
@@ -47,7 +46,7 @@ def test_tokens_and_rows_are_right_while_both_engines_work(
 
     sizes = pair.sizes.link()
     link = LinkName(SENDER, RECEIVER)
-    executor.links.receive(link, LinkSizes(*(getattr(sizes, name) for name, _ in CpuLinkShape._fields_)))
+    executor.links.receive(link, sizes.sizes)
     executor.links.lend(link, LENT_PAGES)
     wait_until(lambda: pair.link.is_open)
     ends = Event()

@@ -54,8 +54,10 @@ class WrittenCore:
         self.running: list[CoreRequest] = []
         self.leaving: list[str] = []
         self.is_closed = False
+        self.is_awake = True
 
     def add(self, request: CoreRequest) -> None:
+        assert self.is_awake
         assert not self.is_closed
         self.running.append(request)
 
@@ -67,6 +69,15 @@ class WrittenCore:
         self.leaving += core_ids
         self.abort(core_ids)
 
+    def sleep(self) -> None:
+        assert self.is_awake
+        assert self.running == []
+        self.is_awake = False
+
+    def wake(self) -> None:
+        assert not self.is_awake
+        self.is_awake = True
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -76,9 +87,12 @@ class Starter:
 
     def __init__(self) -> None:
         self.cores: dict[str, WrittenCore] = {}
+        self.num_awake: list[int] = []
+        """When each was started."""
 
     def __call__(self, spec: ModelSpec) -> tuple[WrittenCore, LoadedModel]:
         if spec.name == "bad":
             raise ModelRefusedError("its architecture is not known")
+        self.num_awake.append(sum(core.is_awake and not core.is_closed for core in self.cores.values()))
         core = self.cores[spec.name] = WrittenCore()
         return core, model(spec.name)

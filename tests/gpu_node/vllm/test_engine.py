@@ -52,6 +52,31 @@ def test_a_model_with_requests_does_not_go() -> None:
         one.load_model(spec("d"))
 
 
+def test_where_models_sleep_one_is_awake_and_the_others_keep_their_weights_in_host_memory() -> None:
+    starter = Starter()
+    one = VllmEngine(starter, OPTIONS, sleep=True)
+    for name in ("a", "b"):
+        one.load_model(spec(name))
+    assert one.tiers == {"a": "host", "b": "device"}
+    (refused,) = one.add(payload("early", model="a"))
+    assert refused.error == "model 'a' is not loaded here; loaded: 'b'"
+    one.load_model(spec("a"))
+    assert one.tiers == {"b": "host", "a": "device"}
+    assert one.add(payload("r", model="a")) == []
+    one.load_model(spec("a"))
+    for wanted in ("b", "c"):
+        with pytest.raises(ModelsBusyError, match=f"cannot load '{wanted}': 'a' has sequences; drain or reset first"):
+            one.load_model(spec(wanted))
+    one.reset()
+    one.load_model(spec("c"))
+    assert one.tiers == {"a": "host", "c": "device"}, "b was asked for longest ago"
+    assert starter.num_awake == [0, 0, 0], "the device's memory was free for whoever came"
+    with pytest.raises(ModelRefusedError):
+        one.load_model(spec("bad"))
+    assert one.tiers == {"a": "host", "c": "device"}
+    assert [starter.cores[name].is_awake for name in ("a", "c")] == [False, True]
+
+
 def test_a_newer_attempt_replaces_an_older_one_and_the_same_runs_once() -> None:
     starter = Starter()
     one = engine(starter)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from gpu_node.engine.measures.counts import TierCounts
 from gpu_node.engine.process.connection import EngineConnection
+from gpu_node.engine.process.framing import event_decoder
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     HandOverImages,
@@ -18,7 +19,6 @@ from gpu_node.engine.process.protocol import (
     StepReport,
     TakenOut,
     TakeOut,
-    event_decoder,
 )
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import Kept

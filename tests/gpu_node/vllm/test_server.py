@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpu_node.engine.process.connection import EngineConnection
+from gpu_node.engine.process.framing import event_decoder
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
@@ -22,7 +23,6 @@ from gpu_node.engine.process.protocol import (
     RunAttempt,
     Shutdown,
     StepReport,
-    event_decoder,
 )
 from gpu_node.vllm.border import CoreDiedError, CoreStep
 from gpu_node.vllm.engine import VllmEngine

@@ -10,7 +10,6 @@ from services.kv_manager.core import KvManagerCore
 from shared.config.offload import OffloadOptions
 from shared.messages.leases import (
     LEASE_S,
-    AgreedSizes,
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -26,6 +25,7 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
@@ -33,7 +33,7 @@ from shared.service.core import Send
 
 NUM_PAGES = 8
 NAMES = ("a", "b", "c")
-SIZES = AgreedSizes(2, 16, 9, 3, 64, 4, 8, 8, 512)
+SIZES = LinkSizes(2, 16, 9, 3, 64, 4, 8, 8, 512)
 
 
 @dataclass

@@ -12,7 +12,6 @@ from services.kv_manager.leases import ANSWER_S, RENEW_S, RETRY_S
 from shared.bus import streams
 from shared.config.offload import OffloadOptions
 from shared.messages.leases import (
-    AgreedSizes,
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -28,6 +27,7 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
+from shared.messages.link_sizes import LinkSizes
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
@@ -35,7 +35,7 @@ from shared.service.core import Send
 from tests.unit.kv_manager.lease_world import NAMES, NUM_PAGES, NodeInWorld, World
 
 HOT = LeaseLink("hot", "h1", "cold", "c1")
-SIZES = AgreedSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
+SIZES = LinkSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
 
 
 def hot(*, num_free_blocks: int = 0, num_waiting: int = 3, epoch: str = "h1", model: str = "m") -> Heartbeat:

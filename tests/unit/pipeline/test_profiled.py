@@ -34,6 +34,7 @@ def test_what_is_faster_beside_something_has_its_best_speed() -> None:
 def profile(attention: list[OperatorTime]) -> PipelineProfile:
     products = [OperatorTime(name, 0, rows, 1e-6 * (10 + rows)) for name in ("KQV", "O", "UGD") for rows in (16, 64)]
     return PipelineProfile(
+        kernels="plain 1",
         model="smollm2-135m",
         source="a file",
         weights="bfloat16",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import note_members
-from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
 from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState

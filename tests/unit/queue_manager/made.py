@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.grouping import LEAST_BATCH
-from services.queue_manager.state.state import Group, Request, State
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
 from shared.messages.slo import Slo
 

@@ -139,6 +139,7 @@ def test_the_books_agree_and_a_restored_core_answers_the_same(
         assert restored.snapshot() == snapshot
         restored.restore(snapshot)
         assert (restored.state, restored.wake_at) == (core.state, core.wake_at)
+        assert restored.snapshot() == snapshot  # its order, too
 
 
 @settings(max_examples=200, deadline=None)

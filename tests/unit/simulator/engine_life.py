@@ -74,6 +74,7 @@ def options(
     num_host_blocks: int = 0,
     *,
     overlap_swaps: bool = True,
+    lazy_swaps: bool = True,
 ) -> EngineOptions:
     """With so many blocks of 4 tokens."""
     return EngineOptions(
@@ -86,6 +87,7 @@ def options(
         preemption=preemption,
         host_kv_bytes=num_host_blocks * 4 * TOKEN_BYTES,
         overlap_swaps=overlap_swaps,
+        lazy_swaps=lazy_swaps,
     )
 
 

@@ -6,11 +6,6 @@ manager knows from the `Pulled` messages what was running here and has it run el
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import replace
-
-import msgspec
-
 from gpu_node.agent.decisions.actions import (
     Ack,
     AgentAction,
@@ -33,13 +28,14 @@ from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
-from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.told_queue import ToldQueue
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from shared.config.engine import EngineOptions
 from shared.messages.blocks import TellBlocks
-from shared.messages.leases import LeaseMessage, LeaseOrder, PageRoom
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
+from shared.messages.leases import LeaseMessage, LeaseOrder
+from shared.messages.nodes import Fence, Heartbeat, Load
 from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
@@ -67,8 +63,6 @@ AgentEvent = (
     | protocol.LinkEvent
 )
 
-NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, step_s=0.0, num_received=0)
-
 
 class AgentCore:
     """One epoch of a node."""
@@ -76,26 +70,14 @@ class AgentCore:
     def __init__(self, node: str, epoch: str, device: str, options: EngineOptions) -> None:
         self.node = node
         self.epoch = epoch
-        self.device = device
-        """Its kind: as configured, until the engine says what it calls itself."""
-        self.engine = ""
-        """Whose it is, once it has said so: ``treadle`` or ``vllm``."""
-        self.lacks: list[str] = []
-        """What requests may ask for that this engine refuses, in words."""
-        self.stats = NO_STATS
         self.models = NodeModels()
-        self._options = options
+        self.report = SelfReport(node, epoch, device, options, self.models)
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
         self._intake = Intake(node, self._ledger, self.models)
         self._blocks = BlockReports(node, epoch)
         self._leases = NodeLeases(node, epoch)
-        self._queue: list[GroupRef] = []
-        self._yielding: list[str] = []
-        self._hopeless: list[str] = []
-        self._awaits = ""
-        self._empty: set[str] = set()
-        """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
+        self._queue = ToldQueue(self.models)
         self._is_pulling = False
         self._is_draining = False
 
@@ -164,37 +146,7 @@ class AgentCore:
 
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
-        loaded = self.models.loaded
-        return Heartbeat(
-            node=self.node,
-            epoch=self.epoch,
-            facts=NodeFacts(
-                device=self.device,
-                swap_s=self.models.swap_s,
-                broken_models=sorted(self.models.broken),
-                max_num_seqs=self._options.max_num_seqs,
-                step_tokens=self._options.step_tokens,
-                kv_bytes_per_s=self.stats.kv_bytes_per_s,
-                rates=self.models.rates(),
-                lacks=self.lacks,
-            ),
-            model=self.model,
-            num_blocks=loaded.num_blocks if loaded else 0,
-            num_free_blocks=self.stats.num_free_blocks if loaded else 0,
-            block_bytes=loaded.block_bytes if loaded else 0,
-            num_running=self.stats.num_running,
-            num_waiting=self.stats.num_waiting,
-            loading=self.models.fetching,
-            room=self._room,
-        )
-
-    @property
-    def _room(self) -> PageRoom | None:
-        """None where the engine lends nothing."""
-        stats = self.stats
-        if not stats.page_bytes:
-            return None
-        return PageRoom(stats.page_bytes, stats.num_spare_pages, stats.num_missing_pages)
+        return self.report.heartbeat()
 
     def _is_mine(self, message: VirtualQueue | Evict | Load | Fence | TellBlocks | LeaseOrder) -> bool:
         return message.epoch == self.epoch
@@ -205,25 +157,20 @@ class AgentCore:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining or self._intake.holds_any:
             return []
-        head = self._head()
+        head = self._queue.head(self._headroom)
         if head is None:
-            return self._load(self._awaits) if self._awaits not in ("", self.model) and not self.running else []
+            awaits = self._queue.awaits
+            return self._load(awaits) if awaits not in ("", self.model) and not self.running else []
         if head.model in self.models.broken:
             return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
         if head.model != self.model:
             return self._change_model(head)
         num_unseen = self._num_unseen
-        num_admittable = self.stats.num_admittable - num_unseen
+        num_admittable = self.report.stats.num_admittable - num_unseen
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
         # what the engine has not counted yet may leave more room than it seems
         return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
-
-    def _head(self) -> GroupRef | None:
-        """The first group whose turn it is. Those that wait for headroom are passed by others of their model only."""
-        refs = [ref for ref in self._queue if self._concerns(ref)]
-        alike = itertools.takewhile(lambda ref: ref.model == refs[0].model, refs)
-        return next((ref for ref in alike if self._headroom(ref) > 0), None)
 
     def _headroom(self, ref: GroupRef) -> int:
         """Requests that may begin beside those that run, as far as their pace and their prompts allow."""
@@ -235,25 +182,21 @@ class AgentCore:
     @property
     def _num_unread(self) -> int:
         """Requests whose prompts the engine has yet to compute, those that it has not counted included."""
-        return self.stats.num_waiting + self._num_unseen
+        return self.report.stats.num_waiting + self._num_unseen
 
     @property
     def _num_unseen(self) -> int:
-        return self._intake.num_sent - self.stats.num_received
-
-    def _concerns(self, ref: GroupRef) -> bool:
-        """Somebody waits in the group, and this node can serve it, or has to say why nobody can."""
-        return ref.group not in self._empty and (ref.model not in self.models.broken or ref.model in self._hopeless)
+        return self._intake.num_sent - self.report.stats.num_received
 
     def _make_way(self, head: GroupRef) -> list[AgentAction]:
         """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
 
         Where some wait inside the engine already, the room may be theirs: then its answer is awaited.
         """
-        leaving = self._evictions.leaving(self._yielding_to(head), min(head.num_waiting, MAX_PULL))
+        leaving = self._evictions.leaving(self._queue.yielding_to(head), min(head.num_waiting, MAX_PULL))
         if not leaving:
             return []
-        pull = self._pull(head, len(leaving)) if self.stats.num_waiting == 0 else []
+        pull = self._pull(head, len(leaving)) if self.report.stats.num_waiting == 0 else []
         return [*self._evictions.evict(leaving), *pull]
 
     def _pull(self, head: GroupRef, num_requests: int) -> list[AgentAction]:
@@ -267,15 +210,10 @@ class AgentCore:
         """
         if not self.running or self.models.is_on_device(head.model):
             return self._load(head.model)
-        yielding = self._yielding_to(head)
+        yielding = self._queue.yielding_to(head)
         if self._evictions.is_under_way or any(run.ack.group not in yielding for run in self.running.values()):
             return []
         return self._evictions.evict(self._evictions.leaving(yielding, len(self.running)))
-
-    def _yielding_to(self, head: GroupRef) -> list[str]:
-        """Groups that give way to this one: only to the one that the queue manager meant, whom they stand behind."""
-        first = next((ref for ref in self._queue if ref.max_running is None), None)
-        return self._yielding if first is not None and head.group == first.group else []
 
     def _load(self, model: str) -> list[AgentAction]:
         if self.models.loading or model in self.models.broken:
@@ -289,9 +227,7 @@ class AgentCore:
 
     def _new_queue(self, message: VirtualQueue) -> list[AgentAction]:
         if self._is_mine(message):
-            self._queue, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
-            self._awaits = message.awaits
-            self._empty = set()
+            self._queue.tell(message)
         return []
 
     def _abort(self, message: Abort) -> list[AgentAction]:
@@ -325,19 +261,8 @@ class AgentCore:
 
     def _taken(self, taken: Taken) -> list[AgentAction]:
         self._is_pulling = False
-        self._count_down(taken.group, len(taken.entries))
-        if len(taken.entries) < taken.num_asked:
-            self._empty.add(taken.group)
+        self._queue.pulled(taken.group, len(taken.entries), is_empty=len(taken.entries) < taken.num_asked)
         return self._intake.take(taken)
-
-    def _count_down(self, group: str, num_requests: int) -> None:
-        """Fewer wait, until the queue manager tells anew: so many that nobody gives way to those who are here."""
-        self._queue = [
-            msgspec.structs.replace(ref, num_waiting=max(ref.num_waiting - num_requests, 0))
-            if ref.group == group
-            else ref
-            for ref in self._queue
-        ]
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
@@ -347,23 +272,18 @@ class AgentCore:
         if isinstance(event, protocol.BlocksTold):
             return self._blocks.told(event)
         if isinstance(event, EngineReady):
-            self.device, self.engine, self.lacks = event.device, event.engine, event.lacks
+            self.report.on_ready(event)
         else:
             self.models.on_failed(event)
         return [Beat(self.heartbeat())]
 
     def _model_loaded(self, event: ModelLoaded) -> list[AgentAction]:
         self.models.on_loaded(event)
-        # the rest is the old model's until the engine tells anew, right after this
-        self.stats = replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
+        self.report.on_loaded(event)
         return [Beat(self.heartbeat())]
 
-    def _see(self, stats: EngineStats) -> None:
-        self.stats = stats
-        self.models.learn(stats)
-
     def _step(self, event: StepReport) -> list[AgentAction]:
-        self._see(event.stats)
+        self.report.see(event.stats)
         outbox = Outbox(self.node)
         for chunk in event.chunks:
             running = self._ledger.extend(chunk)
@@ -378,7 +298,7 @@ class AgentCore:
     def _left(self, event: protocol.TakenOut | protocol.Image) -> list[AgentAction]:
         outbox = Outbox(self.node)
         if isinstance(event, protocol.TakenOut):
-            self._see(event.stats)
+            self.report.see(event.stats)
             actions = self._evictions.on_evicted(event, outbox)
         else:
             actions = self._evictions.on_image(event, outbox)

@@ -5,17 +5,14 @@ Nothing is decided here but one thing: a lease that nobody renews ends. The pass
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from gpu_node.agent.decisions.actions import AgentAction, SayLease, Tell
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process import protocol
 from shared.messages.leases import (
     LEASE_S,
-    AgreedSizes,
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -90,8 +87,7 @@ class NodeLeases:
         if name not in self._held:
             self._hold(order.link)
             self._held[name].num_to_lend = order.num_pages
-            sizes = LinkSizes(**msgspec.structs.asdict(order.sizes))
-            return [Tell(protocol.ReceiveLink(name, sizes))]
+            return [Tell(protocol.ReceiveLink(name, order.sizes))]
         return [Tell(protocol.LendPages(name, order.num_pages))]
 
     def _hold(self, link: LeaseLink) -> None:
@@ -114,7 +110,7 @@ class NodeLeases:
             return []
         match event:
             case protocol.LinkMade(sizes=sizes):
-                return [self._say(LeaseMade, held.link, sizes=AgreedSizes(**asdict(sizes)))]
+                return [self._say(LeaseMade, held.link, sizes=sizes)]
             case protocol.LinkServed():
                 return [Tell(protocol.LendPages(event.link, held.num_to_lend))]
             case protocol.LinkRefused(reason=reason):

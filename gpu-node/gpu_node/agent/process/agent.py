@@ -78,8 +78,8 @@ class Agent:
         values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
         del values["traceparent"]
         return values | {
-            "engine": core.engine,
-            "lacks": core.lacks,
+            "engine": core.report.engine,
+            "lacks": core.report.lacks,
             "loading": core.models.loading,
             "broken_models": core.models.broken,
             "failed": self.failure,

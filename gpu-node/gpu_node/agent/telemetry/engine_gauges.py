@@ -33,7 +33,7 @@ class EngineGauges(Collector):
         capacity = GaugeMetricFamily("treadle_node_kv_capacity_bytes", "KV memory, by tier", labels=["tier"])
         loaded = core.models.loaded if core is not None else None
         if core is not None and loaded is not None:
-            stats, options = core.stats, self._options
+            stats, options = core.report.stats, self._options
             used_bytes = (loaded.num_blocks - stats.num_free_blocks) * loaded.block_bytes
             for tier, num_used_bytes, num_bytes in (
                 ("device", used_bytes, loaded.num_blocks * loaded.block_bytes),
@@ -54,7 +54,7 @@ def _known_names(core: AgentCore | None) -> Iterator[GaugeMetricFamily]:
     waiting = GaugeMetricFamily("vllm:num_requests_waiting", "Requests that wait inside the engine", labels=labels)
     usage = GaugeMetricFamily("vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1", labels=labels)
     if core is not None and core.models.loaded is not None:
-        loaded, stats = core.models.loaded, core.stats
+        loaded, stats = core.models.loaded, core.report.stats
         running.add_metric([loaded.model], stats.num_running)
         waiting.add_metric([loaded.model], stats.num_waiting)
         usage.add_metric([loaded.model], 1 - stats.num_free_blocks / loaded.num_blocks)

@@ -14,7 +14,7 @@ from gpu_node.bench.kernels.pairs import measure_pairs
 from gpu_node.bench.kernels.times import GRANULE_ROWS, operator_times
 from gpu_node.bench.report import KernelProfile, PointProgress, ReportLine, encode
 from gpu_node.engine.border.executor import ModelTooLargeError
-from gpu_node.kernels.cpu import level
+from gpu_node.kernels.cpu import kernels_name, level
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig, load_config
@@ -48,6 +48,7 @@ def profile(config: ClusterConfig, *, kernels: bool, interference: bool) -> None
         device="cpu",
         num_threads=node.num_threads,
         level=str(level()),
+        kernels=kernels_name(),
         num_layers=shape.num_layers,
         hidden_size=shape.hidden_size,
         granule_rows=GRANULE_ROWS,

@@ -15,15 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_node.engine.border.links import LinkRefusedError
-from gpu_node.engine.process.protocol import (
-    Command,
-    EngineEvent,
-    EngineRefused,
-    LinkRefused,
-    ModelFailed,
-    event_decoder,
-    frame,
-)
+from gpu_node.engine.process.framing import event_decoder, frame
+from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, LinkRefused, ModelFailed
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 20

@@ -9,17 +9,15 @@ import argparse
 import sys
 
 from gpu_node.bench.__main__ import SIZES, measure_machine, say
-from gpu_node.bench.pipeline.run import PipelineBench, PipelinePoint
+from gpu_node.bench.pipeline.run import PipelineBench
 from gpu_node.bench.point import BenchPoint, parse_points
-from gpu_node.bench.report import PipelineRow, PointProgress
+from gpu_node.bench.report import PointProgress
 from gpu_node.bench.roofline import Roofline
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.graph.cost import DeviceRates
-from gpu_node.graph.lanes import ProgramLane
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import load_config
-from shared.config.pipeline_file import encode_pipeline
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 
@@ -34,26 +32,7 @@ def run(points: tuple[BenchPoint, ...], *, quick: bool) -> None:
     roofline = Roofline(program, rates, SIZES["cpu", spec.weights])
     bench = PipelineBench(config, program, roofline, quick=quick, say=lambda doing: say(PointProgress(doing)))
     for point in points:
-        say(_row(point, bench.measure(point)))
-
-
-def _row(point: BenchPoint, found: PipelinePoint) -> PipelineRow:
-    return PipelineRow(
-        point=str(point),
-        off_tok_s=found.off_tok_s,
-        nano_only_tok_s=found.nano_only_tok_s,
-        auto_tok_s=found.auto_tok_s,
-        predicted_gain=found.predicted_gain,
-        bound_gain=found.bound_gain,
-        sequential_error=found.sequential_error,
-        overlapped_error=found.overlapped_error,
-        bits_equal=found.bits_equal,
-        r=found.slowed.kept[ProgramLane.COMPUTE],
-        p=found.slowed.kept[ProgramLane.MEMORY],
-        spread=found.slowed.spread,
-        num_seen=found.slowed.num_seen,
-        pipeline=encode_pipeline(found.pipeline),
-    )
+        say(bench.measure(point))
 
 
 def main() -> int:

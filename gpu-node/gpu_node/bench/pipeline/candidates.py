@@ -52,14 +52,18 @@ def overlapped(rows: int, prefill_lane: str, model: str, device: str) -> Pipelin
     return _file(parts, rows, model, device)
 
 
-def predicted(pipeline: PipelineFile, step_s: float, sequential_s: float, num_layers: int) -> PipelineFile:
-    """The same, with the times of a layer that are predicted of it."""
+def predicted(
+    pipeline: PipelineFile, step_s: float, sequential_s: float, num_layers: int, kernels: str
+) -> PipelineFile:
+    """The same, with the times of a layer that are predicted of it on these kernels."""
     layer_s = step_s / num_layers
     scaled = [
         replace(one, start_s=one.start_s * layer_s / pipeline.layer_s, end_s=one.end_s * layer_s / pipeline.layer_s)
         for one in pipeline.operators
     ]
-    return replace(pipeline, operators=tuple(scaled), layer_s=layer_s, sequential_s=sequential_s / num_layers)
+    return replace(
+        pipeline, operators=tuple(scaled), layer_s=layer_s, sequential_s=sequential_s / num_layers, kernels=kernels
+    )
 
 
 def _part(name: str, rows: tuple[int, int], lane: str, part: float, start: float) -> PipelineOperator:

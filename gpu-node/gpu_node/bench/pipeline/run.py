@@ -12,21 +12,23 @@ from statistics import median
 from gpu_node.bench.measurement import MeasurementError
 from gpu_node.bench.pipeline.candidates import overlapped, predicted, sequential
 from gpu_node.bench.pipeline.full_step import FullBatch, full_step
-from gpu_node.bench.pipeline.play import SlowedBy, Span, makespan_s, slowed_by
+from gpu_node.bench.pipeline.play import Span, makespan_s, slowed_by
 from gpu_node.bench.point import BenchPoint
+from gpu_node.bench.report import PipelineRow
 from gpu_node.bench.roofline import Roofline
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.cost import program_costs, total
-from gpu_node.graph.lanes import LaneQueue
+from gpu_node.graph.lanes import LaneQueue, ProgramLane
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
+from gpu_node.kernels.cpu import kernels_name
 from shared.config.config import ClusterConfig
 from shared.config.engine import AUTO_PIPELINE, EngineOptions
-from shared.config.pipeline_file import PipelineFile
+from shared.config.pipeline_file import PipelineFile, encode_pipeline
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.messages.payload import Payload, Sampling
 
@@ -36,25 +38,6 @@ SayDoing = Callable[[str], None]
 PREFILL_LANES = ("memory", "compute")
 NUM_STEPS, NUM_QUICK_STEPS = 15, 3
 NUM_RUNS, NUM_QUICK_RUNS = 5, 1
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinePoint:
-    """What came of a point."""
-
-    off_tok_s: float
-    nano_only_tok_s: float
-    auto_tok_s: float
-    predicted_gain: float
-    """Of the fastest pipeline by prediction, over one operator after another; below 1, `auto` runs plainly."""
-    bound_gain: float
-    sequential_error: float
-    overlapped_error: float
-    """Of the predicted time of a step, beside the measured one."""
-    bits_equal: bool
-    slowed: SlowedBy
-    pipeline: PipelineFile
-    """That one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +75,7 @@ class PipelineBench:
         self._prefill_lanes = PREFILL_LANES[:1] if quick else PREFILL_LANES
         self._say = say
 
-    def measure(self, point: BenchPoint) -> PipelinePoint:
+    def measure(self, point: BenchPoint) -> PipelineRow:
         """Predict every candidate, then run the point without, in parts alone, and as `auto` decides."""
         batch = FullBatch.of(point)
         options = replace(self._options, step_tokens=batch.num_rows, max_num_seqs=batch.num_running)
@@ -118,7 +101,7 @@ class PipelineBench:
 
     def _measure(
         self, point: BenchPoint, batch: FullBatch, ways: Mapping[str, _Way], files: Mapping[str, PipelineFile]
-    ) -> PipelinePoint:
+    ) -> PipelineRow:
         steps = self._steps(point, batch, ways)
         whole_s, parts_s = (_best_s(ways[name].lanes, steps[name].spans) for name in ("whole", "halves"))
         around_s = max(0.0, steps["whole"].seconds - sum(whole_s.values()))
@@ -128,11 +111,12 @@ class PipelineBench:
         slowed = slowed_by(ways[lanes[0]].lanes, alone_s, steps[lanes[0]].spans)
         played_s = {lane: around_s + makespan_s(ways[lane].lanes, parts_s, slowed) for lane in lanes}
         best = min(lanes, key=played_s.__getitem__)
-        pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers)
+        pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers, kernels_name())
         known = Pipelines(AUTO_PIPELINE, batch.num_rows, (pipeline,))
         auto = ways["off"] if known.of(self._spec, self._device) is None else ways[best]
         speeds, bits_equal = self._runs(point, {"off": ways["off"], "nano": ways["halves"], "auto": auto})
-        return PipelinePoint(
+        return PipelineRow(
+            point=str(point),
             off_tok_s=speeds["off"],
             nano_only_tok_s=speeds["nano"],
             auto_tok_s=speeds["auto"],
@@ -141,8 +125,11 @@ class PipelineBench:
             sequential_error=abs(sequential_s / steps["off"].seconds - 1),
             overlapped_error=abs(played_s[best] / steps[best].seconds - 1),
             bits_equal=bits_equal,
-            slowed=slowed,
-            pipeline=pipeline,
+            r=slowed.kept[ProgramLane.COMPUTE],
+            p=slowed.kept[ProgramLane.MEMORY],
+            spread=slowed.spread,
+            num_seen=slowed.num_seen,
+            pipeline=encode_pipeline(pipeline),
         )
 
     # --- steps --------------------------------------------------------------------------------------------------------

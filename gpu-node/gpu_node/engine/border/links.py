@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from shared.messages.link_sizes import LinkSizes
+
 
 @dataclass(frozen=True, slots=True)
 class LinkName:
@@ -16,25 +18,6 @@ class LinkName:
 
     def __str__(self) -> str:
         return f"{self.sender} to {self.receiver}"
-
-
-@dataclass(frozen=True, slots=True)
-class LinkSizes:
-    """What both engines agree on before there is a link. Blocks are cut as the sender's."""
-
-    num_layers: int
-    block_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    num_slots: int
-    """Tasks that may be under way; a power of two."""
-    max_rows: int
-    """Of a task."""
-    max_sequences: int
-    """Of a step."""
-    max_blocks: int
-    """Of all of them together."""
 
 
 @dataclass(frozen=True, slots=True)

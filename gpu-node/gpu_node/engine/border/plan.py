@@ -98,7 +98,7 @@ class ScheduledSequence:
 class StepPlan:
     """One step. Before anything is computed, ``swaps_out`` take place, then all ``copies`` as if at the same time, then
     ``swaps_in``; what is swapped in is neither copied nor computed on in this step. Then ``sends`` take place, then
-    ``calls_back``, on which the step may compute.
+    ``calls_back``, on which the step may compute. ``copies_out`` may take place at any time in it.
     """
 
     sequences: tuple[ScheduledSequence, ...]
@@ -116,11 +116,18 @@ class StepPlan:
     """Of the link to the receiver: in another one, all that the step counts on there is lost."""
     restores: tuple[Restore, ...] = ()
     """Written before all of this. An executor hears of them by `Executor.write_blocks`, and finds none here."""
+    copies_out: tuple[BlockSwap, ...] = ()
+    """Full blocks, which nothing of this step writes, to blocks of the host that nothing else of it touches."""
+
+    @property
+    def moves_out(self) -> tuple[BlockSwap, ...]:
+        """All that goes to the host, for who makes all of it before anything else."""
+        return self.swaps_out + self.copies_out
 
     @property
     def is_empty(self) -> bool:
         """Nothing to do for a device."""
-        moves = self.copies or self.swaps_out or self.swaps_in or self.sends or self.calls_back or self.restores
+        moves = self.copies or self.moves_out or self.swaps_in or self.sends or self.calls_back or self.restores
         return not (self.sequences or moves)
 
     @property

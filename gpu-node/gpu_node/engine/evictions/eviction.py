@@ -14,6 +14,7 @@ from gpu_node.engine.evictions.image_store import ImageStore
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.requests.image import RequestImage, RequestState
+from gpu_node.engine.steps.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Payload
 
@@ -67,15 +68,25 @@ class Eviction:
             self._store.count(TierCounts(num_refused=1))
             return None
         try:
-            content, duration_s = self._executor.read_blocks(model.name, held.blocks, swapped_out=held.is_swapped_out)
+            content = self._content(model, held)
         except BlocksStayError as error:
             log.warning("KV of request %s not kept: %s", request_id, error)
             return None
-        if not held.is_swapped_out:
-            self._moves.observe(held.state.num_bytes, duration_s)
-            self._store.count(TierCounts(out_bytes=held.state.num_bytes))
         self._store.lot.put(RequestImage(held.state, content))
         return held.state
+
+    def _content(self, model: LoadedModel, held: HeldState) -> memoryview:
+        """Of its blocks, in their order; only what is on the device has to be moved."""
+        parts: list[memoryview] = []
+        if held.device_blocks:
+            content, duration_s = self._executor.read_blocks(model.name, held.device_blocks, swapped_out=False)
+            num_bytes = len(held.device_blocks) * model.block_bytes
+            self._moves.observe(num_bytes, duration_s)
+            self._store.count(TierCounts(out_bytes=num_bytes))
+            parts.append(content)
+        if held.host_blocks:
+            parts.append(self._executor.read_blocks(model.name, held.host_blocks, swapped_out=True)[0])
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def resume(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
         """The state that an attempt goes on from (`ImageStore.find`)."""

@@ -27,6 +27,14 @@ class SequenceBlocks:
     comes: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BlockPlace:
+    """Where the content of a block is."""
+
+    tier: Tier
+    block: int
+
+
 class DeviceBlocks:
     """Who holds which block of the device."""
 
@@ -39,7 +47,7 @@ class DeviceBlocks:
         self._chains = Chains(digest)
         self._prefixes = PrefixCache(self._chains, self.log.of(Tier.DEVICE))
         self._tables: dict[int, SequenceBlocks] = {}
-        self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._prefixes.forget)
+        self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._forget)
 
     @property
     def num_free_blocks(self) -> int:
@@ -98,6 +106,10 @@ class DeviceBlocks:
     def forget_cached(self) -> None:
         """What free blocks held is lost."""
         self._device.forget_kept()
+
+    def _forget(self, block: int) -> None:
+        """A block is taken for other content."""
+        self._prefixes.forget(block)
 
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -48,7 +48,7 @@ class HostCache:
         assert caches or not has_store
         self._prefixes = PrefixCache(chains, heard)
         self.pool = BlockPool(arena, model.host_blocks_per_page, forget=self._forget)
-        self._caches = caches
+        self.caches = caches
         self._has_store = has_store
         self._made: dict[int, Prefix] = {}  # by block of the device: full since the last plan
         self._lent: Counter[int] = Counter()  # to steps and the store
@@ -65,11 +65,6 @@ class HostCache:
     def num_cached_blocks(self) -> int:
         """Blocks of host memory in which a prefix is found."""
         return len(self._prefixes)
-
-    @property
-    def num_held_blocks(self) -> int:
-        """References that this cache has to blocks of the pool."""
-        return self._lent.total() + len(self._copying) + len(self._copied) + len(self._reading)
 
     def digests(self) -> Iterable[bytes]:
         """Of all prefixes that are found."""
@@ -89,6 +84,19 @@ class HostCache:
             self.pool.hold(block)
             self.pool.release(block, keep=True)
 
+    def offer(self, block: int, prefix: Prefix) -> bool:
+        """Let ``prefix`` be found in a block that somebody holds; whether it is."""
+        self._prefixes.offer(block, prefix)
+        return block in self._prefixes
+
+    def withdraw(self, block: int) -> None:
+        """What is found in a block that somebody holds is not there."""
+        self._forget(block)
+
+    def release(self, block: int) -> None:
+        """One reference of a sequence less; the last one frees it, with what is found in it."""
+        self.pool.release(block, keep=block in self._prefixes)
+
     def use(self, block: int) -> bool:
         """The step that is planned brings ``block`` back to the device. Whether it came from the store, and is new."""
         self.lend([block])
@@ -100,7 +108,7 @@ class HostCache:
 
     def note(self, block: int, prefix: Prefix) -> None:
         """A block of the device is full and computed."""
-        if self._caches:
+        if self.caches:
             self._made[block] = prefix
 
     def copies_out(self, device: PrefixCache) -> list[BlockSwap]:
@@ -153,7 +161,7 @@ class HostCache:
 
     def lend(self, blocks: Iterable[int]) -> None:
         """The step that is planned moves these blocks, which are held or found. They stay as they are until it ends."""
-        if self._caches:
+        if self.caches:
             for block in blocks:
                 self.pool.hold(block)
                 self._lent[block] += 1
@@ -163,7 +171,7 @@ class HostCache:
         """A step has run: what it moved is where it belongs."""
         if not self._has_store or self._is_closed:
             return
-        for swap in plan.swaps_out:
+        for swap in plan.moves_out:
             if (prefix := self._copying.pop(swap.host_block, None)) is not None:
                 self._copied.append(HostBlock(swap.host_block, prefix))
             else:

@@ -81,14 +81,15 @@ class Chains:
         return prefix
 
 
-def _unheard(digest: bytes, *, is_there: bool) -> None:
+def unheard(digest: bytes, *, is_there: bool) -> None:
+    """Nobody keeps up."""
     del digest, is_there
 
 
 class PrefixCache:
     """Which block holds which prefix of a model, and where it is found again. A prefix has one block at most."""
 
-    def __init__(self, chains: Chains, heard: Heard = _unheard) -> None:
+    def __init__(self, chains: Chains, heard: Heard = unheard) -> None:
         """``heard`` is told of each prefix that can be found from now on, and of each that no longer can."""
         self._chains = chains
         self._heard = heard

@@ -10,12 +10,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gpu_node.engine.border.executor import Executor
-from gpu_node.engine.border.links import Linked, LinkName, LinkRefusedError, Links, LinkSizes, LinkTimes
+from gpu_node.engine.border.links import Linked, LinkName, LinkRefusedError, Links, LinkTimes
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.offload.lent_pages import LentPages
 from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom, PageNeed, lendable_room
 from gpu_node.engine.steps.scheduler import Scheduler
+from shared.messages.link_sizes import LinkSizes
 
 
 @dataclass(frozen=True, slots=True)

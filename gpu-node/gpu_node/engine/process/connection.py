@@ -5,7 +5,8 @@ from __future__ import annotations
 import select
 import socket
 
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, command_decoder, frame
+from gpu_node.engine.process.framing import command_decoder, frame
+from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
 
 READ_BYTES = 1 << 18
 MAX_READS = 64

@@ -92,7 +92,7 @@ class WaitingLine:
             if self._blocks.arrivals.is_awaited(request.request_id, now):
                 return
             if request.parked is not None:
-                if request.parked.num_blocks > self._blocks.num_free_blocks:
+                if request.parked.num_blocks > self._blocks.num_free_blocks or self._blocks.copy_all_out():
                     return
                 self.counts += Counts(restored_tokens=request.parked.kv_tokens, evicted=TierCounts(num_restored=1))
                 if not self._restore(step):

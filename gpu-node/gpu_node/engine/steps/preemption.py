@@ -37,6 +37,8 @@ class HeldKv:
     """Of those, what stays cached because others hold it too."""
     num_lasting_tokens: int = 0
     """In them."""
+    num_copied_blocks: int = 0
+    """Of all, what host memory has."""
 
 
 class Ordered(Protocol):
@@ -94,6 +96,7 @@ class LowestFirst:
                 num_free_host_blocks=blocks.num_free_host_blocks,
                 num_lasting_blocks=num_lasting_blocks,
                 num_lasting_tokens=num_lasting_blocks * blocks.block_size,
+                num_copied_blocks=blocks.num_copied_blocks(holders),
             )
         )
 
@@ -140,7 +143,7 @@ class Cheaper(SwapIfRoom):
         num_cached_tokens = max(held.num_lasting_tokens, costs.num_still_cached(held.num_tokens))
         recompute_s = costs.recompute_s(held.num_tokens, num_cached_tokens)
         num_cached_blocks = max(held.num_lasting_blocks, costs.num_still_cached(held.num_blocks))
-        swap_s = costs.swap_s(held.num_blocks, num_cached_blocks)
+        swap_s = costs.swap_s(held.num_blocks, num_cached_blocks, held.num_copied_blocks)
         return fate if recompute_s is None or swap_s < recompute_s else KvFate.RECOMPUTE
 
     def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.block_manager import BlockManager
+from gpu_node.engine.memory.device_blocks import BlockPlace
 from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.payload import Payload
+from shared.messages.tiers import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +19,10 @@ class HeldState:
     """A request as it stands, and where its blocks are."""
 
     state: RequestState
-    blocks: tuple[int, ...]
-    """In the order of the image's places."""
-    is_swapped_out: bool
-    """They are the host's."""
+    device_blocks: tuple[int, ...]
+    """In the order of the image's places, the first of which these are."""
+    host_blocks: tuple[int, ...] = ()
+    """Behind them."""
 
 
 def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel) -> HeldState | None:
@@ -33,23 +35,28 @@ def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel)
     holders = [one for one in request.holders if one.num_computed_tokens]
     if not holders:
         return None
-    places: dict[int, int] = {}
-    tables: dict[int, list[int]] = {}
+    tables: dict[int, list[BlockPlace]] = {}
     for sequence in holders:
         num_blocks = -(-sequence.num_computed_tokens // model.block_size)
-        table = blocks.table(sequence.sequence_id)[:num_blocks]
-        tables[sequence.sequence_id] = [places.setdefault(block, len(places)) for block in table]
+        tables[sequence.sequence_id] = blocks.places(sequence.sequence_id)[:num_blocks]
+    found = dict.fromkeys(place for table in tables.values() for place in table)
+    device_blocks = tuple(place.block for place in found if place.tier is Tier.DEVICE)
+    host_blocks = tuple(place.block for place in found if place.tier is Tier.HOST)
+    numbers = {BlockPlace(Tier.DEVICE, block): number for number, block in enumerate(device_blocks)}
+    numbers |= {BlockPlace(Tier.HOST, block): number for number, block in enumerate(host_blocks, len(numbers))}
     state = RequestState(
         request_id=request.request_id,
         attempt=request.payload.attempt,
         format=BlockFormat.of(model),
-        num_blocks=len(places),
-        sequences=[_state(one, tables.get(one.sequence_id, [])) for one in request.sequences],
+        num_blocks=len(numbers),
+        sequences=[
+            _state(one, [numbers[place] for place in tables.get(one.sequence_id, [])]) for one in request.sequences
+        ],
         num_shared_tokens=request.num_shared_tokens,
         is_forked=request.is_forked,
         hypotheses=request.hypotheses,
     )
-    return HeldState(state, tuple(places), blocks.is_swapped_out(holders[0].sequence_id))
+    return HeldState(state, device_blocks, host_blocks)
 
 
 def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int], max_model_len: int) -> EngineRequest:

@@ -68,6 +68,7 @@ class Scheduler:
             model.name,
             model.num_host_blocks,
             caches_in_host=options.tiers.host_bytes > 0,
+            swap_copies=options.swap_copies,
         )
         self._counts = Counts()
         self._model = model
@@ -245,8 +246,9 @@ class Scheduler:
 
     def _sealed(self, step: Step) -> StepPlan:
         self.residences.settle()
+        step.swaps_out += self.blocks.moves_due()
         self._count_swaps(step)
-        step.swaps_out += self.blocks.copies_out()
+        step.copies_out += self.blocks.copies_out()
         plan = step.seal(self.residences.generation)
         if plan.is_empty:
             self._roster.steps.pop()

@@ -35,6 +35,7 @@ class Step:
         self.plan: StepPlan | None = None
         self.swaps_out: list[BlockSwap] = []
         self.swaps_in: list[BlockSwap] = []
+        self.copies_out: list[BlockSwap] = []
         self.num_brought_in = 0  # of ``swaps_in``: blocks of prefixes, not of swapped-out requests
         self.sends: list[BlockMove] = []
         self.calls_back: list[BlockMove] = []
@@ -86,6 +87,7 @@ class Step:
             calls_back=tuple(self.calls_back),
             generation=generation,
             restores=tuple(self.restores),
+            copies_out=tuple(self.copies_out),
         )
         return self.plan
 

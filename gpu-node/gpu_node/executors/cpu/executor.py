@@ -23,7 +23,7 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
-from gpu_node.executors.piped import piped
+from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import (
@@ -32,6 +32,7 @@ from gpu_node.kernels.cpu import (
     CpuDevice,
     CpuProgram,
     Limits,
+    kernels_name,
 )
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.cpu.link_file import FOLDER
@@ -151,7 +152,14 @@ class CpuExecutor:
         program = build_program(config)
         for change in self._passes:
             program = change(program)
-        in_lanes = piped(program, spec, self._pipelines, self._name)
+        in_lanes = piped(
+            program,
+            spec,
+            self._pipelines,
+            self._name,
+            kernels=kernels_name(self._level),
+            copies_out=copies_in_lanes(self._options),
+        )
         weights = load_weights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(

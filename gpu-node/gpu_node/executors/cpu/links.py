@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple
 from pathlib import Path
 
-from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkSizes, LinkTimes
+from gpu_node.engine.border.links import LinkName, LinkRefusedError, LinkTimes
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.executors.cpu.splits import CpuSplits
 from gpu_node.kernels.cpu import (
@@ -21,6 +20,7 @@ from gpu_node.kernels.cpu import (
 )
 from gpu_node.kernels.cpu.link_file import FOLDER, LinkError
 from gpu_node.kernels.cpu.remotes import NO_REMOTES
+from shared.messages.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0
 """Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""
@@ -73,7 +73,7 @@ class CpuLinks:
         )
         try:
             sender = CpuLinkSender(
-                _shape(sizes), link.sender, link.receiver, deadline_s=GATHER_DEADLINE_S, folder=self._folder
+                CpuLinkShape.of(sizes), link.sender, link.receiver, deadline_s=GATHER_DEADLINE_S, folder=self._folder
             )
         except LinkError as error:
             raise LinkRefusedError(str(error)) from error
@@ -93,7 +93,7 @@ class CpuLinks:
         device, arena = self._device, self._arena
         try:
             self._receivers[link] = CpuLinkReceiver(
-                _shape(sizes),
+                CpuLinkShape.of(sizes),
                 link.sender,
                 link.receiver,
                 device=device,
@@ -162,7 +162,3 @@ class CpuLinks:
         sends = [(move.device_block, move.remote_block) for move in plan.sends]
         calls_back = [(move.device_block, move.remote_block) for move in plan.calls_back]
         return CpuRemotes.of([CpuRemote(self._by_model[model], plan.generation, num_sequences, sends, calls_back)])
-
-
-def _shape(sizes: LinkSizes) -> CpuLinkShape:
-    return CpuLinkShape(*astuple(sizes))

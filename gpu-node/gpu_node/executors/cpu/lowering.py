@@ -288,6 +288,12 @@ class _Lowering:
         """What the receivers have attended to."""
         self._target.add("gather", self.view(operator.outputs[0]))
 
+    def copy_out(self, operator: Operator) -> None:
+        """The layer's part of full blocks that go to the host."""
+        assert operator.layer is not None
+        part = [int(operator.attributes[name]) for name in ("first", "end", "count")]
+        self._target.add("copy_out", operator.layer, *part)
+
     def poll(self, _operator: Operator) -> None:
         """A mark on the operator before it."""
         self._target.add("poll")
@@ -309,6 +315,7 @@ _APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     OperatorKind.ROUTE: _Lowering.route,
     OperatorKind.EXPERTS: _Lowering.experts,
     OperatorKind.POLL: _Lowering.poll,
+    OperatorKind.COPY_OUT: _Lowering.copy_out,
     OperatorKind.SEND: _Lowering.send,
     OperatorKind.GATHER: _Lowering.gather,
 }

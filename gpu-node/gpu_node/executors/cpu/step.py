@@ -76,6 +76,7 @@ def step_of(
         copies=_pairs([(copy.source, copy.destination) for copy in plan.copies]),
         swaps_out=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_out]),
         swaps_in=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_in]),
+        copies_out=_pairs([(copy.device_block, copy.host_block) for copy in plan.copies_out]),
         logits=logits,
         draws=draws,
         remotes=remotes,

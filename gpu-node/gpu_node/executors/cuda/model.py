@@ -123,7 +123,7 @@ class CudaBuilder:
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
         in_lanes = piped(program, spec, self.pipelines, self.name, world, polls_in_lanes=False)
-        return PreparedOnHost(spec, config, program, checkpoint, in_lanes)
+        return PreparedOnHost(spec, config, in_lanes.joined(program), checkpoint, in_lanes)
 
     def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:
         """All that its steps need beside weights and KV."""

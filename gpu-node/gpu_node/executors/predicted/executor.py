@@ -124,7 +124,7 @@ class PredictedExecutor:
 
     def _rows_s(self, plan: StepPlan) -> float:
         """A step that only moves blocks computes nothing."""
-        if not plan.sequences and (plan.swaps_out or plan.swaps_in):
+        if not plan.sequences and (plan.moves_out or plan.swaps_in):
             return 0.0
         return self._cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
 
@@ -134,9 +134,9 @@ class PredictedExecutor:
         Bytes over bandwidth for each direction (AdaptiveLLM, equations 2-4). Beside the rows there is one copy queue
         for both directions (`gpu_node.executors.memory.block_moves`), and the next step reads what came back.
         """
-        if not plan.swaps_out and not plan.swaps_in:
+        if not plan.moves_out and not plan.swaps_in:
             return 0.0
-        num_bytes = (len(plan.swaps_out) + len(plan.swaps_in)) * self._block_bytes
+        num_bytes = (len(plan.moves_out) + len(plan.swaps_in)) * self._block_bytes
         copies_s = num_bytes / self._kv_bytes_per_s
         return max(0.0, copies_s - rows_s) if self._options.overlap_swaps else copies_s
 

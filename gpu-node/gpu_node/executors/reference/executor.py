@@ -14,7 +14,7 @@ import torch
 from gpu_node import kernels
 from gpu_node.engine.border.executor import ComputedStep, model_of
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan, StepResult
 from gpu_node.engine.border.sizing import loaded_model
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.draws.feedback import Feedback
@@ -22,7 +22,7 @@ from gpu_node.executors.draws.sampler import NOT_FINITE, Drawn, sample
 from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
-from gpu_node.executors.piped import piped
+from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.lanes import first_ready
 from gpu_node.graph.passes.draft import Pass
@@ -63,7 +63,6 @@ class _Model:
 
     prepared: _Prepared
     memory: ReferenceDevice
-    host: Sequence[torch.Tensor]
     feedback: Feedback
 
 
@@ -109,11 +108,11 @@ class ReferenceExecutor:
         assert spec.name not in self._models
         ready = self._left.take(spec) or self._prepare(spec)
         model, config = ready.model, ready.config
-        memory = ReferenceDevice(ready.weights, _empty_caches(model.num_blocks, model, config), self._group, self._poll)
-        host = _empty_caches(model.num_host_blocks, model, config)
+        blocks, host = (_empty_caches(number, model, config) for number in (model.num_blocks, model.num_host_blocks))
+        memory = ReferenceDevice(ready.weights, blocks, self._group, self._poll, host=host)
         if instead_of is not None:
             self.unload_model(instead_of)
-        self._models[spec.name] = _Model(ready, memory, host, Feedback())
+        self._models[spec.name] = _Model(ready, memory, Feedback())
         return model
 
     def _prepare(self, spec: ModelSpec) -> _Prepared:
@@ -128,8 +127,15 @@ class ReferenceExecutor:
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT, kv_identity=salt)
-        in_lanes = piped(program, spec, self._pipelines, _PIPELINE_DEVICE, self._group.world)
-        weights = load_weights(checkpoint, program, spec.load_format)
+        in_lanes = piped(
+            program,
+            spec,
+            self._pipelines,
+            _PIPELINE_DEVICE,
+            self._group.world,
+            copies_out=copies_in_lanes(self._options),
+        )
+        weights = load_weights(checkpoint, in_lanes.joined(program), spec.load_format)
         if spec.weights == "int8":
             weights = int8_weights(weights)
         return _Prepared(spec, in_lanes.told(model), own, program, in_lanes.program, weights)
@@ -143,7 +149,7 @@ class ReferenceExecutor:
         """Copy blocks out of the tensors of all layers, each padded to its full size."""
         started_s = perf_counter()
         loaded = self._models[model]
-        caches = loaded.host if swapped_out else loaded.memory.kv_caches
+        caches = loaded.memory.host if swapped_out else loaded.memory.kv_caches
         numbers = torch.stack([cache[list(blocks)] for cache in caches], dim=1).flatten(1)
         block_bytes = loaded.prepared.model.block_bytes
         content = bytearray(len(blocks) * block_bytes)
@@ -166,17 +172,19 @@ class ReferenceExecutor:
 
     def host_block(self, model: str, block: int) -> list[memoryview]:
         """A piece of each layer's tensor."""
-        return [bytes_of(cache[block]) for cache in self._models[model].host]
+        return [bytes_of(cache[block]) for cache in self._models[model].memory.host]
 
     def submit(self, plan: StepPlan) -> ComputedStep:
         """Compute one step; logits are made only for the rows that draw a token."""
         started_s = perf_counter()
         model = model_of(plan.model, self._models)
         with torch.inference_mode():
-            _move_blocks(model, plan)
+            in_lanes = _lanes_of(model, plan.num_tokens)
+            copies_out = plan.copies_out if in_lanes is not None and in_lanes.copies_out else ()
+            _move_blocks(model.memory, plan, plan.swaps_out if copies_out else plan.moves_out)
             drawn: dict[int, Drawn | None] = {}
             if plan.sequences:  # else it only moves blocks
-                drawn = _draw(model.feedback, plan.sequences, self.logits(plan.sequences, plan.model))
+                drawn = _draw(model.feedback, plan.sequences, self._logits(model, plan.sequences, copies_out))
         tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
         model.feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})
         result = StepResult(
@@ -189,7 +197,11 @@ class ReferenceExecutor:
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
-        loaded = model_of(model, self._models)
+        return self._logits(model_of(model, self._models), sequences)
+
+    def _logits(
+        self, loaded: _Model, sequences: Sequence[ScheduledSequence], copies_out: Sequence[BlockSwap] = ()
+    ) -> torch.Tensor:
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
         token_ids = [token for part in sequences for token in loaded.feedback.token_ids(part)]
         ends = accumulate(len(part.token_ids) for part in sequences)
@@ -198,11 +210,12 @@ class ReferenceExecutor:
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
+            copies_out=copies_out,
         )
-        ready = loaded.prepared
-        if ready.in_lanes is not None and ready.model.is_piped(len(token_ids)):
-            return run_program(ready.in_lanes, loaded.memory, inputs, self._choose)
-        return run_program(ready.program, loaded.memory, inputs)
+        in_lanes = _lanes_of(loaded, len(token_ids))
+        if in_lanes is not None:
+            return run_program(in_lanes, loaded.memory, inputs, self._choose)
+        return run_program(loaded.prepared.program, loaded.memory, inputs)
 
 
 def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:
@@ -215,12 +228,17 @@ def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: to
     return drawn
 
 
-def _move_blocks(model: _Model, plan: StepPlan) -> None:
-    """Swaps out, then copies as if at the same time, then swaps in."""
+def _lanes_of(model: _Model, num_rows: int) -> Program | None:
+    """The program in lanes, if a step of so many rows takes it."""
+    return model.prepared.in_lanes if model.prepared.model.is_piped(num_rows) else None
+
+
+def _move_blocks(memory: ReferenceDevice, plan: StepPlan, moves_out: Sequence[BlockSwap]) -> None:
+    """These moves out, then copies as if at the same time, then swaps in."""
     sources = torch.tensor([copy.source for copy in plan.copies], dtype=torch.int64)
     destinations = torch.tensor([copy.destination for copy in plan.copies], dtype=torch.int64)
-    for device, host in zip(model.memory.kv_caches, model.host, strict=True):
-        for swap in plan.swaps_out:
+    for device, host in zip(memory.kv_caches, memory.host, strict=True):
+        for swap in moves_out:
             host[swap.host_block] = device[swap.device_block]
         if plan.copies:
             kernels.copy_blocks(device, sources, destinations)

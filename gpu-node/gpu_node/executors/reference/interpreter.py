@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from gpu_node import kernels
+from gpu_node.engine.border.plan import BlockSwap
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.reference.receiver import NOBODY, AttentionTask, Receiver
 from gpu_node.executors.reference.step_memory import StepMemory
@@ -26,6 +27,8 @@ class InterpreterInputs:
     batch: PagedBatch
     draw_rows: torch.Tensor
     """int64 [draws]: the rows whose logits are wanted, in ascending order."""
+    copies_out: Sequence[BlockSwap] = ()
+    """What operators of that kind copy."""
 
 
 def nobody_waits() -> None:
@@ -43,6 +46,8 @@ class ReferenceDevice:
     """Called by each poll of the program."""
     receiver: Receiver = NOBODY
     """Who attends for remote sequences."""
+    host: Sequence[torch.Tensor] = ()
+    """Blocks of each layer in host memory."""
 
 
 def run_program(
@@ -61,7 +66,7 @@ def run_program(
         operator = program.operators[index]
         arguments = [memory.read(name, operator.share) for name in operator.inputs]
         arguments += [device.weights[name] for name in operator.weights]
-        outputs = _RUN[operator.kind](_Call(operator, device, memory), *arguments)
+        outputs = _RUN[operator.kind](_Call(operator, device, memory, inputs.copies_out), *arguments)
         for name, values in zip(operator.outputs, _listed(outputs), strict=True):
             memory.write(name, operator.share, values)
     return memory.read(program.result, WHOLE)
@@ -74,6 +79,7 @@ class _Call:
     operator: Operator
     device: ReferenceDevice
     memory: StepMemory
+    copies_out: Sequence[BlockSwap]
 
     def number(self, name: str) -> int:
         return int(self.operator.attributes[name])
@@ -133,6 +139,14 @@ def _gather(call: _Call) -> torch.Tensor:
     return call.device.receiver.gather(call.operator.layer)
 
 
+def _copy_out(call: _Call) -> None:
+    layer, count = call.operator.layer, call.number("count")
+    assert layer is not None
+    first, end = (len(call.copies_out) * call.number(name) // count for name in ("first", "end"))
+    for copy in call.copies_out[first:end]:
+        call.device.host[layer][copy.host_block] = call.cache[copy.device_block]
+
+
 _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.EMBEDDING: _plain(kernels.embedding),
     OperatorKind.RMS_NORM: _norm(kernels.rms_norm),
@@ -166,4 +180,5 @@ _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.POLL: lambda call: call.device.poll(),
     OperatorKind.SEND: _send,
     OperatorKind.GATHER: _gather,
+    OperatorKind.COPY_OUT: _copy_out,
 }

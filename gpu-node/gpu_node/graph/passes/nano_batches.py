@@ -18,14 +18,17 @@ from fractions import Fraction
 
 from gpu_node.graph.hazards import conflicts
 from gpu_node.graph.lanes import Placement, ProgramLane, queues_of
-from gpu_node.graph.layers import sections
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.passes.layer_roles import LayerRole, layer_roles
+from gpu_node.graph.passes.gather_output import gather_output
+from gpu_node.graph.passes.layer_roles import LayerRole, program_roles
 from gpu_node.graph.program import COLLECTIVES, Operator, OperatorKind, Program, accesses
 from gpu_node.graph.share import DECODE, PREFILL, WHOLE, Part, Range, Share, share_of
 from shared.config.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, PipelineOperator
 
 _PHASES: Mapping[str, Share] = {"DecAttn": DECODE, "PfAttn": PREFILL}
+_COPY_PART = 0.1
+"""Where a pipeline says nothing of copies to the host, they have so much of the device, beside the last products."""
+_FEED_FORWARD = ("UG", "D", "UGD")
 _AHEAD_OF_ALL, _BEHIND_ALL = -math.inf, math.inf
 
 
@@ -33,10 +36,19 @@ _AHEAD_OF_ALL, _BEHIND_ALL = -math.inf, math.inf
 class _NanoPart:
     """A part of the batch in which an operator comes."""
 
-    share: Share
+    rows: Range
     placement: Placement
     start_s: float
     """From the first layer's beginning."""
+    phase: Share = WHOLE
+
+    def of(self, operator: Operator) -> Operator:
+        """What the operator does here; of copies, which are of no row of the step, as large a part of them."""
+        if operator.kind is not OperatorKind.COPY_OUT:
+            return replace(operator, share=operator.share & share_of(self.rows) & self.phase)
+        count = math.lcm(self.rows.start.denominator, self.rows.end.denominator)
+        part = {"first": int(self.rows.start * count), "end": int(self.rows.end * count), "count": count}
+        return replace(operator, attributes=part)
 
 
 def nano_batches(program: Program, pipeline: PipelineFile) -> Program:
@@ -44,17 +56,20 @@ def nano_batches(program: Program, pipeline: PipelineFile) -> Program:
     if program.offloads:
         raise PipelineError("no pipeline runs beside attention on other devices; set pipeline: off")
     assert not program.lanes, "a program has one pipeline"
+    if gathered := [one.rows[1] for one in pipeline.operators if one.name == "O.AG"]:
+        rows = Range(Part.ALL, 1 - Fraction(max(gathered), pipeline.rows), Fraction(1))
+        program = gather_output(program, rows)
     draft = Draft(program)
     placements: list[Placement] = []
     starts: list[float] = []
     for operator, is_polled, parts in _operators(program, _Parts(pipeline)):
         for part in parts:
-            share = operator.share & part.share
-            if not share.is_possible:
+            own = part.of(operator)
+            if not own.share.is_possible:
                 continue
             if operator.kind in COLLECTIVES and part.placement.lane is not ProgramLane.NETWORK:
                 raise PipelineError(f"{operator.kind.value} in the lane {part.placement.lane}: {SEARCH_AGAIN}")
-            for one in (replace(operator, share=share), _POLL)[: 1 + is_polled]:
+            for one in (own, _POLL)[: 1 + is_polled]:
                 draft.add(one)
                 placements.append(part.placement)
                 starts.append(part.start_s)
@@ -74,13 +89,7 @@ _POLL = Operator(OperatorKind.POLL, (), ())
 
 def _operators(program: Program, parts: _Parts) -> Iterator[tuple[Operator, bool, Sequence[_NanoPart]]]:
     """Each operator but polls, whether a poll is behind it, and the parts in which it comes."""
-    roles: list[tuple[LayerRole, int] | None] = []
-    for section in sections(program):
-        if section.layer is None:
-            roles += [None] * len(section.operators)
-            continue
-        for layer in range(section.layer, section.layer + section.num_same):
-            roles += [(role, layer) for role in layer_roles(section.operators)]
+    roles = program_roles(program)
     num_before = next((index for index, role in enumerate(roles) if role is not None), len(roles))
     for index, (operator, role) in enumerate(zip(program.operators, roles, strict=True)):
         if operator.kind is OperatorKind.POLL:
@@ -89,7 +98,7 @@ def _operators(program: Program, parts: _Parts) -> Iterator[tuple[Operator, bool
         if role is None:
             start_s = _AHEAD_OF_ALL if index < num_before else _BEHIND_ALL
             lane = ProgramLane.NETWORK if operator.kind in COLLECTIVES else ProgramLane.COMPUTE
-            yield operator, is_polled, [_NanoPart(WHOLE, Placement(lane, 1.0), start_s)]
+            yield operator, is_polled, [_NanoPart(Range(), Placement(lane, 1.0), start_s)]
         else:
             yield operator, is_polled, parts.of(*role)
 
@@ -108,50 +117,48 @@ class _Parts:
             self._by_name.setdefault(one.name, []).append(one)
 
     def of(self, role: LayerRole, layer: int) -> list[_NanoPart]:
-        """The parts of a role in a layer; a norm without any comes with the sum before it or the product behind it."""
-        names, lap = _NAMES[role], layer
-        for name, lag in _BESIDE.get(role, ()):
-            if not self._known(names):
-                names, lap = (name,), layer - lag
-        found = [part for name in names for part in self._parts(name, lap)]
-        if not found:
-            raise PipelineError(f"the pipeline has no parts of {' or '.join(_NAMES[role])}; {SEARCH_AGAIN}")
-        return found
+        """The parts of a role in a layer, under the first of its names that the pipeline knows."""
+        for names, lag in _NAMES[role]:
+            if known := [name for name in names if name in self._by_name]:
+                return list(self._parts(known, layer - lag))
+        starts = [one.start_s for name in _FEED_FORWARD for one in self._by_name.get(name, ())]
+        if role is LayerRole.COPY_OUT and starts:
+            start_s = min(starts) + layer * self._pipeline.layer_s
+            return [_NanoPart(Range(), Placement(ProgramLane.COPY, _COPY_PART), start_s)]
+        wanted = " or ".join(name for names, _ in _NAMES[role] for name in names)
+        raise PipelineError(f"the pipeline has no parts of {wanted}; {SEARCH_AGAIN}")
 
-    def _known(self, names: Sequence[str]) -> bool:
-        return any(name in self._by_name for name in names)
-
-    def _parts(self, name: str, lap: int) -> Iterator[_NanoPart]:
-        """Those of one name; its first and last reach as far as its phase does in a step."""
-        parts = sorted(self._by_name.get(name, ()), key=lambda one: one.rows)
+    def _parts(self, names: Sequence[str], lap: int) -> Iterator[_NanoPart]:
+        """Of phases each by itself; else all that share the batch. The first and last reach as far as that does."""
+        if len(names) > 1 and _PHASES.keys() >= set(names):
+            for name in names:
+                yield from (replace(part, phase=_PHASES[name]) for part in self._parts([name], lap))
+            return
+        parts = sorted((one for name in names for one in self._by_name[name]), key=lambda one: one.rows)
         num_rows = self._pipeline.rows
-        is_alone = not self._known([other for other in _PHASES if other != name])
         for number, one in enumerate(parts):
             first = 0 if number == 0 else one.rows[0]
             end = num_rows if number == len(parts) - 1 else one.rows[1]
             rows = Range(Part.ALL, 1 - Fraction(end, num_rows), 1 - Fraction(first, num_rows))
-            share = share_of(rows)
-            if name in _PHASES and not is_alone:
-                share = share & _PHASES[name]
-            yield _NanoPart(share, Placement(ProgramLane(one.lane), one.r), one.start_s + lap * self._pipeline.layer_s)
+            yield _NanoPart(rows, Placement(ProgramLane(one.lane), one.r), one.start_s + lap * self._pipeline.layer_s)
 
 
-_NAMES: Mapping[LayerRole, tuple[str, ...]] = {
-    LayerRole.FIRST_NORM: ("AttnNorm",),
-    LayerRole.QUERIES: ("KQV",),
-    LayerRole.ATTENTION: tuple(_PHASES),
-    LayerRole.OUTPUT: ("O",),
-    LayerRole.OUTPUT_SUM: ("O.AR",),
-    LayerRole.SECOND_NORM: ("FfnNorm",),
-    LayerRole.FEED_FORWARD: ("UGD",),
-    LayerRole.FEED_FORWARD_SUM: ("UGD.AR",),
+_NAMES: Mapping[LayerRole, tuple[tuple[tuple[str, ...], int], ...]] = {
+    LayerRole.FIRST_NORM: ((("AttnNorm",), 0), (("UGD.AR",), 1), (("KQV",), 0)),
+    LayerRole.QUERIES: ((("KQV",), 0),),
+    LayerRole.ATTENTION: ((tuple(_PHASES), 0),),
+    LayerRole.ATTENTION_GATHER: ((("Attn.AG",), 0),),
+    LayerRole.OUTPUT: ((("O",), 0),),
+    LayerRole.OUTPUT_SUM: ((("O.AG", "O.AR"), 0),),
+    LayerRole.SECOND_NORM: ((("FfnNorm",), 0), (("O.AG", "O.AR"), 0), (("UG",), 0), (("UGD",), 0)),
+    LayerRole.UP: ((("UG",), 0), (("UGD",), 0)),
+    LayerRole.DOWN: ((("D",), 0), (("UGD",), 0)),
+    LayerRole.DOWN_SUM: ((("UGD.AR",), 0),),
+    LayerRole.COPY_OUT: ((("Copy",), 0),),
 }
-_RUNNABLE = tuple(name for names in _NAMES.values() for name in names)
-_BESIDE: Mapping[LayerRole, tuple[tuple[str, int], ...]] = {
-    LayerRole.FIRST_NORM: (("UGD.AR", 1), ("KQV", 0)),
-    LayerRole.SECOND_NORM: (("O.AR", 0), ("UGD", 0)),
-}
-"""In a group of devices the collective, and how many layers before; else the product that was profiled with it."""
+"""Under which names a role's parts are, which together make up the batch, and so many layers before. A norm without
+parts of its own comes with the collective before it, or with the product that was profiled with it."""
+_RUNNABLE = tuple(dict.fromkeys(name for choices in _NAMES.values() for names, _ in choices for name in names))
 
 
 def _order(starts: Sequence[float], hazards: Sequence[Sequence[int]]) -> list[int]:

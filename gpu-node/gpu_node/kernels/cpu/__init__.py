@@ -15,7 +15,7 @@ from gpu_node.kernels.cpu.layout import (
     Type,
     View,
 )
-from gpu_node.kernels.cpu.library import level, library
+from gpu_node.kernels.cpu.library import kernels_name, level, library
 from gpu_node.kernels.cpu.link_file import LinkError, sweep_links
 from gpu_node.kernels.cpu.link_receiver import CpuLinkReceiver
 from gpu_node.kernels.cpu.link_sender import CpuLinkSender
@@ -45,6 +45,7 @@ __all__ = [
     "LinkError",
     "Type",
     "View",
+    "kernels_name",
     "level",
     "library",
     "sweep_links",

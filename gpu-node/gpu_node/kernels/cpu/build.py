@@ -63,6 +63,12 @@ def library_path() -> Path:
     return library
 
 
+def kernels_digest() -> str:
+    """Of all that the library is made of; of the library itself where it is named."""
+    named = os.environ.get(LIBRARY_ENV)
+    return _digest([Path(named)], "") if named else _digest(sources(), find_compiler())
+
+
 def compile_library(library: Path, compiler: str, sources: list[Path]) -> None:
     """Compile and link; the library appears under its name only when it is whole."""
     level_flags = _X86_FLAGS if platform.machine() in ("x86_64", "AMD64") else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from ctypes import Structure, c_int32
+from dataclasses import astuple, fields
 from enum import IntEnum
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from gpu_node.graph.share import Part, Range
 from shared.files.kv_paging import LINE_BYTES
+from shared.messages.link_sizes import LinkSizes
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
@@ -102,29 +104,16 @@ class CpuCacheShape(Structure):
 
 
 class CpuLinkShape(Structure):
-    """Sizes of a link (LinkShape in link.h). The cache is like the sender's."""
+    """The sizes of a link. The cache is like the sender's."""
 
-    _fields_ = (
-        ("num_layers", c_int32),
-        ("block_size", c_int32),
-        ("num_heads", c_int32),
-        ("num_kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("num_slots", c_int32),
-        ("max_rows", c_int32),
-        ("max_sequences", c_int32),
-        ("max_blocks", c_int32),
-    )
-    num_layers: int
-    block_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    num_slots: int
-    """Tasks that may be under way; a power of two."""
-    max_rows: int
-    """Of a task."""
-    max_sequences: int
-    """Of a step."""
-    max_blocks: int
-    """Of all of them together."""
+    _fields_ = tuple((one.name, c_int32) for one in fields(LinkSizes))
+
+    @classmethod
+    def of(cls, sizes: LinkSizes) -> CpuLinkShape:
+        """The same, for the device."""
+        return cls(*astuple(sizes))
+
+    @property
+    def sizes(self) -> LinkSizes:
+        """The same, for everybody else."""
+        return LinkSizes(*(getattr(self, one.name) for one in fields(LinkSizes)))

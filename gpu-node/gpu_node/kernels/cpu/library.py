@@ -7,7 +7,7 @@ import functools
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from gpu_node.kernels.cpu.build import library_path
+from gpu_node.kernels.cpu.build import kernels_digest, library_path
 from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuRange, Limits, View
 from gpu_node.kernels.cpu.step_input import StepInput
 
@@ -56,6 +56,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "route": (c_int32, [c_void_p, View, c_int32, View]),
     "experts": (c_int32, [c_void_p, View, View, c_int32, c_void_p, c_void_p, c_int32, View]),
     "poll": (c_int32, [c_void_p]),
+    "copy_out": (c_int32, [c_void_p, c_int32, c_int32, c_int32, c_int32]),
     "select_draws": (c_int32, [c_void_p, View, View]),
     "draw": (c_int32, [c_void_p, View]),
     "queue_in": (c_int32, [c_void_p, c_int32, c_float]),
@@ -95,6 +96,11 @@ def level(wanted: str = "") -> str | None:
     """The level of kernels that this machine runs, or ``wanted`` itself if it has that, else None."""
     found: bytes | None = library().treadle_level(wanted.encode())
     return None if found is None else found.decode()
+
+
+def kernels_name(wanted: str = "") -> str:
+    """What times of the kernels of a level depend on: the level, and all that the library is made of."""
+    return f"{level(wanted)} {kernels_digest()}"
 
 
 def failed() -> RuntimeError:

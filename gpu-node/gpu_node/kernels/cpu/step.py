@@ -42,6 +42,9 @@ class CpuStep:
     """[swaps, 2]: block of the device and block of the host. Made before the copies."""
     swaps_in: Int32s = field(default_factory=_no_moves)
     """[swaps, 2]: block of the device and block of the host. Made after the copies."""
+    copies_out: Int32s = field(default_factory=_no_moves)
+    """[copies, 2]: block of the device, which this step does not write, and block of the host. Made with the swaps out,
+    or by the operators of the program's lanes that do it."""
     remotes: CpuRemotes = NO_REMOTES
     """The last of the sequences, which lie on other devices, and blocks that go there or come back, behind all other
     moves; what became of them lies there too."""
@@ -72,6 +75,8 @@ class CpuStep:
             self.swaps_out.ctypes.data,
             len(self.swaps_in),
             self.swaps_in.ctypes.data,
+            len(self.copies_out),
+            self.copies_out.ctypes.data,
             *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
             None if self.logits is None else self.logits.ctypes.data,
             self.in_lanes,

@@ -32,6 +32,8 @@ class StepInput(Structure):
         ("swaps_out", c_void_p),
         ("num_swaps_in", c_int32),
         ("swaps_in", c_void_p),
+        ("num_copies_out", c_int32),
+        ("copies_out", c_void_p),
         ("tokens", c_void_p),
         ("logprobs", c_void_p),
         ("top_tokens", c_void_p),

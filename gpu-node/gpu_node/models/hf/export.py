@@ -30,6 +30,8 @@ def export_model(source: Path, folder: Path) -> None:
     model.tie_weights()
     model.bfloat16().save_pretrained(folder)
     AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
+    for file in folder.iterdir():  # the weights are written for the eyes of this user alone
+        file.chmod((folder / "config.json").stat().st_mode)
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from gpu_node.graph.cost import DeviceRates
 from gpu_node.graph.lanes import ProgramLane
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
+from gpu_node.kernels.cpu import kernels_name
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import parse_config
@@ -62,14 +63,16 @@ def test_candidates_are_pipelines_of_every_family(name: str, tmp_path: Path) -> 
 
 
 def test_times_of_a_layer_are_scaled_to_what_is_predicted() -> None:
-    found = predicted(overlapped(64, "memory", "m", "cpu"), step_s=0.3, sequential_s=0.6, num_layers=3)
+    found = predicted(
+        overlapped(64, "memory", "m", "cpu"), step_s=0.3, sequential_s=0.6, num_layers=3, kernels="plain 1"
+    )
     assert found.layer_s == pytest.approx(0.1)
     assert found.sequential_s == pytest.approx(0.2)
     begins = {(one.name, one.rows): one.start_s for one in found.operators}
     assert begins["UGD", (32, 64)] == pytest.approx(0.126)
 
 
-def test_a_point_has_the_same_tokens_each_way(tiny_path: Path) -> None:
+def test_a_point_has_the_same_tokens_each_way(tiny_path: Path, tmp_path: Path) -> None:
     text = {
         "models": [{"name": "tiny", "source": str(tiny_path)}],
         "nodes": [{"name": "bench", "num_threads": 2}],
@@ -83,5 +86,7 @@ def test_a_point_has_the_same_tokens_each_way(tiny_path: Path) -> None:
     assert found.bits_equal
     assert min(found.off_tok_s, found.nano_only_tok_s, found.auto_tok_s, found.predicted_gain) > 0
     assert found.bound_gain >= 1
-    assert found.pipeline.rows == 16
+    (tmp_path / "found.json").write_text(found.pipeline)
+    pipeline = read_pipeline(tmp_path / "found.json")
+    assert (pipeline.rows, pipeline.kernels) == (16, kernels_name())
     assert any(text.endswith("auto, 1 of 1") for text in said)

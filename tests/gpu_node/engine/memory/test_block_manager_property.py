@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
+from shared.config.engine import SwapCopies
 from shared.messages.prefixes import chained_digest
 
 PAGE_BYTES = 12
@@ -46,9 +47,11 @@ number = st.integers(0, 99)
 class Tenant:
     """A loaded model: its block manager, what its sequences wrote, and where its bytes lie."""
 
-    def __init__(self, loaded: LoadedModel, device: PageArena, host: PageArena) -> None:
+    def __init__(self, loaded: LoadedModel, device: PageArena, host: PageArena, copies: SwapCopies) -> None:
         self.model = loaded
-        self.blocks = BlockManager(loaded, device, host, lambda parent, ids: chained_digest(parent, ids)[:1])
+        self.blocks = BlockManager(
+            loaded, device, host, lambda parent, ids: chained_digest(parent, ids)[:1], swap_copies=copies
+        )
         self.sequences: dict[int, list[int]] = {}
 
     def place(self, block: int) -> int:
@@ -72,11 +75,13 @@ class Tenant:
 class TwoModels(RuleBasedStateMachine):
     """Drives two block managers over one arena."""
 
+    copies: SwapCopies = "at_once"
+
     def __init__(self) -> None:
         super().__init__()
         self.arena, self.host_arena = PageArena(NUM_PAGES), PageArena(NUM_HOST_PAGES)
         self.device, self.host = [-1] * (NUM_PAGES * PAGE_BYTES), [-1] * (NUM_HOST_PAGES * PAGE_BYTES)
-        self.tenants = [Tenant(loaded, self.arena, self.host_arena) for loaded in MODELS]
+        self.tenants = [Tenant(loaded, self.arena, self.host_arena, self.copies) for loaded in MODELS]
         self.num_sequences = 0
 
     def move(self, tenant: Tenant, source: list[int], first: int, target: list[int], to: int) -> None:
@@ -162,12 +167,12 @@ class TwoModels(RuleBasedStateMachine):
             if not other.sequences:
                 assert other.blocks.num_free_blocks == other.model.num_blocks, "all pages came back"
             try:
-                self.tenants[which] = Tenant(tenant.model, self.arena, self.host_arena)
+                self.tenants[which] = Tenant(tenant.model, self.arena, self.host_arena, self.copies)
             except ArenaFullError:  # the other model has taken what was given back: it goes
                 for sequence_id in other.sequences:
                     other.blocks.free(sequence_id)
                 other.sequences.clear()
-                self.tenants[which] = Tenant(tenant.model, self.arena, self.host_arena)
+                self.tenants[which] = Tenant(tenant.model, self.arena, self.host_arena, self.copies)
 
     @invariant()
     def balances(self) -> None:
@@ -200,3 +205,13 @@ def _pick(sequence_ids: list[int], number: int) -> list[int]:
 
 TestTwoModels = TwoModels.TestCase
 TestTwoModels.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+class TwoModelsWhoseCopiesStay(TwoModels):
+    """What host memory has is not copied again."""
+
+    copies: SwapCopies = "kept"
+
+
+TestTwoModelsWhoseCopiesStay = TwoModelsWhoseCopiesStay.TestCase
+TestTwoModelsWhoseCopiesStay.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from gpu_node.engine.process.framing import event_decoder, frame
 from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
@@ -18,8 +19,6 @@ from gpu_node.engine.process.protocol import (
     ModelFailed,
     ModelLoaded,
     StepReport,
-    event_decoder,
-    frame,
 )
 
 TIMEOUT_S = 60.0  # of one wait for the engine; only a broken engine comes near it

@@ -6,7 +6,8 @@ import socket
 from threading import Thread
 
 from gpu_node.engine.process.connection import EngineConnection
-from gpu_node.engine.process.protocol import RunAttempt, frame
+from gpu_node.engine.process.framing import frame
+from gpu_node.engine.process.protocol import RunAttempt
 from shared.messages.payload import Payload, Sampling
 
 IMAGE_BYTES = 16 << 20

@@ -6,20 +6,16 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.framing import MAX_FRAME_BYTES, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.process.protocol import (
-    MAX_FRAME_BYTES,
     AbortRequests,
     Command,
     EngineEvent,
     LoadModel,
-    ProtocolError,
     Reset,
     RunAttempt,
     Shutdown,
     StepReport,
-    command_decoder,
-    event_decoder,
-    frame,
 )
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from shared.messages.payload import Output, Payload, Sampling

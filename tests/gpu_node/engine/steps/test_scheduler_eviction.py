@@ -36,7 +36,7 @@ def test_what_is_kept_of_a_request_and_where_it_comes_back_to() -> None:
     held = evict(one, "a")
     sequence = SequenceState(0, [7, 7, 7], 8, [0, 1], [], 0.0, [])
     state = RequestState("a", 0, FORMAT, 2, [sequence], 6, True, [])
-    assert held == HeldState(state, (0, 1), is_swapped_out=False)
+    assert held == HeldState(state, (0, 1))
     assert (state.kv_tokens, state.num_bytes) == (8, 2048)
     assert (one.num_running, one.blocks.num_used_blocks) == (0, 0)
     one.add(payload("b", prompt(40, first=50), max_tokens=1))  # takes all blocks but two: what was cached is gone
@@ -77,7 +77,7 @@ def test_choices_share_in_the_image_what_they_shared() -> None:
     request = payload("a", prompt(6), max_tokens=8, num_choices=2)
     one = decoding(request, num_steps=2)
     held = evict(one, "a")
-    assert held.blocks == (0, 2, 1)  # the second choice went on in the block that the prompt had begun
+    assert held.device_blocks == (0, 2, 1)  # the second choice went on in the block that the prompt had begun
     assert [sequence.places for sequence in held.state.sequences] == [[0, 1], [0, 2]]
     assert held.state.kv_tokens == 4 + 3 + 3
     one.add(request, held.state)
@@ -112,7 +112,7 @@ def test_a_swapped_out_request_is_taken_from_host_memory() -> None:
     one = under_pressure(num_host_blocks=2)
     step(one)
     held = evict(one, "b")
-    assert (held.blocks, held.is_swapped_out) == ((0, 1), True)
+    assert (held.device_blocks, held.host_blocks) == ((), (0, 1))
     assert held.state.sequences[0].num_computed_tokens == 8
     assert one.num_waiting == 0
     one.add(payload("b", prompt(7, first=50), max_tokens=4), held.state)

@@ -144,7 +144,9 @@ class Run:
         if held is None or client.back_at is None or client.evicted_at is None or client.back_at <= client.evicted_at:
             self._take(self.one.add(client.next_attempt()))
         else:
-            self._images[request_id] = held.state, self._device.read(held.blocks, swapped_out=held.is_swapped_out)
+            content = self._device.read(held.device_blocks, swapped_out=False)
+            content += self._device.read(held.host_blocks, swapped_out=True)
+            self._images[request_id] = held.state, content
 
     def step(self, now: float, step_tokens: int) -> None:
         self.one.residences.serve(self._device.generation)
@@ -207,6 +209,7 @@ class Run:
     admission=st.sampled_from(["peak", "greedy", "priced"]),
     preemption=st.sampled_from(["recompute", "swap_only", "adaptive"]),
     chunked_prefill=st.booleans(),
+    lazy_swaps=st.booleans(),
     keeps=st.booleans(),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
@@ -221,6 +224,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     admission: str,
     preemption: str,
     chunked_prefill: bool,
+    lazy_swaps: bool,
     keeps: bool,
 ) -> None:
     one = scheduler(
@@ -237,6 +241,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         admission=admission,
         preemption=preemption,
         chunked_prefill=chunked_prefill,
+        lazy_swaps=lazy_swaps,
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
@@ -277,6 +282,7 @@ def check_ends(one: Scheduler, clients: Sequence[Client]) -> None:
     policy=st.sampled_from([AlwaysRecompute, OldestFirst, SwapIfRoom, SwapOldest]),
     num_host_blocks=st.integers(0, 16),
     chunked_prefill=st.booleans(),
+    lazy_swaps=st.booleans(),
     num_granted=st.integers(1, NUM_REMOTE_PAGES),
     leases=st.dictionaries(st.integers(2, 20), st.integers(-3, 3), max_size=8),
     losses=st.sets(st.integers(2, 20), max_size=2),
@@ -290,6 +296,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
     policy: Callable[[], PreemptionPolicy],
     num_host_blocks: int,
     chunked_prefill: bool,
+    lazy_swaps: bool,
     num_granted: int,
     leases: dict[int, int],
     losses: set[int],
@@ -305,6 +312,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
         num_host_blocks,
         host_kv_bytes=1,
         chunked_prefill=chunked_prefill,
+        lazy_swaps=lazy_swaps,
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)

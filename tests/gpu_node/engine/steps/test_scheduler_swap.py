@@ -15,7 +15,9 @@ from tests.gpu_node.bookkeeping import STEP_S, payload, prompt, result, schedule
 
 def under_pressure(num_host_blocks: int) -> Scheduler:
     """Two requests of two blocks each have drawn two tokens each; one block is left, and both need one more."""
-    one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), num_host_blocks=num_host_blocks)
+    one = scheduler(
+        num_blocks=5, step_tokens=16, policy=SwapIfRoom(), lazy_swaps=False, num_host_blocks=num_host_blocks
+    )
     teach_short_outputs(one)
     one.add(payload("a", prompt(7, first=20), max_tokens=4))
     one.add(payload("b", prompt(7, first=50), max_tokens=4))
@@ -114,7 +116,7 @@ def test_a_request_that_is_aborted_on_its_way_back_leaves_both_memories() -> Non
 
 
 def test_a_request_that_is_aborted_while_its_last_step_and_its_swap_are_in_flight_leaves_both_memories() -> None:
-    one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), num_host_blocks=2)
+    one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), lazy_swaps=False, num_host_blocks=2)
     teach_short_outputs(one)
     one.add(payload("a", prompt(7, first=20), max_tokens=9))
     one.add(payload("b", prompt(7, first=50), max_tokens=9))
@@ -132,7 +134,7 @@ def test_a_request_that_is_aborted_while_its_last_step_and_its_swap_are_in_fligh
 
 
 def test_what_a_step_in_flight_would_have_drawn_is_drawn_again_from_the_row_before() -> None:
-    one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), num_host_blocks=4)
+    one = scheduler(num_blocks=5, step_tokens=16, policy=SwapIfRoom(), lazy_swaps=False, num_host_blocks=4)
     teach_short_outputs(one)
     one.add(payload("a", prompt(7, first=20), max_tokens=9))
     one.add(payload("b", prompt(7, first=50), max_tokens=9))
@@ -165,7 +167,9 @@ def test_a_plan_of_swaps_alone_has_no_rows() -> None:
 
 
 def test_what_the_draft_would_have_computed_is_computed_when_it_is_back() -> None:
-    one = scheduler(num_blocks=13, max_num_seqs=8, max_model_len=32, policy=SwapIfRoom(), num_host_blocks=3)
+    one = scheduler(
+        num_blocks=13, max_num_seqs=8, max_model_len=32, policy=SwapIfRoom(), lazy_swaps=False, num_host_blocks=3
+    )
     teach_short_outputs(one)
     for name, num_prompt_tokens, first in (("a", 8, 20), ("b", 6, 29), ("c", 6, 38)):
         one.add(payload(name, prompt(num_prompt_tokens, first), max_tokens=20))
@@ -207,7 +211,9 @@ def each_goes_on(plan: StepPlan) -> StepResult:
 
 def while_a_beam_waits() -> Scheduler:
     """Request d is swapped out; its first beam knows what may follow, its second has a token to go."""
-    one = scheduler(41, 1, 32, step_tokens=5, max_num_seqs=8, policy=SwapAfterTheFirst(), num_host_blocks=20)
+    one = scheduler(
+        41, 1, 32, step_tokens=5, max_num_seqs=8, policy=SwapAfterTheFirst(), lazy_swaps=False, num_host_blocks=20
+    )
     teach_short_outputs(one)
     for name, num_prompt_tokens, max_tokens, first in (("a", 5, 20, 20), ("b", 7, 15, 29), ("c", 7, 19, 38)):
         one.add(payload(name, prompt(num_prompt_tokens, first), max_tokens))

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.graph.passes.copy_out import copy_out
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.nano_batches import nano_batches
@@ -17,7 +18,7 @@ from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
-from gpu_node.graph.program import Program
+from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.share import DECODE, LOCAL, PREFILL, REMOTE, Part, Range, Share
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuStep, Limits
@@ -59,12 +60,17 @@ def on_device(
     round_early: bool = True,
     piped: Program | None = None,
     level: str = "",
+    checks_copies: bool = True,
 ) -> torch.Tensor:
-    """What `logits_of` gives, by a device; with ``piped``, in its lanes."""
+    """What `logits_of` gives, by a device; with ``piped``, in its lanes.
+
+    Where these copy blocks out, all that a step writes is copied in it, and is what is there behind it.
+    """
     cache = CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     limits = Limits(128, 128, LENGTH, VOCAB)
     outputs = []
-    with program_with_arena(limits, cache, HEADS // model.num_kv_heads, level) as (lowered, _, _):
+    copies = [[block, block] for block in range(NUM_BLOCKS)] if piped is not None and piped.copies_out else []
+    with program_with_arena(limits, cache, HEADS // model.num_kv_heads, level, len(copies)) as (lowered, arena, host):
         lower(program, weights, lowered, LENGTH, piped=piped, round_early=round_early)
         for one in steps():
             logits = np.empty((len(one.draw_rows), VOCAB), dtype=np.float32)
@@ -77,9 +83,13 @@ def on_device(
                 draw_rows=int32(one.draw_rows),
                 copies=int32([]),
                 logits=logits,
+                copies_out=np.array(copies, dtype=np.int32).reshape(-1, 2),
                 in_lanes=piped is not None,
             )
             device.wait(device.submit(lowered, step))
+            for block, _ in copies if checks_copies else []:
+                here, there = (one.block(block, NUM_BLOCKS, cache.block_bytes) for one in (arena, host))
+                np.testing.assert_array_equal(here, there)
             outputs.append(torch.from_numpy(logits))
     return torch.cat(outputs)
 
@@ -157,8 +167,14 @@ def in_pipelines(program: Program) -> list[Program]:
     """In lanes of any kind, of programs that other passes have changed."""
     optimized = optimize(program)
     split = insert_polls(split_operators(optimized, even_plan(optimized, 2)))
-    before = [program, optimized, optimized, split, RandomCuts(9)(optimized)]
+    before = [program, copy_out(optimized), optimized, copy_out(split), RandomCuts(9)(optimized)]
     return [nano_batches(one, random_pipeline(seed)) for seed, one in enumerate(before)]
+
+
+def listed_of(piped: Program) -> Program:
+    """The same for steps in no lanes, which copy blocks before everything."""
+    kept = tuple(one for one in piped.operators if one.kind is not OperatorKind.COPY_OUT)
+    return replace(piped, lanes=(), operators=kept)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -170,7 +186,7 @@ def test_lanes_give_the_bits_of_one_operator_after_another(name: str, num_thread
     with CpuDevice(num_threads) as device:
         plain = on_device(device, model, program, stored)
         for piped in in_pipelines(program):
-            listed = replace(piped, lanes=())
+            listed = listed_of(piped)
             weights = of_program(piped, stored)
             assert on_device(device, model, listed, weights).equal(plain)
             for early in (True, False):

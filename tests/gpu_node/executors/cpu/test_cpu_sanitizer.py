@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.kernels.cpu.build import CACHE_ENV, COMPILER_ENV, LIBRARY_ENV, find_compiler, library_path
+from gpu_node.kernels.cpu.build import COMPILER_ENV, LIBRARY_ENV, find_compiler, library_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # all of the library is compiled for it
+COMPILER = Path(__file__).with_name("g++_thread_sanitizer_O1.sh")  # a library is cached by its compiler's name
 OPTIONS = "ignore_noninstrumented_modules=1:exitcode=0:history_size=4"
 
 
@@ -29,17 +30,12 @@ def sanitizer() -> str:
 
 
 @pytest.fixture(scope="module")
-def library(sanitizer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources as they are, compiled to be listened to."""
-    folder = tmp_path_factory.mktemp("sanitized")
-    compiler = folder / "compiler"
-    compiler.write_text('#!/bin/sh\nexec g++ "$@" -fsanitize=thread -g -O1\n')
-    compiler.chmod(0o755)
+def library(sanitizer: str) -> Path:
+    """The sources as they are, compiled to be listened to: once, beside the library that is served with."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(LIBRARY_ENV, raising=False)
-        patch.setenv(CACHE_ENV, str(folder))
-        patch.setenv(COMPILER_ENV, str(compiler))
-        assert find_compiler() == str(compiler)
+        patch.setenv(COMPILER_ENV, str(COMPILER))
+        assert find_compiler() == str(COMPILER)
         return library_path()
 
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import AgentAction, LeasesDue, SayLease, Tell
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.engine.border.links import LinkName, LinkSizes
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process import protocol
 from shared.messages.leases import (
     LEASE_S,
-    AgreedSizes,
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -26,10 +25,10 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
+from shared.messages.link_sizes import LinkSizes
 from tests.unit.agent.events import EPOCH, make_agent, stats
 
 SIZES = LinkSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
-AGREED = AgreedSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
 AS_SENDER = LeaseLink("n0", EPOCH, "n1", "c1")
 AS_RECEIVER = LeaseLink("n1", "c1", "n0", EPOCH)
 SENDING, RECEIVING = LinkName(EPOCH, "c1"), LinkName("c1", EPOCH)
@@ -57,7 +56,7 @@ def sender() -> AgentCore:
 def test_a_senders_way() -> None:
     agent = make_agent("a")
     assert handle(agent, order(MakeLease, AS_SENDER, model="a")) == [Tell(protocol.MakeLink(SENDING, "a"))]
-    assert handle(agent, protocol.LinkMade(SENDING, SIZES)) == [said(LeaseMade, AS_SENDER, sizes=AGREED)]
+    assert handle(agent, protocol.LinkMade(SENDING, SIZES)) == [said(LeaseMade, AS_SENDER, sizes=SIZES)]
     grant = order(GrantLent, AS_SENDER, pages=[3, 5], page_bytes=4096, ratio=0.25)
     assert handle(agent, grant) == [
         Tell(protocol.GrantPages(SENDING, [3, 5], 4096)),
@@ -72,11 +71,11 @@ def test_a_senders_way() -> None:
 
 def test_a_receivers_way() -> None:
     agent = make_agent("a")
-    lend = order(LendTo, AS_RECEIVER, sizes=AGREED, num_pages=4)
+    lend = order(LendTo, AS_RECEIVER, sizes=SIZES, num_pages=4)
     assert handle(agent, lend) == [Tell(protocol.ReceiveLink(RECEIVING, SIZES))]
     assert handle(agent, protocol.LinkServed(RECEIVING, 4096)) == [Tell(protocol.LendPages(RECEIVING, 4))]
     assert handle(agent, protocol.PagesLent(RECEIVING, [0, 1])) == [said(Lent, AS_RECEIVER, pages=[0, 1])]
-    more = order(LendTo, AS_RECEIVER, sizes=AGREED, num_pages=2)
+    more = order(LendTo, AS_RECEIVER, sizes=SIZES, num_pages=2)
     assert handle(agent, more) == [Tell(protocol.LendPages(RECEIVING, 2))]
     assert handle(agent, order(TakeBack, AS_RECEIVER, pages=[1])) == [Tell(protocol.TakeBackPages(RECEIVING, [1]))]
 

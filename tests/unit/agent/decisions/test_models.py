@@ -24,7 +24,7 @@ def test_a_node_is_of_the_kind_that_its_device_calls_itself() -> None:
     agent = AgentCore("n0", "n0.1", "cuda:0", OPTIONS)
     assert agent.heartbeat().facts.device == "cuda:0"
     told = agent.handle(EngineReady("NVIDIA H200", engine="vllm", lacks=["beam search"]))
-    assert (agent.engine, agent.lacks) == ("vllm", ["beam search"])
+    assert (agent.report.engine, agent.report.lacks) == ("vllm", ["beam search"])
     assert [action.heartbeat.facts.device for action in told if isinstance(action, Beat)] == ["NVIDIA H200"]
 
 

@@ -15,7 +15,8 @@ from services.queue_manager.groups.open_groups import NO_INFLUX
 from services.queue_manager.learnt.clusters import RECLUSTER_REQUESTS
 from services.queue_manager.learnt.token_rates import TokenRate
 from services.queue_manager.learnt.weights_at import WeightsAt
-from services.queue_manager.state.state import Request, State
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
 from shared.config.policies import OPEN_S
 from shared.config.queue import QueueOptions

@@ -13,7 +13,10 @@ from services.queue_manager.learnt.lengths import LengthKey, Lengths, bin_of
 from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRate, TokenRates
 from services.queue_manager.learnt.weights_at import WeightsAt
-from services.queue_manager.state.state import Group, Node, Request, State
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost

@@ -12,7 +12,7 @@ from services.queue_manager.learnt.token_rates import (
     TokenRates,
 )
 from services.queue_manager.learnt.weights_at import WeightsAt
-from services.queue_manager.state.state import Request
+from services.queue_manager.state.request import Request
 from shared.messages.slo import Slo
 
 

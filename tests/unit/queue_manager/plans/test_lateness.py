@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.plans.lateness import Lateness, QueueLateness
-from services.queue_manager.state.state import Node, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.predictions import Predictions
 from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate, StepCost

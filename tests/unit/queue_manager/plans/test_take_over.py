@@ -8,7 +8,10 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import ArrivalRates
 from services.queue_manager.plans.take_over import TakeOvers
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.state.state import HandOver, Node, Request, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.plan_state import HandOver
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost

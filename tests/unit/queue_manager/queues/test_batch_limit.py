@@ -6,7 +6,9 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import ArrivalRates
 from services.queue_manager.queues.batch_limit import MAX_GROUPS, STALE_S, BatchLimits
 from services.queue_manager.state.group_key import GroupKey
-from services.queue_manager.state.state import Node, Request, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from services.queue_manager.telling.window import window
 from shared.messages.nodes import NodeState
 from shared.messages.slo import Slo

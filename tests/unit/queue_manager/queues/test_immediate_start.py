@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from services.queue_manager.queues.immediate_start import ImmediateStarts
-from services.queue_manager.state.state import Node, State, Unread
+from services.queue_manager.state.node import Node, Unread
+from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad
 from shared.messages.slo import Slo

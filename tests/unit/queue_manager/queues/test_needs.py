@@ -8,9 +8,11 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.plans.take_over import TakeOvers
 from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.interning import Interning
-from services.queue_manager.state.state import Group, Request, State
+from services.queue_manager.state.request import Request
+from services.queue_manager.state.state import State
 from shared.messages.payload import BEAM_SEARCH, Sampling
 from shared.messages.placement import GroupLoad
 from shared.messages.requests import Submit

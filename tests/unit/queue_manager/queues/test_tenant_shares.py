@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.tenant_shares import ACTIVE_S, TenantShares, in_turn, is_below
-from services.queue_manager.state.state import Node, State
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
 from services.queue_manager.telling.window import window, yielding
 from services.queue_manager.waits.refusals import Refusals
 from shared.config.config import ClusterConfig, SloClass

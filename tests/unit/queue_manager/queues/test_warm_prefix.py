@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.warm_prefix import WarmPrefix
-from services.queue_manager.state.state import Node, State, Unread
+from services.queue_manager.state.node import Node, Unread
+from services.queue_manager.state.state import State
 from services.scheduler.solving.tables import make_instance
 from shared.estimator.batching import batching
 from shared.estimator.estimator import cold_s

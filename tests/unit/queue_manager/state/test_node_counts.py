@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from services.queue_manager.state.node import Node, Promises, TenantShare
 from services.queue_manager.state.node_counts import (
     PATIENCE_S,
     counted_members,
@@ -14,7 +15,7 @@ from services.queue_manager.state.node_counts import (
     promises,
     recount,
 )
-from services.queue_manager.state.state import Node, Promises, State
+from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
@@ -119,3 +120,19 @@ def test_those_who_run_are_counted_as_they_are_pulled_and_as_they_leave() -> Non
     groups.leave(r0)
     assert (node.num_members, node.num_running) == (1, 1)
     assert (counted_members(state, node), counted_running(state, node)) == (1, 1)
+
+
+def test_a_recount_keeps_tenants_in_the_order_in_which_they_came() -> None:
+    state = make_state(n0="a")
+    make_group(state, "g0", waiting=1, running=2, tenant="late")
+    make_group(state, "g1", waiting=3, tenant="early")
+    place(state, "n0", "g1", "g0")
+    node = state.nodes["n0"]
+    node.queue.reverse()
+    node.shares["gone"] = TenantShare(1, 1, 5.0)
+    recount(state)
+    assert list(node.shares.items()) == [
+        ("early", TenantShare(3, 0)),
+        ("late", TenantShare(3, 2)),
+        ("gone", TenantShare(0, 0, 5.0)),
+    ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state.state import HandOver, State
+from services.queue_manager.state.plan_state import HandOver
+from services.queue_manager.state.state import State
 from services.queue_manager.telling.window import WINDOW_GROUPS, WINDOW_REQUESTS, window, yielding
 from shared.messages.requests import GroupRef
 from tests.unit.queue_manager.books import make_group, make_state, place

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue_manager.state.state import Group, Node
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
 from services.queue_manager.waits.interruptions import INTERRUPTS_S, interruptions
 from services.queue_manager.waits.newcomers import Newcomers
 from shared.config.config import ClusterConfig

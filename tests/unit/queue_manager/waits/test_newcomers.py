@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.queue_manager.state.state import Group, Node
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
 from services.queue_manager.waits.newcomers import NewcomerKind, Newcomers
 from shared.config.policies import OPEN_S
 from shared.config.queue import QueueOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state.state import Node
+from services.queue_manager.state.node import Node
 from services.queue_manager.waits.overflow import is_outrun
 from shared.messages.nodes import NodeState
 from shared.messages.placement import Arrivals, GroupLoad

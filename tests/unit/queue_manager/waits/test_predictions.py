@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.state.state import Node, State, Unread
+from services.queue_manager.state.node import Node, Unread
+from services.queue_manager.state.state import State
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
 from shared.config.queue import QueueOptions
 from shared.estimator.wait import NEVER, NOW, Wait

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.queue_manager.core import QueueManagerCore
-from services.queue_manager.state.state import Node, Request, Unread
+from services.queue_manager.state.node import Node, Unread
+from services.queue_manager.state.request import Request
 from services.queue_manager.waits.prompts import PromptLines, Reading, left
 from shared.config.config import ClusterConfig
 from shared.estimator.estimator import NO_PROMPTS, Prompts

@@ -42,6 +42,21 @@ def test_a_named_file_is_taken_whatever_it_predicts(tmp_path: Path) -> None:
     assert read_pipelines(replace(OPTIONS, pipeline=str(path)), Path("nowhere")).of(SPEC, "a100") == slower
 
 
+def test_times_of_other_kernels_are_stale(tmp_path: Path) -> None:
+    measured = replace(PIPELINE, kernels="avx2 0123")
+    named = Pipelines("some.json", 256, (measured,))
+    assert named.of(SPEC, "a100", kernels="avx2 0123") == named.of(SPEC, "a100") == measured
+    with pytest.raises(
+        PipelineError, match=r"times of kernels 'avx2 0123', and this engine has 'avx2 4567'"
+    ) as refused:
+        named.of(SPEC, "a100", kernels="avx2 4567")
+    assert "treadle profile --kernels --interference" in str(refused.value)
+    assert auto(measured).of(SPEC, "a100", kernels="avx2 4567") is None
+    assert auto(measured).lacks(SPEC, "a100", kernels="avx2 4567")
+    assert not auto(measured).lacks(SPEC, "a100", kernels="avx2 0123")
+    assert auto(PIPELINE).of(SPEC, "a100", kernels="avx2 4567") == PIPELINE, "nobody has measured it"
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [

@@ -66,11 +66,18 @@ def test_operators_that_did_not_overlap_never_come_to_overlap() -> None:
     assert pipeline.step_s(plain, 1, 2, 0) == pytest.approx(180 * US, rel=1e-5)
 
 
+def test_copies_to_the_host_are_a_part_of_the_schedule() -> None:
+    copy = PipelineOperator("Copy", (0, 512), "copy", 0.1, 0.0, 120 * US)
+    hidden = replace(copy, end_s=90 * US)
+    for one, layer_us in ((hidden, 100), (copy, 120)):
+        file = replace(FILE, operators=(*FILE.operators, one), layer_s=layer_us * US)
+        pipeline = StepPipeline(file, num_layers=1_000_000, planned_tokens=1.0)
+        assert pipeline.step_s(COST, 1, 1, 0) == pytest.approx(layer_us * US, rel=1e-5)
+
+
 def test_what_no_predicted_device_can_run() -> None:
     with pytest.raises(PipelineError, match="a predicted device has"):
         StepPipeline(replace(FILE, profile="measured"), 32, 1.0)
-    with pytest.raises(PipelineError, match="search with --num 1"):
-        StepPipeline(replace(FILE, num_devices=8), 32, 1.0)
 
 
 def test_contexts_that_were_planned_for_are_found_in_the_file() -> None:

@@ -176,6 +176,7 @@ def test_adaptive_takes_whichever_is_cheaper(*, overlap_swaps: bool) -> None:
     st.sampled_from(["swap", "adaptive"]),
     st.integers(1, 24),
     st.booleans(),
+    st.booleans(),
     st.sampled_from([2.0**24, 2.0**25, 2.0**27]),
 )
 def test_both_engines_give_every_request_the_same_times_with_swaps(
@@ -186,10 +187,17 @@ def test_both_engines_give_every_request_the_same_times_with_swaps(
     preemption: Preemption,
     num_host_blocks: int,
     overlap_swaps: bool,
+    lazy_swaps: bool,
     kv_bytes_per_s: float,
 ) -> None:
     engine_options = options(
-        num_blocks, max_num_seqs, step_tokens, preemption, num_host_blocks, overlap_swaps=overlap_swaps
+        num_blocks,
+        max_num_seqs,
+        step_tokens,
+        preemption,
+        num_host_blocks,
+        overlap_swaps=overlap_swaps,
+        lazy_swaps=lazy_swaps,
     )
     assert_same(*both_with(workload, engine_options, kv_bytes_per_s))
 

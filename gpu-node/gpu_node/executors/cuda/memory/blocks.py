@@ -53,7 +53,7 @@ class CudaBlocks:
     def before_rows(self, plan: StepPlan) -> None:
         """Queue a step's swaps out, then its copies as if at the same time; its swaps in set out, too."""
         assert not self._behind, "the step before has its end"
-        moves = self._moves.step(plan.swaps_out, plan.swaps_in)
+        moves = self._moves.step(plan.moves_out, plan.swaps_in)
         self._make(moves.before)
         self._copy(plan.copies)
         self._behind = moves.behind
