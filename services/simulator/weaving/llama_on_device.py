@@ -84,6 +84,8 @@ class LlamaOnDevice:
     """From the end of a step until the device has the next one."""
     num_blocks: int
     """Of keys and values beside the weights."""
+    process_blocks: int
+    """What a process keeps for itself, in blocks: its context, its buffers and what a step takes."""
 
     def attention_s(self, num: int, num_tokens: int) -> float:
         """Of one layer, for so many sequences that have so many tokens together."""
@@ -110,6 +112,7 @@ def llama_on(device: DataSheet) -> LlamaOnDevice:
         Link(HAND_OVER_S, device.network_bytes_per_s * LINK_EFFICIENCY),
         host_s,
         int(free),
+        process_blocks(),
     )
 
 
@@ -139,6 +142,11 @@ def _num_blocks() -> int:
     """Of the A100: what makes its batch fill the share that it does; a sequence's last block is half full."""
     num_used = paper.DEDICATED_15["hot_batch"] * (MEAN_CONTEXT + BLOCK_TOKENS / 2) / BLOCK_TOKENS
     return int(num_used / paper.DEDICATED_15["hot_kv_share"])
+
+
+def process_blocks() -> int:
+    """Of what a process may use, what is neither weights nor keys and values: by the dedicated node's point."""
+    return kv_tokens(A100, _SHAPE) // BLOCK_TOKENS - _num_blocks()
 
 
 def constants() -> dict[str, float]:

@@ -98,14 +98,14 @@ def woven(
 
 
 def parallel(bed: LlamaOnDevice, load: OfferedLoad, length: RunLength) -> MeasuredPoint:
-    """Both models on both devices, by tensor parallelism."""
+    """Both models on both devices, by tensor parallelism: each device has a process of each."""
     num_cold = int(COLD_SHARE * bed.num_blocks)
     hot_arrivals, cold_arrivals = _arrivals(load)
     hot = ParallelModel(
         bed.parallel,
         bed.host_s,
         bed.link,
-        DecodeBooks(2 * bed.num_blocks - num_cold),
+        DecodeBooks(2 * (bed.num_blocks - bed.process_blocks) - num_cold),
         hot_arrivals,
         is_full=load.is_full,
     )

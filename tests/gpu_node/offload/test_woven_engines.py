@@ -88,6 +88,36 @@ def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
     assert both.num_lost == 0
 
 
+def test_requests_that_come_with_images_go_over_and_no_token_of_a_prompt_is_computed_again(
+    stack: ExitStack, tmp_path: Path, path: Path
+) -> None:
+    both = Weaving(stack, tmp_path, spec(path), sender=SENDER, receiver=RECEIVER)
+    alone = tiny.run(both.hot, requests())
+    outputs: dict[str, list[int]] = {payload.request_id: [] for payload in requests()}
+    images: dict[str, bytes] = {}
+    num_kv_tokens = 0
+    for payload in requests():
+        assert both.hot.add(payload) == []
+        chunks = []
+        while not chunks:
+            chunks = both.hot.step(now=0.0)
+        last, kept = both.hot.evict([payload.request_id])
+        outputs[payload.request_id] += [token for chunk in (*chunks, *last) for token in chunk.token_ids]
+        num_kv_tokens += sum(one.kv_tokens for one in kept)
+        images |= {one.request_id: one.data for one in both.hot.hand_over([payload.request_id])}
+    assert both.lend(3, 0.5)
+    before = both.hot.counts
+    for payload in requests():
+        assert both.hot.add(payload, images[payload.request_id]) == []
+    while both.hot.has_work:
+        for chunk in both.hot.step(now=0.0):
+            outputs[chunk.request_id] += chunk.token_ids
+    counts = both.hot.counts - before
+    assert list(outputs.values()) == alone
+    assert (counts.restored_tokens, counts.num_recomputed, counts.first_queried_tokens) == (num_kv_tokens, 0, 0)
+    assert both.num_served > 0
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_who_is_evicted_from_a_receiver_goes_on_where_it_was_unless_it_was_lost(
     stack: ExitStack, tmp_path: Path, path: Path, is_lost: bool

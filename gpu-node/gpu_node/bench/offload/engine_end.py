@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from gpu_node.engine.border.links import LinkRefusedError
 from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, LinkRefused
+from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, LinkRefused, ModelFailed
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 20
@@ -84,6 +84,8 @@ class EngineEnd:
             event = self._unheard.popleft()
             if isinstance(event, EngineRefused):
                 raise EngineGoneError(f"engine {self.name}: {event.reason}")
+            if isinstance(event, ModelFailed):
+                raise EngineGoneError(f"engine {self.name}: {event.error}")
             if self._answer is None and isinstance(event, self._kinds):
                 self._answer = event
             else:

@@ -7,9 +7,16 @@ from collections.abc import Iterator, Sequence
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.load import Prepared
 from gpu_node.engine.process.protocol import HandOverImages, Image, RunAttempt, StepReport, TakenOut, TakeOut
+from shared.errors import OperatorError
 from shared.messages.payload import Payload
 
 NOTHING_YET = Image("", b"")
+LOOK_S = 0.005
+MAX_TRIES = 8
+
+
+class NoImageError(OperatorError):
+    """An answer is so short that no image can be made of its prompt."""
 
 
 def prepared(ends: Sequence[EngineEnd], payloads: Sequence[Payload]) -> list[Prepared]:
@@ -28,22 +35,26 @@ def prepared(ends: Sequence[EngineEnd], payloads: Sequence[Payload]) -> list[Pre
 
 
 def _ask(end: EngineEnd, payloads: Sequence[Payload]) -> Iterator[Image]:
-    """One after another, a look at a time."""
+    """One after another, a look at a time. `NoImageError`."""
     heard: list[object] = []
     end.hear = heard.append
     for payload in payloads:
-        end.send(RunAttempt(payload))
-        while not any(isinstance(event, StepReport) and event.chunks for event in heard):
-            end.listen(0.005)
-            yield NOTHING_YET
-        end.send(TakeOut([payload.request_id]))
-        while not any(isinstance(event, TakenOut) for event in heard):
-            end.listen(0.005)
-            yield NOTHING_YET
+        for _ in range(MAX_TRIES):
+            heard.clear()
+            end.send(RunAttempt(payload))
+            while not any(isinstance(event, StepReport) and event.chunks for event in heard):
+                end.listen(LOOK_S)
+                yield NOTHING_YET
+            end.send(TakeOut([payload.request_id]))
+            while not any(isinstance(event, TakenOut) for event in heard):
+                end.listen(LOOK_S)
+                yield NOTHING_YET
+            if any(isinstance(event, TakenOut) and event.requests for event in heard):
+                break  # else it has ended before it was taken out
+        else:
+            raise NoImageError(f"request {payload.request_id} always ends before it can be taken out")
         end.send(HandOverImages([payload.request_id]))
         while not any(isinstance(event, Image) for event in heard):
-            end.listen(0.005)
+            end.listen(LOOK_S)
             yield NOTHING_YET
-        (image,) = (event for event in heard if isinstance(event, Image))
-        heard.clear()
-        yield image
+        yield next(event for event in heard if isinstance(event, Image))

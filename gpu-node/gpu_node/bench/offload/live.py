@@ -29,15 +29,9 @@ CONTROLS: tuple[OffloadControl, ...] = ("host", "poll", "poll_split")
 Show = Callable[[str], None]
 """Hears what is done now."""
 
-VOCABULARY = 40_000
-"""Of the tokens that prompts are made of; SmolLM2 has more."""
-TOKEN_BYTES = 23_040
-"""Of SmolLM2's KV."""
 COLD_KV_BYTES = 512 << 20
-COLD_LENGTHS = [(96, 400)] * 3
-"""So that a cold engine always has one to run."""
-IDLE_S = 1.0
-"""A stretch of the cold engine's alone."""
+NUM_COLD = 3
+"""Requests of the cold engine, one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +102,8 @@ class LiveBench:
             self._paired(control)
         cold = EndlessLoad(self._colds[control], self._cold, 1, _reports)
         cold.begin()
-        watch((cold,), IDLE_S / 4)
-        (stretch,) = watch((cold,), IDLE_S)
+        watch((cold,), self._plan.idle_s / 4)
+        (stretch,) = watch((cold,), self._plan.idle_s)
         cold.stop()
         watch((cold,), 0.1)
         return stretch.tpot_s
@@ -124,7 +118,7 @@ class LiveBench:
         name = LinkName(f"hot-{os.getpid()}-{self._num_links}", f"cold-{os.getpid()}-{self._num_links}")
         self._pair = WovenPair(self._end, cold, self._model, name)
         self._pair.connect()
-        self._pair.lend(-(-self._plan.remote_tokens * TOKEN_BYTES // self._pair.page_bytes) + 1)
+        self._pair.lend(-(-self._plan.remote_bytes // self._pair.page_bytes) + 1)
         return self._pair
 
 
@@ -139,14 +133,15 @@ def live_bench(spec: ModelSpec, plan: LivePlan, show: Show) -> Iterator[LiveBenc
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treadle-offload-")))
         show("starting engines")
         hot_cpu, cold_cpu = two_cpus()
-        specs = [EngineSpec("hot", [hot_cpu], [spec.name], plan.local_tokens * TOKEN_BYTES, {"offload": "on"})]
+        specs = [EngineSpec("hot", [hot_cpu], [spec.name], plan.local_bytes, {"offload": "on"})]
         for control in CONTROLS:
             options = {"offload": "on", "offload_control": control}
             specs.append(EngineSpec(f"cold-{control}", [cold_cpu], [spec.name], COLD_KV_BYTES, options))
         ends = start(stack, folder, spec, specs)
         colds = {control: ends[f"cold-{control}"] for control in CONTROLS}
         show("computing prompts ahead")
-        payloads = made_up(spec.name, "hot", plan.lengths, VOCABULARY, seed=1)
+        payloads = made_up(spec.name, "hot", plan.lengths, plan.vocabulary, seed=1)
         hot = prepared([ends["hot"], colds["poll_split"]], payloads)
-        cold = [Prepared(one) for one in made_up(spec.name, "cold", COLD_LENGTHS, VOCABULARY, seed=2)]
+        lengths = [plan.cold_lengths] * NUM_COLD
+        cold = [Prepared(one) for one in made_up(spec.name, "cold", lengths, plan.vocabulary, seed=2)]
         yield LiveBench(plan, spec.name, ends["hot"], colds, (hot, cold))

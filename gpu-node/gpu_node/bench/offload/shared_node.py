@@ -9,7 +9,7 @@ from pathlib import Path
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.engines import EngineSpec, start, two_cpus
 from gpu_node.bench.offload.images import prepared
-from gpu_node.bench.offload.live import COLD_KV_BYTES, COLD_LENGTHS, TOKEN_BYTES, VOCABULARY
+from gpu_node.bench.offload.live import COLD_KV_BYTES, NUM_COLD
 from gpu_node.bench.offload.live_plan import NUM_HOT, LivePlan
 from gpu_node.bench.offload.load import EndlessLoad, Prepared, Stretch, made_up, watch
 from gpu_node.engine.process.protocol import EngineEvent, StepReport
@@ -20,13 +20,13 @@ HOT, COLD = "hot", "cold"
 
 def shared_stretch(spec: ModelSpec, plan: LivePlan) -> Stretch:
     """Of the hot model's requests; the node has the KV memory of both nodes, and as many cores."""
-    kv_bytes = plan.local_tokens * TOKEN_BYTES + COLD_KV_BYTES
+    kv_bytes = plan.local_bytes + COLD_KV_BYTES
     node = EngineSpec("shared", two_cpus(), [COLD, HOT], kv_bytes, {"max_models": 2})
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="treadle-shared-")))
         (end,) = start(stack, folder, spec, [node]).values()
-        hot = prepared([end], made_up(HOT, HOT, plan.lengths, VOCABULARY, seed=1))
-        cold = [Prepared(one) for one in made_up(COLD, COLD, COLD_LENGTHS, VOCABULARY, seed=2)]
+        hot = prepared([end], made_up(HOT, HOT, plan.lengths, plan.vocabulary, seed=1))
+        cold = [Prepared(one) for one in made_up(COLD, COLD, [plan.cold_lengths] * NUM_COLD, plan.vocabulary, seed=2)]
         return _stretch(end, plan, EndlessLoad(end, hot, NUM_HOT, _reports), EndlessLoad(end, cold, 1, _reports))
 
 

@@ -8,9 +8,10 @@ import socket
 from gpu_node.engine.process.framing import command_decoder, frame
 from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
 
-READ_BYTES = 1 << 16
+READ_BYTES = 1 << 18
 MAX_READS = 64
-"""Between two steps: so many reads and no more, so that a flood of commands cannot stop the steps."""
+"""Between two steps: so many reads and no more, so that a flood of commands cannot stop the steps. An image of
+some hundred tokens comes in one look."""
 FRAME_WAIT_S = 0.005
 """Inside a frame, for so long the rest is waited for: an image is larger than a socket holds, and would come by one
 filling of it a step."""

@@ -24,6 +24,8 @@ from shared.messages.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0
 """Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""
+STEPS_A_LOOK = 16
+"""At what was measured: a look costs some ten microseconds."""
 LEAST_SLOTS = 4
 """Tasks under way, where a program has fewer before it gathers: so many blocks are on their way at a time."""
 
@@ -47,6 +49,7 @@ class CpuLinks:
         self._level = level
         self._programs = programs
         self._splits = CpuSplits(device) if splits else None
+        self._num_adapted = 0
         self._folder = folder
         self._senders: dict[LinkName, CpuLinkSender] = {}
         self._receivers: dict[LinkName, CpuLinkReceiver] = {}
@@ -111,7 +114,8 @@ class CpuLinks:
 
     def adapt(self) -> None:
         """By what is measured here, and what senders say of themselves."""
-        if self._splits is not None and self._receivers:
+        self._num_adapted += 1
+        if self._splits is not None and self._receivers and self._num_adapted % STEPS_A_LOOK == 0:
             self._splits.look(self._programs().values(), self._receivers.values())
 
     def times(self, link: LinkName, model: str) -> LinkTimes:

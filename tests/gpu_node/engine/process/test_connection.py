@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
+import struct
+import termios
 from threading import Thread
 
-from gpu_node.engine.process.connection import MAX_READS, READ_BYTES, EngineConnection
+from gpu_node.engine.process.connection import EngineConnection
 from gpu_node.engine.process.framing import frame
 from gpu_node.engine.process.protocol import RunAttempt
 from shared.messages.payload import Payload, Sampling
 
-IMAGE_BYTES = 4 * MAX_READS * READ_BYTES
+PIECE_BYTES = 1 << 16
+NUM_PIECES = 64
+
+
+def send_slowly(agent: socket.socket, data: bytes) -> None:
+    """Each piece when the one before it has been read, as where a socket holds no more."""
+    for start in range(0, len(data), PIECE_BYTES):
+        while struct.unpack("i", fcntl.ioctl(agent, termios.TIOCOUTQ, bytes(4)))[0]:
+            os.sched_yield()
+        agent.sendall(data[start : start + PIECE_BYTES])
 
 
 def test_an_image_larger_than_the_socket_holds_comes_in_a_few_looks_while_its_sender_writes() -> None:
-    command = RunAttempt(Payload("r", 0, "g", "m", [1], Sampling(max_tokens=1)), bytes(IMAGE_BYTES))
+    image = bytes(NUM_PIECES * PIECE_BYTES)
+    command = RunAttempt(Payload("r", 0, "g", "m", [1], Sampling(max_tokens=1)), image)
     agent, engine = socket.socketpair()
     with agent, engine:
-        engine.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, READ_BYTES)
-        agent.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_BYTES)
-        sender = Thread(target=agent.sendall, args=(frame(command),))
+        sender = Thread(target=send_slowly, args=(agent, frame(command)))
         sender.start()
         connection = EngineConnection(engine)
         commands = connection.receive(wait=True)
@@ -29,11 +41,11 @@ def test_an_image_larger_than_the_socket_holds_comes_in_a_few_looks_while_its_se
             num_looks += 1
         sender.join()
     assert commands == [command]
-    assert num_looks <= 16, "a step lies between two of them"
+    assert num_looks <= NUM_PIECES // 4, "a step lies between two of them"
 
 
 def test_a_look_ends_where_nothing_more_comes() -> None:
-    data = frame(RunAttempt(Payload("r", 0, "g", "m", [1], Sampling(max_tokens=1)), bytes(READ_BYTES)))
+    data = frame(RunAttempt(Payload("r", 0, "g", "m", [1], Sampling(max_tokens=1)), bytes(1000)))
     agent, engine = socket.socketpair()
     with agent, engine:
         connection = EngineConnection(engine)
