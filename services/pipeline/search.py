@@ -103,7 +103,19 @@ def add_copies(found: Found, setting: Setting, budget: SearchBudget, now: Callab
 
     They are contiguous, so a layer has one copy.
     """
-    operators = setting.operators(found.layout, is_offloaded=True)
+    return _go_on(found, setting, replace(budget, allocation_s=budget.copies_allocation_s), now, is_offloaded=True)
+
+
+def refine(found: Found, setting: Setting, budget: SearchBudget, now: Callable[[], float]) -> Found:
+    """The same pipeline, searched on as long as `add_copies` does: what that is to be compared with."""
+    refined = _go_on(found, setting, budget, now, is_offloaded=False)
+    return min(found, refined, key=lambda one: one.schedule.period_s)
+
+
+def _go_on(
+    found: Found, setting: Setting, budget: SearchBudget, now: Callable[[], float], *, is_offloaded: bool
+) -> Found:
+    operators = setting.operators(found.layout, is_offloaded=is_offloaded)
     cuts = _cuts(operators, found.schedule)
     known = {(slot.part.operator, slot.part.first_row): slot for slot in found.schedule.slots}
     num_shares = setting.interference.num_shares
@@ -115,8 +127,7 @@ def add_copies(found: Found, setting: Setting, budget: SearchBudget, now: Callab
         wanted.append(round((slot.share if slot else COPY_SHARE) * num_shares))
     layer = ElasticLayer(operators, setting.interference)
     start = SearchStart(found.layout, layer, Candidate(cuts, tuple(keys), tuple(wanted)), found.schedule)
-    allocated = replace(budget, allocation_s=budget.copies_allocation_s)
-    return _refine([start], setting, found.structure, allocated, now)
+    return _refine([start], setting, found.structure, budget, now)
 
 
 def _refine(

@@ -14,7 +14,7 @@ from services.pipeline.machine import machine
 from services.pipeline.paper import FIGURE_7, FIGURE_9, FIGURE_9_LENGTHS, TRACE_LENGTHS
 from services.pipeline.prediction import dense_batch, head_s, num_tokens, throughput
 from services.pipeline.schedule import PartSlot, Schedule
-from services.pipeline.search import QUICK, Found, Stage, add_copies, search
+from services.pipeline.search import QUICK, Found, Stage, add_copies, refine, search
 from services.pipeline.search_report import PUBLISHED, optimal_layer_s, pipeline_file
 from services.pipeline.setting import Setting
 from services.pipeline.times import calibrate, layer_times
@@ -57,6 +57,15 @@ def test_copies_are_one_more_operator_of_a_lane_of_their_own() -> None:
     written = pipeline_file(copied, A100, SMALL, BATCH, PUBLISHED)
     assert {one.lane for one in written.operators} == {"compute", "memory", "copy"}
     assert min(one.start_s for one in written.operators) == 0.0
+
+
+def test_a_pipeline_that_is_searched_on_is_no_worse_and_keeps_all_rules() -> None:
+    setting = Setting.published(A100, SMALL, BATCH)
+    found = search(setting, SHORT, frozen_clock)
+    refined = refine(found, setting, SHORT, frozen_clock)
+    assert refined.schedule.period_s <= found.schedule.period_s
+    operators = setting.operators(refined.layout)
+    refined.schedule.check(edges(operators, [slot.part for slot in refined.schedule.slots]), TABLE_3)
 
 
 def test_dense_batches_fill_memory_up_to_what_is_of_use() -> None:
