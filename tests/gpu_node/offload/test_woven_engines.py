@@ -10,6 +10,7 @@ from typing import Literal
 
 import pytest
 
+from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
@@ -98,7 +99,7 @@ def test_requests_that_come_with_images_go_over_and_no_token_of_a_prompt_is_comp
     num_kv_tokens = 0
     for payload in requests():
         assert both.hot.add(payload) == []
-        chunks = []
+        chunks: list[OutputChunk] = []
         while not chunks:
             chunks = both.hot.step(now=0.0)
         last, kept = both.hot.evict([payload.request_id])
