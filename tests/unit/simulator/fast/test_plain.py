@@ -36,7 +36,7 @@ def test_all_problems_of_options_are_told_at_once() -> None:
 
 
 def test_what_is_named_exists() -> None:
-    others = {"max_models", "order", "admission", "chunked_prefill", "tiers", "offload", "pipeline"}
+    others = {"max_models", "order", "admission", "chunked_prefill", "tiers", "offload", "offload_control", "pipeline"}
     assert {one.name for one in fields(EngineOptions)} - OPTIONS == others
     assert {one.name for one in fields(Sampling)} - SAMPLING == {
         "stop_token_ids",
