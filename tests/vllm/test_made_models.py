@@ -11,9 +11,10 @@ import yaml
 
 from gpu_node.engine.process.protocol import EngineReady, ModelLoaded, RunAttempt, StepReport, TakenOut, TakeOut
 from gpu_node.engine.requests.image import Kept
+from tests.e2e.cluster import wait_for
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.made_models import next_logprobs, write_plain, write_quantized
-from tests.vllm.nodes import TIMEOUT_S, chunks_until_end, left, request, tokens_of
+from tests.vllm.nodes import TIMEOUT_S, chunks_until_end, left, request, shared_by, tokens_of
 
 PROMPT = list(range(100, 140))
 MAX_ERROR = {False: 0.1, True: 0.3}
@@ -46,8 +47,10 @@ def served(folder: Path, model: Path, python: Path, num_ranks: int) -> Iterator[
         assert isinstance(agent.next(), EngineReady)
         loaded = agent.load("smol")
         assert isinstance(loaded, ModelLoaded), loaded
+        shared = shared_by(agent.process.pid)
         yield agent
     assert left(agent.process.pid) == []
+    wait_for("what it shared is given back", lambda: not any(path.exists() for path in shared))
 
 
 def check_first_logprobs(agent: Agent, plain: Path, *, is_quantized: bool) -> None:

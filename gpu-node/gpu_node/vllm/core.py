@@ -20,7 +20,7 @@ from gpu_node.vllm.adapter import (
 )
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
 from gpu_node.vllm.draw_state import extra_args
-from gpu_node.vllm.guard import forget_openmp
+from gpu_node.vllm.guard import forget_openmp, forget_ranks
 from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from shared.messages.token_logprob import TokenLogprob
@@ -85,6 +85,7 @@ class VllmCore:
         if self._transit is not None:
             self._transit.close()
         forget_openmp(self._began_s)
+        forget_ranks(self._began_s)
 
     def _send(self, send: Callable[[], object]) -> None:
         try:

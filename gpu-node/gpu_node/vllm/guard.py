@@ -21,6 +21,8 @@ ROUND_S = 0.1
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the system's own
 _OPENMP = "__KMP_REGISTERED_LIB_"
 """How Intel's OpenMP calls what it shares, behind it the process; it gives that back where a process ends in order."""
+_OF_RANKS = "vllm_dist_*-cpushm_*"
+"""By which vLLM's workers on processors speak with one another; nobody gives it back."""
 _TRACKER = b"multiprocessing.resource_tracker"
 """Python's own, which gives back shared memory when all others are gone: it is left to end by itself."""
 
@@ -37,6 +39,7 @@ def main(pid: int, folder: Path, began_s: float) -> None:
         time.sleep(ROUND_S)
     shutil.rmtree(folder, ignore_errors=True)
     forget_openmp(began_s)
+    forget_ranks(began_s)
 
 
 def forget_openmp(since_s: float) -> None:
@@ -48,6 +51,27 @@ def forget_openmp(since_s: float) -> None:
                 path.unlink()
         except (FileNotFoundError, PermissionError):
             continue  # another has removed it, or it is another user's
+
+
+def forget_ranks(since_s: float) -> None:
+    """Remove what workers have shared since then and nobody has open any more."""
+    for path in SHARED_MEMORY.glob(_OF_RANKS):
+        try:
+            if path.stat().st_mtime >= since_s and not is_mapped(path):
+                path.unlink()
+        except (FileNotFoundError, PermissionError):
+            continue  # likewise
+
+
+def is_mapped(path: Path) -> bool:
+    """Whether any process has a file open as memory."""
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f" {path}\n" in (entry / "maps").read_text():
+                return True
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it has just ended, or is another user's, who cannot have opened it
+    return False
 
 
 def wait_for(pid: int) -> None:

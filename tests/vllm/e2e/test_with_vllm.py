@@ -1,6 +1,6 @@
 """Tests of tests/e2e, asked of nodes with vLLM: those to which it makes a difference who computes.
 
-Left out is what counts swaps (both models stay here), and answers of 7,000 tokens.
+Left out are logs in JSON (vLLM writes its own), what counts swaps (both models stay here), and answers of 7,000 tokens.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ __all__ = [
 
 
 del test_beams_are_different_answers_the_likeliest_first  # noqa: F821 - it is one of all above
+del test_logs_are_json_and_hold_no_secret  # noqa: F821 - what vLLM itself says is text
 
 
 async def test_beams_are_refused_by_name_where_no_node_has_them(client: AsyncOpenAI, cluster: Cluster) -> None:
