@@ -71,7 +71,7 @@ class IntegerDevice:
             self._blocks[block] = list(image[place])
 
     def run(self, plan: StepPlan) -> StepResult:
-        """One step: swaps out, copies, swaps in, moves to the receiver and back, rows, draws."""
+        """One step: swaps out, copies, swaps in, moves to the receiver and back, rows, copies out, draws."""
         for swap in plan.swaps_out:
             self._host[swap.host_block] = list(self._blocks[swap.device_block])
         sources = [list(self._blocks[copy.source]) for copy in plan.copies]
@@ -89,6 +89,8 @@ class IntegerDevice:
         for part in plan.sequences:
             if not (is_lost and part.is_remote):
                 self._write(part, written)
+        for copy_out in plan.copies_out:  # as late as they may be: nothing of the step has written there
+            self._host[copy_out.host_block] = list(self._blocks[copy_out.device_block])
         drawn = {
             draw.sequence_id: (LOST, None) if is_lost and part.is_remote else self._draw(part, draw)
             for part in plan.sequences
