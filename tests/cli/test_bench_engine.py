@@ -41,7 +41,8 @@ def test_each_point_is_a_line_of_json_behind_the_machines(model: str, executor: 
     assert first["output_tokens_per_s"] == pytest.approx(8 / first["seconds"])
     assert sorted(first["all_seconds"])[1] == first["seconds"]
     assert 0 < first["first_tokens_s"] < first["seconds"]
-    assert 3 * first["decode_step_s"] + first["first_tokens_s"] == pytest.approx(first["seconds"], rel=0.5)
+    # medians of their own: at most the longest run's first tokens, and another's decodes
+    assert 3 * first["decode_step_s"] + first["first_tokens_s"] < 2 * max(first["all_seconds"])
     assert 0 < first["roofline_s"] < first["seconds"]
     assert first["roofline_share"] == pytest.approx(first["roofline_s"] / first["seconds"])
     assert first["decode_read_share"] == pytest.approx(first["decode_bytes_per_s"] / machine["read_bytes_per_s"])

@@ -20,7 +20,7 @@ from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 20
-ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 180.0
 """Of whatever is waited for: loading a model takes longest."""
 
 ROOM_WAIT_S = 0.002

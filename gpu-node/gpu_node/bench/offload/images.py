@@ -10,7 +10,6 @@ from gpu_node.engine.process.protocol import HandOverImages, Image, RunAttempt, 
 from shared.errors import OperatorError
 from shared.messages.payload import Payload
 
-NOTHING_YET = Image("", b"")
 LOOK_S = 0.005
 MAX_TRIES = 8
 
@@ -21,21 +20,22 @@ class NoImageError(OperatorError):
 
 def prepared(ends: Sequence[EngineEnd], payloads: Sequence[Payload]) -> list[Prepared]:
     """Each with its image; the engines share the work. Answers are longer than one token."""
-    images: dict[str, bytes] = {}
-    asked = [_ask(end, payloads[place :: len(ends)]) for place, end in enumerate(ends)]
-    left = list(asked)
+    found: dict[str, Prepared] = {}
+    left = [_ask(end, payloads[place :: len(ends)]) for place, end in enumerate(ends)]
     while left:
         for one in list(left):
-            image = next(one, None)
-            if image is None:
+            try:
+                request = next(one)
+            except StopIteration:
                 left.remove(one)
-            elif image is not NOTHING_YET:
-                images[image.request_id] = image.data
-    return [Prepared(payload, images[payload.request_id]) for payload in payloads]
+                continue
+            if request is not None:
+                found[request.payload.request_id] = request
+    return [found[payload.request_id] for payload in payloads]
 
 
-def _ask(end: EngineEnd, payloads: Sequence[Payload]) -> Iterator[Image]:
-    """One after another, a look at a time. `NoImageError`."""
+def _ask(end: EngineEnd, payloads: Sequence[Payload]) -> Iterator[Prepared | None]:
+    """One after another, a look at a time: None where there is nothing yet. `NoImageError`."""
     heard: list[object] = []
     end.hear = heard.append
     for payload in payloads:
@@ -44,11 +44,11 @@ def _ask(end: EngineEnd, payloads: Sequence[Payload]) -> Iterator[Image]:
             end.send(RunAttempt(payload))
             while not any(isinstance(event, StepReport) and event.chunks for event in heard):
                 end.listen(LOOK_S)
-                yield NOTHING_YET
+                yield None
             end.send(TakeOut([payload.request_id]))
             while not any(isinstance(event, TakenOut) for event in heard):
                 end.listen(LOOK_S)
-                yield NOTHING_YET
+                yield None
             if any(isinstance(event, TakenOut) and event.requests for event in heard):
                 break  # else it has ended before it was taken out
         else:
@@ -56,5 +56,8 @@ def _ask(end: EngineEnd, payloads: Sequence[Payload]) -> Iterator[Image]:
         end.send(HandOverImages([payload.request_id]))
         while not any(isinstance(event, Image) for event in heard):
             end.listen(LOOK_S)
-            yield NOTHING_YET
-        yield next(event for event in heard if isinstance(event, Image))
+            yield None
+        image = next(event for event in heard if isinstance(event, Image))
+        chunks = [chunk for event in heard if isinstance(event, StepReport) for chunk in event.chunks]
+        told = [token for one in chunks if one.request_id == payload.request_id for token in one.token_ids]
+        yield Prepared(payload, image.data, tuple(told))

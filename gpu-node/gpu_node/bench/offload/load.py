@@ -19,6 +19,8 @@ class Prepared:
 
     payload: Payload
     image: bytes = b""
+    told: tuple[int, ...] = ()
+    """Of its answer, while the image was made: those that go on with the image begin behind them."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class EndlessLoad:
     def _send_next(self) -> None:
         one = self.line.pop(0)
         self.running[one.payload.request_id] = one
-        self.tokens_at[one.payload.request_id] = []
+        self.tokens_at[one.payload.request_id] = list(one.told)
         self.end.send(RunAttempt(one.payload, one.image))
 
     def take(self, event: EngineEvent) -> None:
