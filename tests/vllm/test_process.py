@@ -133,6 +133,14 @@ def test_models_change_and_those_that_cannot_be_served_say_why(agent: Agent) -> 
     assert len(answer(agent, "after")) == 12
 
 
+def test_all_of_its_processes_may_use_every_cpu_that_it_may(config_path: Path, vllm_python: Path) -> None:
+    with ready(config_path, vllm_python) as agent:
+        assert isinstance(agent.load("smol"), ModelLoaded)
+        processes = members(agent.process.pid)
+        assert len(processes) >= 3, "the engine's, a core and a worker"
+        assert {tuple(process.cpu_affinity()) for process in processes} == {tuple(psutil.Process().cpu_affinity())}
+
+
 @pytest.mark.parametrize("victim", ["EngineCore", "Worker", "head"])
 def test_when_one_of_its_processes_is_killed_all_of_them_go(config_path: Path, vllm_python: Path, victim: str) -> None:
     with ready(config_path, vllm_python) as agent:

@@ -16,6 +16,7 @@ from shared.config.nodes import NodeSpec
 ERRORS = "errors.log"
 """In the folder of a process: what all of vLLM's processes have to say of errors."""
 _LOGGING = "VLLM_LOGGING_CONFIG_PATH"
+_AFFINITY = "KMP_AFFINITY"
 _START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 
 
@@ -25,7 +26,10 @@ def preload() -> None:
     What vLLM's manual advises, as far as it is installed: an allocator, and Intel's OpenMP.
     """
     present = os.environ.get("LD_PRELOAD", "").split(":")
-    if wanted := [library for library in _preloads() if library not in present]:
+    wanted = [library for library in _preloads() if library not in present]
+    if wanted or _AFFINITY not in os.environ:
+        # else Intel's OpenMP binds each copy of a process to its first CPU: all of vLLM's processes to the same one
+        os.environ.setdefault(_AFFINITY, "none")  # disabled, it fails in copies
         os.environ["LD_PRELOAD"] = ":".join([*wanted, *filter(None, present)])
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - this very program
 
