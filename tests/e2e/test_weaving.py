@@ -114,9 +114,15 @@ async def test_auto_borrows_under_pressure_and_gives_back_when_it_is_over(tmp_pa
             expected = [(await complete(client, [ask]))[0].text for ask in ASKS]
             assert not borrowed(woven, hot), "one request at a time needs nothing"
 
-            crowd = asyncio.create_task(complete(client, ASKS * NUM_IN_CROWD))
-            await asyncio.to_thread(wait_for, "pages under pressure", lambda: borrowed(woven, hot))
-            assert [answer.text for answer in await crowd] == expected * NUM_IN_CROWD
+            under_pressure = asyncio.create_task(
+                asyncio.to_thread(wait_for, "pages under pressure", lambda: borrowed(woven, hot))
+            )
+            while not under_pressure.done():  # however quick the machine is
+                crowd = await complete(client, ASKS * NUM_IN_CROWD)
+                assert [answer.text for answer in crowd] == expected * NUM_IN_CROWD
+            await under_pressure
+            crowd = await complete(client, ASKS * NUM_IN_CROWD)
+            assert [answer.text for answer in crowd] == expected * NUM_IN_CROWD
             assert has_served(woven, cold)
             await asyncio.to_thread(wait_for, "pages given back", lambda: not borrowed(woven, hot))
             assert woven.metric(hot, "treadle_offload_lost_requests_total") == 0
