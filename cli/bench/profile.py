@@ -26,7 +26,7 @@ from gpu_node.bench.report import PointProgress as Doing
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
-from shared.config.predictors import Predictor, encode_predictor, predictor_file
+from shared.config.predictors import Predictor, ShapeTables, encode_predictor, predictor_file
 from shared.config.profiles import Profile, ProfileError, add_profile, encode_profiles, profiles_file, read_profiles
 
 
@@ -96,7 +96,7 @@ def _profile_model(config: ClusterConfig, spec: ModelSpec, node: NodeSpec, *, as
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, encode_predictor(_predictor(config, spec, node, result.device, tables)))
     if as_json:
-        for line in (*said.points, *([tables] if tables else []), result):
+        for line in (*said.points, *([PredictorTables(tables)] if tables is not None else []), result):
             click.echo(encode(line))
     else:
         print_table(_table(said.points))
@@ -127,7 +127,7 @@ class ProfileSaid:
 
     points: list[ProfilePoint]
     samples: CostSamples | None
-    tables: PredictorTables | None
+    tables: ShapeTables | None
     result: ProfileResult
 
 
@@ -138,7 +138,7 @@ def measure(config: ClusterConfig) -> ProfileSaid:
     progress = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=not console.is_terminal)
     points: list[ProfilePoint] = []
     samples: CostSamples | None = None
-    tables: PredictorTables | None = None
+    tables: ShapeTables | None = None
     result: ProfileResult | None = None
     task = progress.add_task("starting", total=None)
     with progress, closing(_lines(config)) as lines:
@@ -153,7 +153,7 @@ def measure(config: ClusterConfig) -> ProfileSaid:
                 case CostSamples():
                     samples = line
                 case PredictorTables():
-                    tables = line
+                    tables = line.tables
                 case ProfileResult():
                     result = line
                 case _:
@@ -171,9 +171,7 @@ def _lines(config: ClusterConfig) -> Generator[Said]:
     return lines_of(config, (), module="gpu_node.bench.profiling")
 
 
-def _predictor(
-    config: ClusterConfig, spec: ModelSpec, node: NodeSpec, device: str, tables: PredictorTables
-) -> Predictor:
+def _predictor(config: ClusterConfig, spec: ModelSpec, node: NodeSpec, device: str, tables: ShapeTables) -> Predictor:
     return Predictor(
         model=spec.name,
         source=spec.source,
@@ -182,19 +180,12 @@ def _predictor(
         executor=node.executor,
         num_threads=node.num_threads,
         tensor_parallel=node.tensor_parallel,
-        num_layers=tables.num_layers,
-        hidden_size=tables.hidden_size,
         block_size=config.engine.block_size,
-        prompt=tables.prompt,
-        chunk=tables.chunk,
-        move_out=tables.move_out,
-        move_in=tables.move_in,
-        store_out=tables.store_out,
-        store_in=tables.store_in,
+        tables=tables,
     )
 
 
-def _predictor_words(tables: PredictorTables) -> str:
+def _predictor_words(tables: ShapeTables) -> str:
     """How good each predictor is, beside how far repetitions differ."""
     named = (
         ("a prompt alone", tables.prompt),

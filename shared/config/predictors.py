@@ -16,7 +16,7 @@ from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
 
-FORMAT = "treadle predictor 1"
+FORMAT = "treadle predictor 2"
 DEVICE_FORMAT = "treadle device predictor 1"
 
 
@@ -41,20 +41,11 @@ class PredictorTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean of |measured / median - 1| over repetitions of these: no predictor can be held to less."""
 
 
-class Predictor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one model on one kind of node."""
+class ShapeTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Costs of one shape of model."""
 
-    format: str = FORMAT
-    model: str
-    source: str
-    weights: str
-    device: str
-    executor: str
-    num_threads: int
-    tensor_parallel: int
     num_layers: int
     hidden_size: int
-    block_size: int
     prompt: PredictorTable
     """A prompt step alone, by tokens."""
     chunk: PredictorTable
@@ -67,15 +58,19 @@ class Predictor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     store_in: PredictorTable | None = None
 
 
-class ShapeTables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a regression over several models says of one shape of model."""
+class Predictor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Costs as they were measured, of one model on one kind of node."""
 
-    num_layers: int
-    hidden_size: int
-    prompt: PredictorTable
-    chunk: PredictorTable
-    move_out: PredictorTable
-    move_in: PredictorTable
+    format: str = FORMAT
+    model: str
+    source: str
+    weights: str
+    device: str
+    executor: str
+    num_threads: int
+    tensor_parallel: int
+    block_size: int
+    tables: ShapeTables
 
 
 class PredictedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +79,7 @@ class PredictedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     weights: str
     tables: ShapeTables
+    """As a regression over several models says."""
 
 
 class DevicePredictor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

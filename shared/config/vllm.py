@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -66,6 +66,9 @@ class VllmOptions(Section):
     kv: Literal["recompute", "host"] = "recompute"
     """What becomes of the KV of evicted requests. ``host``: it goes to host memory, as far as
     ``engine.evicted_kv_bytes`` has room, lasts over a change of the model, and goes along to other such nodes."""
+    sleeping_bytes: Annotated[int, Field(ge=0)] | None = None
+    """Host memory for the weights of models that sleep, on CUDA devices; those asked for longest ago end beyond it.
+    None: only their number is bounded (``engine.host_models``)."""
 
     @field_validator("args")
     @classmethod

@@ -20,60 +20,76 @@ from shared.telemetry.log_summaries import LogFolder
 from shared.telemetry.trace_context import PROPAGATOR
 
 
-def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
-    """Send this process's logs, ours and those of libraries, to stderr as JSON lines that name service and instance."""
-
-    def name_process(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
-        event["service"], event["instance"] = service, instance
-        return event
-
-    folder, stream = LogFolder(_say), log_stream() or sys.stderr
-    begin: list[structlog.types.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        _name_trace,
-        structlog.processors.add_log_level,
-    ]
-    shared: list[structlog.types.Processor] = [
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        name_process,
-        structlog.processors.StackInfoRenderer(),
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[*begin, folder, *shared, structlog.processors.JSONRenderer(serializer=_to_json)],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(
-            cast("TextIO", stream)
-        ),  # a line is one write: no other comes between
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(cast("TextIO", stream))
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*begin, *shared],
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(serializer=_to_json),
-            ],
-        )
-    )
-    handler.addFilter(folder)
-    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
-    _log_what_python_says()
-
-
-def _say(line: Mapping[str, Any]) -> None:
-    """A summary of folded lines."""
-    fields = {name: value for name, value in line.items() if name not in ("event", "level")}
-    getattr(structlog.get_logger(), line["level"])(line["event"], **fields)
-
-
 def _name_trace(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
     """What is said while a traced request is worked on can be found by its trace."""
     context = trace.get_current_span().get_span_context()
     if context.is_valid:
         event.setdefault("trace_id", format_trace_id(context.trace_id))
     return event
+
+
+def _to_json(event: object, **_: object) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+_BEGIN: list[structlog.types.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    _name_trace,
+    structlog.processors.add_log_level,
+]
+_RENDERER = structlog.processors.JSONRenderer(serializer=_to_json)
+
+
+def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
+    """Send this process's logs, ours and those of libraries, to stderr as JSON lines that name service and instance."""
+    folder = LogFolder(_say)
+    structlog.configure(
+        processors=[*_BEGIN, folder, *_rest(service, instance), _RENDERER],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(_stream()),  # a line is one write: no other comes between
+        cache_logger_on_first_use=True,
+    )
+    handler = json_handler(service, instance)
+    handler.addFilter(folder)
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+    _log_what_python_says()
+
+
+def json_handler(service: str, instance: str) -> logging.Handler:
+    """Writes lines of libraries as ours are: for those that set up loggers of their own, by name."""
+    handler = logging.StreamHandler(_stream())
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*_BEGIN, *_rest(service, instance)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _RENDERER],
+        )
+    )
+    return handler
+
+
+def _stream() -> TextIO:
+    return cast("TextIO", log_stream() or sys.stderr)
+
+
+def _rest(service: str, instance: str) -> list[structlog.types.Processor]:
+    """What a line gets that is said."""
+
+    def name_process(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+        event["service"], event["instance"] = service, instance
+        return event
+
+    return [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        name_process,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+    ]
+
+
+def _say(line: Mapping[str, Any]) -> None:
+    """A summary of folded lines."""
+    fields = {name: value for name, value in line.items() if name not in ("event", "level")}
+    getattr(structlog.get_logger(), line["level"])(line["event"], **fields)
 
 
 def _log_what_python_says() -> None:
@@ -100,10 +116,6 @@ def _log_end_of_thread(told: threading.ExceptHookArgs) -> None:
     if told.exc_value is not None and not isinstance(told.exc_value, SystemExit):
         name = told.thread.name if told.thread else ""
         structlog.get_logger().error("thread ended", thread=name, exc_info=told.exc_value)
-
-
-def _to_json(event: object, **_: object) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()
 
 
 def configure_tracing(service: str, instance: str, endpoint: str | None) -> None:

@@ -72,11 +72,11 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     spec, node, path = cluster.models[0], cluster.nodes[0], predictor_file(cluster, "cpu", "tiny")
     predictor = read_predictor(path, cluster, spec, node, "cpu")
     assert predictor is not None
-    assert predictor.prompt.seconds == tables["prompt"]["seconds"]
-    assert cost_tables(predictor, "tiny").prompt.at(32) > 0
-    assert predictor.store_out is not None
-    assert predictor.store_in is not None
-    assert predictor.store_in.seconds[-1] > 0
+    assert predictor.tables.prompt.seconds == tables["tables"]["prompt"]["seconds"]
+    assert cost_tables(predictor.tables, "tiny").prompt.at(32) > 0
+    assert predictor.tables.store_out is not None
+    assert predictor.tables.store_in is not None
+    assert predictor.tables.store_in.seconds[-1] > 0
     assert list((config.parent / "kv").iterdir()) == [], "nothing is left on the SSD"
     with pytest.raises(PredictorError, match=r"'cpu' instead of 'other'.*run `treadle profile --model tiny` again"):
         read_predictor(path, cluster, spec, node, "other")

@@ -65,7 +65,7 @@ async def test_the_engine_dies_and_the_agent_begins_anew(
 async def test_a_node_dies_and_the_other_one_serves_both_models(
     client: AsyncOpenAI, cluster: Cluster, undisturbed: dict[str, str]
 ) -> None:
-    dying, other = cluster.nodes
+    dying = cluster.nodes[0]
     engine = cluster.status(dying)["engine_pid"]
 
     async def die() -> None:
@@ -75,10 +75,7 @@ async def test_a_node_dies_and_the_other_one_serves_both_models(
     load = Load.on(cluster.models)
     failures = await load.disturbed(client, cluster, die)
     load.check(failures, undisturbed)
-
-    num_swaps = cluster.metric(other, "treadle_model_swaps_total")
     await check_answers(client, cluster, undisturbed)
-    assert cluster.metric(other, "treadle_model_swaps_total") > num_swaps
     assert cluster.missing() == [dying]
 
 

@@ -46,6 +46,7 @@ from gpu_node.executors.node_executor import make_executor
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig, load_config
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.predictors import ShapeTables
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 
@@ -111,7 +112,7 @@ def _predictors(executor: Executor, options: EngineOptions, spec: ModelSpec) -> 
         samples += ssd_samples(Path(options.tiers.ssd_folder).expanduser(), bench.model.block_bytes)
         kinds = (*KINDS, *STORE_KINDS)
     tables = {one: table(one, samples, shape.num_layers, shape.hidden_size) for one in kinds}
-    return PredictorTables(shape.num_layers, shape.hidden_size, **tables)
+    return PredictorTables(ShapeTables(shape.num_layers, shape.hidden_size, **tables))
 
 
 def _sorted(point: BenchPoint, steps: Sequence[LoggedStep], *, is_held_out: bool) -> list[Measured]:

@@ -6,7 +6,7 @@ import msgspec
 
 from gpu_node.bench.predictors.cost_sample import CostSample
 from shared.config.pipeline_profile import PipelineProfile
-from shared.config.predictors import PredictorTable
+from shared.config.predictors import ShapeTables
 from shared.messages.step_cost import StepCost
 
 
@@ -121,15 +121,7 @@ class CostSamples(ReportLine, frozen=True):
 class PredictorTables(ReportLine, frozen=True):
     """What giving way costs, by regression; said before the result, where blocks can be moved."""
 
-    num_layers: int
-    hidden_size: int
-    prompt: PredictorTable
-    chunk: PredictorTable
-    move_out: PredictorTable
-    move_in: PredictorTable
-    store_out: PredictorTable | None = None
-    """From host memory to the SSD; None where the configuration has none."""
-    store_in: PredictorTable | None = None
+    tables: ShapeTables
 
 
 class KernelProfile(ReportLine, frozen=True):

@@ -6,6 +6,7 @@ It runs in vLLM's own environment.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import queue
 import shutil
@@ -72,7 +73,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
     starter = CoreStarter(node, config.engine, folder, tell)
     profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)
     evicted_kv_bytes = config.engine.evicted_kv_bytes if node.keeps_kv else 0
-    engine = VllmEngine(starter.start, config.engine, profiled, evicted_kv_bytes, sleep=bool(node.cuda_devices))
+    engine = VllmEngine(starter.start, config.engine, profiled, evicted_kv_bytes, _sleeping_bytes(node))
     try:
         with socket.socket(fileno=descriptor) as sock:
             os.register_at_fork(after_in_child=lambda: _leave(sock))
@@ -85,6 +86,12 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
     finally:
         engine.close()
     return 0
+
+
+def _sleeping_bytes(node: NodeSpec) -> float | None:
+    """vLLM refuses to let models sleep on processors: there, all that stay are awake."""
+    bound = node.vllm_options.sleeping_bytes
+    return (math.inf if bound is None else bound) if node.cuda_devices else None
 
 
 def _leave(sock: socket.socket) -> None:

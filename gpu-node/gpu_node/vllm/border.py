@@ -112,6 +112,11 @@ class CoreStep:
 class EngineCore(Protocol):
     """A running vLLM with one model. What it brings comes by the callback that it was started with."""
 
+    @property
+    def weights_bytes(self) -> int:
+        """What they take, on all devices together; in host memory while it sleeps."""
+        ...
+
     def add(self, request: CoreRequest) -> None:
         """Let a continuation run. `CoreDiedError` where nobody is there any more, as of the next."""
         ...

@@ -38,9 +38,15 @@ class VllmCore:
     """As `gpu_node.vllm.border.EngineCore`. Two threads tell what it brings, and that it has died."""
 
     def __init__(
-        self, client: SyncMPClient, model: str, tell: Callable[[CoreEvent], None], transit: Transit | None = None
+        self,
+        client: SyncMPClient,
+        model: str,
+        weights_bytes: int,
+        tell: Callable[[CoreEvent], None],
+        transit: Transit | None = None,
     ) -> None:
         """``transit``: where KV comes and goes; None where it is computed again."""
+        self.weights_bytes = weights_bytes
         self._client = client
         self._model = model
         self._transit = transit

@@ -41,8 +41,8 @@ class VllmEngine:
     Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
     Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has come,
-    so whoever cannot be loaded changes nothing. Where they ``sleep``, all but the current one are out of the device's
-    memory, and cannot serve.
+    so whoever cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
+    memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
     """
 
     def __init__(
@@ -51,16 +51,17 @@ class VllmEngine:
         options: EngineOptions,
         profiled: Mapping[str, StepCost] | None = None,
         evicted_kv_bytes: int = 0,
-        *,
-        sleep: bool = False,
+        sleeping_bytes: float | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before. Without ``evicted_kv_bytes``, vLLM is
-        never asked for KV."""
+        never asked for KV. ``sleeping_bytes``: host memory for the weights of models that sleep; None where all that
+        stay are awake."""
         self._start = start
         self._options = options
         self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
         self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
-        self._sleep = sleep
+        self._current: str | None = None  # that model, unless it has gone
+        self._sleeping_bytes = sleeping_bytes
         self._ids = itertools.count()
         self._num_received = 0
         self._step_s = 0.0
@@ -98,12 +99,13 @@ class VllmEngine:
             self._residents[spec.name].core.wake()
         resident = self._residents.pop(spec.name)
         self._residents[spec.name] = resident
+        self._current = spec.name
         return resident.book.model
 
     def _start_beside(self, spec: ModelSpec) -> None:
         """Of those that stay, one goes if there are too many."""
-        leaver = self._leaver(spec.name)
         current = self._put_to_sleep(spec.name)
+        leaver = self._leaver(spec.name)
         try:
             core, model = self._start(spec)
         except ModelRefusedError:
@@ -116,18 +118,25 @@ class VllmEngine:
         self._residents[spec.name] = _Resident(core, CoreBook(model, self._options, self._ids), costs)
 
     def _is_awake(self, name: str) -> bool:
-        return not self._sleep or name == next(reversed(self._residents), None)
+        return self._sleeping_bytes is None or name == self._current
 
     def _put_to_sleep(self, wanted: str) -> _Resident | None:
-        """The current one, where they sleep at all; `ModelsBusyError` while it has requests."""
-        current = next(reversed(self._residents), None)
-        if not self._sleep or current is None:
+        """The current one, where they sleep at all and it has room there; `ModelsBusyError` while it has requests."""
+        if self._sleeping_bytes is None or self._current is None:
             return None
-        resident = self._residents[current]
-        if resident.book.has_work:
-            raise _busy(wanted, [current])
-        resident.core.sleep()
-        return resident
+        if self._residents[self._current].book.has_work:
+            raise _busy(wanted, [self._current])
+        room_bytes = self._sleeping_bytes
+        for name, resident in reversed([one for one in self._residents.items() if one[0] != wanted]):
+            if resident.core.weights_bytes > room_bytes:
+                self._close(name)
+            else:
+                room_bytes -= resident.core.weights_bytes
+        if self._current is None:
+            return None
+        current = self._residents[self._current]
+        current.core.sleep()
+        return current
 
     def close(self) -> None:
         """End all."""
@@ -145,6 +154,8 @@ class VllmEngine:
 
     def _close(self, name: str) -> None:
         resident = self._residents.pop(name)
+        if name == self._current:
+            self._current = None
         self._counts_of_gone += resident.book.counts
         resident.core.close()
 

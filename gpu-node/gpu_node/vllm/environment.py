@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.config.nodes import NodeSpec
+from shared.telemetry.telemetry import json_handler
 
 ERRORS = "errors.log"
 """In the folder of a process: what all of vLLM's processes have to say of errors."""
@@ -37,7 +38,7 @@ def preload() -> None:
 def set_environment(node: NodeSpec, folder: Path) -> None:
     """Of this process, and so of all that it starts. ``folder`` is for sockets and logs."""
     os.environ.update(environment(node, folder))
-    log_to(folder / ERRORS)
+    log_to(folder / ERRORS, node.name)
 
 
 def copy_from_now_on() -> None:
@@ -61,6 +62,7 @@ def environment(node: NodeSpec, folder: Path) -> Mapping[str, str]:
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",  # a model is a folder; nothing is fetched
         "TRANSFORMERS_OFFLINE": "1",
+        "TORCH_CPP_LOG_LEVEL": "ERROR",  # below that, C++ code writes lines of text
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_RPC_BASE_PATH": str(folder),
@@ -71,11 +73,11 @@ def environment(node: NodeSpec, folder: Path) -> Mapping[str, str]:
     return always | (_of_devices(node) if node.cuda_devices else _of_processors(node))
 
 
-def log_to(errors: Path) -> None:
-    """Let this process and those that it starts write their errors into a file too, whence they are told."""
-    level, stream = "WARNING", "ext://sys.stderr"
+def log_to(errors: Path, instance: str) -> None:
+    """Let vLLM's lines be as ours, of this process and those that it starts; errors go to a file too, to be told."""
+    level, handler = "WARNING", f"{json_handler.__module__}.{json_handler.__qualname__}"
     handlers: dict[str, Any] = {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "plain", "level": level, "stream": stream},
+        "stderr": {"()": handler, "service": "engine", "instance": instance, "level": level},
         "errors": {"class": "logging.FileHandler", "formatter": "plain", "level": "ERROR", "filename": str(errors)},
     }
     config = {

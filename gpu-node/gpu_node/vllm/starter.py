@@ -24,6 +24,7 @@ from shared.config.vllm import VLLM_VERSION
 from shared.files.model_file import ModelFileError, checked_path
 
 _ROOM = __name__.rpartition(".")[0]
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt")  # the first that there are
 AUTO_LENGTH = -1  # vLLM's word for as long as model and memory allow
 
 
@@ -64,7 +65,7 @@ class CoreStarter:
             raise ModelRefusedError(str(error)) from error
         kv_folder = self._kv_folder(number)
         transit = Transit(kv_folder, self._node.tensor_parallel) if self._node.keeps_kv else None
-        core = VllmCore(client, spec.name, lambda event: self._tell(spec.name, event), transit)
+        core = VllmCore(client, spec.name, weights_bytes(path), lambda event: self._tell(spec.name, event), transit)
         return core, _loaded(spec, client.vllm_config)
 
     def _kv_folder(self, number: int) -> Path:
@@ -136,6 +137,12 @@ def _refusing(spec: ModelSpec, errors: Path) -> Iterator[None]:
         written = errors.read_bytes()[num_before:].decode("utf-8", "replace") if errors.exists() else ""
         reason = first_error(written) or one_line(str(error)) or type(error).__name__
         raise ModelRefusedError(f"model {spec.name!r}: vLLM does not serve it here: {reason}") from error
+
+
+def weights_bytes(folder: Path) -> int:
+    """Of a model's directory: vLLM keeps weights in the types that its files have."""
+    found = next(filter(None, (list(folder.glob(pattern)) for pattern in WEIGHTS)), [])
+    return sum(path.stat().st_size for path in found)
 
 
 def _loaded(spec: ModelSpec, config: Any) -> LoadedModel:

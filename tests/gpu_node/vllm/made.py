@@ -50,7 +50,8 @@ def kept(core_id: str, num_tokens: int, fill: int = 7) -> CoreStep:
 class WrittenCore:
     """A `gpu_node.vllm.border.EngineCore` that runs nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights_bytes: int = 0) -> None:
+        self.weights_bytes = weights_bytes
         self.running: list[CoreRequest] = []
         self.leaving: list[str] = []
         self.is_closed = False
@@ -85,7 +86,8 @@ class WrittenCore:
 class Starter:
     """Starts them, but for models that are called ``bad``."""
 
-    def __init__(self) -> None:
+    def __init__(self, **weights_bytes: int) -> None:
+        self._weights_bytes = weights_bytes
         self.cores: dict[str, WrittenCore] = {}
         self.num_awake: list[int] = []
         """When each was started."""
@@ -94,5 +96,5 @@ class Starter:
         if spec.name == "bad":
             raise ModelRefusedError("its architecture is not known")
         self.num_awake.append(sum(core.is_awake and not core.is_closed for core in self.cores.values()))
-        core = self.cores[spec.name] = WrittenCore()
+        core = self.cores[spec.name] = WrittenCore(self._weights_bytes.get(spec.name, 0))
         return core, model(spec.name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from gpu_node.engine.requests.image import Kept
@@ -54,7 +57,7 @@ def test_a_model_with_requests_does_not_go() -> None:
 
 def test_where_models_sleep_one_is_awake_and_the_others_keep_their_weights_in_host_memory() -> None:
     starter = Starter()
-    one = VllmEngine(starter, OPTIONS, sleep=True)
+    one = VllmEngine(starter, OPTIONS, sleeping_bytes=math.inf)
     for name in ("a", "b"):
         one.load_model(spec(name))
     assert one.tiers == {"a": "host", "b": "device"}
@@ -75,6 +78,28 @@ def test_where_models_sleep_one_is_awake_and_the_others_keep_their_weights_in_ho
         one.load_model(spec("bad"))
     assert one.tiers == {"a": "host", "c": "device"}
     assert [starter.cores[name].is_awake for name in ("a", "c")] == [False, True]
+
+
+def test_models_sleep_as_far_as_their_weights_have_room() -> None:
+    starter = Starter(small=2, middle=3, large=6)
+    one = VllmEngine(starter, replace(OPTIONS, host_models=8), sleeping_bytes=5)
+    for name in ("small", "middle"):
+        one.load_model(spec(name))
+    one.load_model(spec("large"))
+    assert one.tiers == {"small": "host", "middle": "host", "large": "device"}
+    one.load_model(spec("small"))
+    assert one.tiers == {"middle": "host", "small": "device"}
+    assert starter.cores["large"].is_closed
+    one.load_model(spec("large"))
+    with pytest.raises(ModelRefusedError):
+        one.load_model(spec("bad"))
+    assert one.tiers == {"middle": "host", "small": "host"}, "its place on the device had to be free"
+    one.load_model(spec("small"))
+    assert one.add(payload("r", model="small")) == []
+    one.reset()
+    one.load_model(spec("fourth"))
+    one.load_model(spec("large"))
+    assert one.tiers == {"middle": "host", "small": "host", "fourth": "host", "large": "device"}
 
 
 def test_a_newer_attempt_replaces_an_older_one_and_the_same_runs_once() -> None:

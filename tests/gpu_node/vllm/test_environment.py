@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import logging.config
 from pathlib import Path
 
 import pytest
@@ -36,9 +38,24 @@ def test_nothing_is_compiled_on_processors_unless_it_is_asked_for(tmp_path: Path
     assert "TORCH_COMPILE_DISABLE" not in environment(compiling, tmp_path)
 
 
-def test_errors_go_into_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_json_and_errors_go_into_a_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("VLLM_LOGGING_CONFIG_PATH", "")
-    log_to(tmp_path / "errors.log")
-    config = json.loads((tmp_path / "errors.json").read_text())
-    assert config["handlers"]["errors"]["filename"] == str(tmp_path / "errors.log")
-    assert config["loggers"]["vllm"]["handlers"] == ["stderr", "errors"]
+    log_to(tmp_path / "errors.log", "node-0")
+    logger = logging.getLogger("vllm.some.part")
+    try:
+        logging.config.dictConfig(json.loads((tmp_path / "errors.json").read_text()))
+        logger.info("nobody is to hear that")
+        logger.warning("it is %s", "slow")
+        logger.error("no room")
+    finally:
+        for handler in logging.getLogger("vllm").handlers[:]:
+            logging.getLogger("vllm").removeHandler(handler)
+            handler.close()
+    said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [(one["level"], one["event"], one["service"], one["instance"]) for one in said] == [
+        ("warning", "it is slow", "engine", "node-0"),
+        ("error", "no room", "engine", "node-0"),
+    ]
+    assert (tmp_path / "errors.log").read_text() == "ERROR vllm.some.part: no room\n"

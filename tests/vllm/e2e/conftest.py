@@ -14,7 +14,7 @@ from tests.e2e.conftest import _needs_redis, client, cluster, collector, undistu
 __all__ = ["_needs_redis", "client", "cluster", "collector", "undisturbed"]
 
 UP_S = 200
-MAX_MODEL_LEN = 2048
+MAX_MODEL_LEN = 8192
 
 
 @pytest.fixture(scope="package")
@@ -31,7 +31,7 @@ def whole_cluster(
         tmp_path_factory.mktemp("e2e"),
         models=[{"name": name, "source": str(smol), "max_model_len": MAX_MODEL_LEN} for name in ("first", "second")],
         nodes=[{"name": name, "engine": "vllm", "num_threads": 1, "vllm": vllm} for name in ("node-0", "node-1")],
-        engine={"max_num_seqs": 3, "kv_cache_bytes": 320 << 20, "step_timeout_s": UP_S},
+        engine={"max_num_seqs": 3, "kv_cache_bytes": 512 << 20, "step_timeout_s": UP_S},
         gateway={"max_body_bytes": 64 << 10},
         otlp_endpoint=collector.url,
     )

@@ -1,7 +1,4 @@
-"""Tests of tests/e2e, asked of nodes with vLLM: those to which it makes a difference who computes.
-
-Left out are logs in JSON (vLLM writes its own), what counts swaps (both models stay here), and answers of 7,000 tokens.
-"""
+"""Tests of tests/e2e, asked of nodes with vLLM: those to which it makes a difference who computes."""
 
 from __future__ import annotations
 
@@ -11,24 +8,12 @@ from openai import AsyncOpenAI
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.test_answers import *  # noqa: F403 - each of its tests
-from tests.e2e.test_deaths import (
-    test_a_frozen_node_is_declared_dead_and_fenced_when_it_wakes,
-    test_all_services_die_at_once,
-    test_the_engine_dies_and_the_agent_begins_anew,
-)
+from tests.e2e.test_deaths import *  # noqa: F403
 from tests.e2e.test_disconnect import *  # noqa: F403
 from tests.e2e.test_observability import *  # noqa: F403
 from tests.e2e.traffic import PROMPTS
 
-__all__ = [
-    "test_a_frozen_node_is_declared_dead_and_fenced_when_it_wakes",
-    "test_all_services_die_at_once",
-    "test_the_engine_dies_and_the_agent_begins_anew",
-]
-
-
 del test_beams_are_different_answers_the_likeliest_first  # noqa: F821 - it is one of all above
-del test_logs_are_json_and_hold_no_secret  # noqa: F821 - what vLLM itself says is text
 
 
 async def test_beams_are_refused_by_name_where_no_node_has_them(client: AsyncOpenAI, cluster: Cluster) -> None:

@@ -90,20 +90,20 @@ class KvCosts:
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
-    def num_still_cached(self, num: int) -> int:
-        """Of so many blocks or tokens of one who gives way, those that will be on the device when it comes back.
+    def num_still_cached(self, num: int) -> float:
+        """Of so many blocks or tokens of one who gives way, the mean of what will be on the device when it comes back.
 
         Its blocks are free then, and given up from the tail on as others need them; it may be back before.
         """
-        return int(self._cached_share * num)
+        return self._cached_share * num
 
-    def recompute_s(self, num_tokens: int, num_kept_tokens: int = 0) -> float | None:
+    def recompute_s(self, num_tokens: int, num_kept_tokens: float = 0) -> float | None:
         """Of a sequence so long, whose first ``num_kept_tokens`` stay cached; None while nothing is known."""
         if self._options.chunked_prefill:
             return self._chunks_s(num_tokens, num_kept_tokens)
         return self._prompt_step_s(num_tokens, num_kept_tokens)
 
-    def _prompt_step_s(self, num_tokens: int, num_kept_tokens: int) -> float | None:
+    def _prompt_step_s(self, num_tokens: int, num_kept_tokens: float) -> float | None:
         """A prompt step alone, of whose fixed part those who usually share such a step pay theirs."""
         if self._tables is not None:
             table = self._tables.prompt
@@ -114,14 +114,14 @@ class KvCosts:
             return None
         return cost.predict_s(*_sizes(num_tokens, num_kept_tokens)) - cost.step_s * (1 - self._step_share)
 
-    def _chunks_s(self, num_tokens: int, num_kept_tokens: int) -> float | None:
+    def _chunks_s(self, num_tokens: int, num_kept_tokens: float) -> float | None:
         if self._tables is not None:
             table = self._tables.chunk
             return max(0.0, table.at(num_tokens) - table.at(num_kept_tokens)) * self._chunk_ratio.value
         cost = self.step_cost
         return None if cost is None else cost.predict_s(*_sizes(num_tokens, num_kept_tokens)) - cost.step_s
 
-    def swap_s(self, num_blocks: int, num_cached_blocks: int = 0, num_copied_blocks: int = 0) -> float:
+    def swap_s(self, num_blocks: int, num_cached_blocks: float = 0, num_copied_blocks: float = 0) -> float:
         """Out of so many blocks, and in again of those that are not cached then; infinite where none can be moved.
 
         Of ``num_copied_blocks``, at the beginning like the cached ones, host memory has the content. Where copies are
@@ -137,17 +137,17 @@ class KvCosts:
             return max(0.0, out_s - self._usual_step_s) + max(0.0, in_s - self._usual_step_s)
         return out_s + in_s
 
-    def _out_s(self, num_blocks: int) -> float:
+    def _out_s(self, num_blocks: float) -> float:
         if self._tables is not None:
             return self._tables.move_out.at(num_blocks) * self._move_ratio.value if num_blocks else 0.0
         return self._rated_s(num_blocks, self._rates.out_bytes_per_s)
 
-    def _in_s(self, num_blocks: int) -> float:
+    def _in_s(self, num_blocks: float) -> float:
         if self._tables is not None:
             return self._tables.move_in.at(num_blocks) * self._move_ratio.value if num_blocks else 0.0
         return self._rated_s(num_blocks, self._rates.in_bytes_per_s)
 
-    def _rated_s(self, num_blocks: int, bytes_per_s: float) -> float:
+    def _rated_s(self, num_blocks: float, bytes_per_s: float) -> float:
         """Equations 2 to 4: whole blocks over the bandwidth of their direction."""
         if bytes_per_s <= 0:
             return float("inf")
@@ -206,7 +206,7 @@ class KvCosts:
             self._chunk_ratio.observe(took_s - decodes_s, tables.chunk.at(num_tokens) - tables.chunk.at(prompt.start))
 
 
-def _sizes(num_tokens: int, num_kept_tokens: int) -> tuple[int, int, int]:
+def _sizes(num_tokens: int, num_kept_tokens: float) -> tuple[float, float, float]:
     """Rows, context and pairs of the rows behind what is kept, in one go."""
     num_rows = num_tokens - num_kept_tokens
-    return num_rows, num_tokens, num_rows * num_kept_tokens + num_rows * (num_rows + 1) // 2
+    return num_rows, num_tokens, num_rows * num_kept_tokens + num_rows * (num_rows + 1) / 2

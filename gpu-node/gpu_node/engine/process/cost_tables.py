@@ -7,7 +7,6 @@ from gpu_node.engine.measures.kv_costs import KvCostTables
 from shared.config.config import ClusterConfig
 from shared.config.nodes import NodeSpec
 from shared.config.predictors import (
-    Predictor,
     PredictorError,
     PredictorTable,
     ShapeTables,
@@ -24,20 +23,23 @@ def kept_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str,
     found = {}
     for spec in config.models:
         predictor = read_predictor(predictor_file(config, device, spec.name), config, spec, node, device)
-        tables = predictor or (of_device.tables(spec) if of_device is not None else None)
+        if predictor is not None:
+            tables: ShapeTables | None = predictor.tables
+        else:
+            tables = of_device.tables(spec) if of_device is not None else None
         if tables is not None:
             found[spec.name] = cost_tables(tables, spec.name)
     return found
 
 
-def cost_tables(predictor: Predictor | ShapeTables, model: str) -> KvCostTables:
+def cost_tables(shape: ShapeTables, model: str) -> KvCostTables:
     """Raises `PredictorError` where a table is none."""
     try:
         return KvCostTables(
-            prompt=_table(predictor.prompt),
-            chunk=_table(predictor.chunk),
-            move_out=_table(predictor.move_out),
-            move_in=_table(predictor.move_in),
+            prompt=_table(shape.prompt),
+            chunk=_table(shape.chunk),
+            move_out=_table(shape.move_out),
+            move_in=_table(shape.move_in),
         )
     except ValueError as error:
         raise PredictorError(

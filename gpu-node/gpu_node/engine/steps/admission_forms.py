@@ -11,10 +11,15 @@ from gpu_node.engine.memory.forecast import KvDemand
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission import KvAdmission
 from gpu_node.engine.steps.admission_rule import UNTIL_ONE_ENDS
+from gpu_node.engine.steps.held_kv import HeldKv, cheaper_s
 from shared.config.engine import EngineOptions
 
 WATERMARK = 0.01
 """Of all blocks, kept free by greedy admission (vLLM 0.2.5, which AdaptiveLLM runs on)."""
+
+SPARED_STEPS = 2.0
+"""What a row that is admitted at a risk spares, by what it earns while it is in: others behind it come earlier, too. On
+simulated loads each further preemption spared 30 rows of steps, where 10 to 20 were predicted (seed 11)."""
 
 
 class _OtherAdmission(KvAdmission):
@@ -80,7 +85,7 @@ class PricedAdmission(_OtherAdmission):
     A step costs ``step_s`` however many rows it has, so one more row beside n saves the others ``step_s / (n + 1)`` of
     each step that it is in. Who came last gives way first: when the blocks are predicted to run out after t steps, it
     is this candidate, with t tokens more than now. Giving way costs the cheaper of a swap, if host memory has room, and
-    of computing again (`gpu_node.engine.measures.kv_costs`). So a cheap preemption is risked where a dear one is not.
+    of computing again (`gpu_node.engine.steps.held_kv`). So a cheap preemption is risked where a dear one is not.
     """
 
     retry_steps = 8
@@ -100,14 +105,13 @@ class PricedAdmission(_OtherAdmission):
             return False
         num_rows = sum(request.num_places for request in running)
         earned_s = num_steps * cost.step_s / (num_rows + candidate.num_places) * candidate.num_places
-        return earned_s > self._price_s(candidate.num_tokens + num_steps)
+        return SPARED_STEPS * earned_s > self._price_s(candidate.num_tokens + num_steps)
 
     def _price_s(self, num_tokens: int) -> float:
         num_blocks = -(-num_tokens // self._model.block_size)
-        has_room = num_blocks <= self._blocks.num_free_host_blocks
-        recompute_s = self._costs.recompute_s(num_tokens)
-        assert recompute_s is not None
-        return min(recompute_s, self._costs.swap_s(num_blocks)) if has_room else recompute_s
+        price_s = cheaper_s(HeldKv(num_tokens, num_blocks, self._blocks.num_free_host_blocks), self._costs)
+        assert price_s is not None
+        return price_s
 
 
 class SwappableAdmission(_OtherAdmission):

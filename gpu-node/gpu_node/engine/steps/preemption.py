@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, TypeVar
 
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.held_kv import HeldKv, held_kv, recompute_and_swap_s
 from gpu_node.engine.steps.order import FirstComeFirstServed, RequestOrder, by_priority
 from shared.config.engine import EngineOptions
 
@@ -23,22 +23,6 @@ class KvFate(Enum):
     """They are dropped, and computed again when it is the request's turn."""
     NO_ROOM = auto()
     """The same, although a swap would be worth it: host memory has no room."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldKv:
-    """What a victim holds, in numbers, so that every engine asks the same rule."""
-
-    num_tokens: int
-    """Computed, or to be computed by the step that is drafted."""
-    num_blocks: int
-    num_free_host_blocks: int
-    num_lasting_blocks: int = 0
-    """Of those, what stays cached because others hold it too."""
-    num_lasting_tokens: int = 0
-    """In them."""
-    num_copied_blocks: int = 0
-    """Of all, what host memory has."""
 
 
 class Ordered(Protocol):
@@ -86,19 +70,8 @@ class LowestFirst:
         return min(running, key=lambda request: by_priority(self._order, request, now))
 
     def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:
-        """By `fate_of`. Blocks that others hold too stay cached."""
-        holders = [sequence.sequence_id for sequence in request.holders]
-        num_lasting_blocks = blocks.num_lasting_blocks(holders)
-        return self.fate_of(
-            HeldKv(
-                num_tokens=sum(sequence.num_computed_tokens for sequence in request.holders),
-                num_blocks=blocks.num_distinct_blocks(holders),
-                num_free_host_blocks=blocks.num_free_host_blocks,
-                num_lasting_blocks=num_lasting_blocks,
-                num_lasting_tokens=num_lasting_blocks * blocks.block_size,
-                num_copied_blocks=blocks.num_copied_blocks(holders),
-            )
-        )
+        """By `fate_of`."""
+        return self.fate_of(held_kv(request, blocks))
 
     def fate_of(self, held: HeldKv) -> KvFate:
         """What becomes of a victim's blocks."""
@@ -139,11 +112,7 @@ class Cheaper(SwapIfRoom):
         fate = super().fate_of(held)
         if fate is KvFate.RECOMPUTE:
             return fate
-        costs = self._costs
-        num_cached_tokens = max(held.num_lasting_tokens, costs.num_still_cached(held.num_tokens))
-        recompute_s = costs.recompute_s(held.num_tokens, num_cached_tokens)
-        num_cached_blocks = max(held.num_lasting_blocks, costs.num_still_cached(held.num_blocks))
-        swap_s = costs.swap_s(held.num_blocks, num_cached_blocks, held.num_copied_blocks)
+        recompute_s, swap_s = recompute_and_swap_s(held, self._costs)
         return fate if recompute_s is None or swap_s < recompute_s else KvFate.RECOMPUTE
 
     def note_return(self, num_blocks: int, num_cached_blocks: int) -> None:

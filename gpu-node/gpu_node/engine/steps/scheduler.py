@@ -19,7 +19,7 @@ from dataclasses import replace
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.choices import end_chunks, refusal_chunk
@@ -39,6 +39,7 @@ from gpu_node.engine.steps.resumption import HeldState, held_state, resumed
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.steps.rows import num_tops, wanted_rows
 from gpu_node.engine.steps.step import Step
+from gpu_node.engine.steps.step_counts import StepCounts
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Payload
 
@@ -70,7 +71,6 @@ class Scheduler:
             caches_in_host=options.tiers.host_bytes > 0,
             swap_copies=options.swap_copies,
         )
-        self._counts = Counts()
         self._model = model
         self._options = options
         made = decide(model, self.blocks, options, costs or KvCosts(options, model.block_bytes, CostLearner()))
@@ -81,6 +81,7 @@ class Scheduler:
         self.residences = Residences(self._roster, self._decisions.admission, self._giving_way)
         self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
         self._outcome = StepOutcome(model, self._roster, made.admission)
+        self._step_counts = StepCounts(model)
         self._num_added = 0
         self._undated: list[EngineRequest] = []
 
@@ -109,7 +110,7 @@ class Scheduler:
     @property
     def counts(self) -> Counts:
         """Since it began."""
-        return self._counts + self._giving_way.counts + self._intake.counts
+        return self._step_counts.counts + self._giving_way.counts + self._intake.counts
 
     @property
     def num_preemptions(self) -> int:
@@ -227,7 +228,7 @@ class Scheduler:
             self._schedule_rows(step, now)
         plan = self._sealed(step)
         if plan.sequences:
-            self._count_way(plan.num_tokens)
+            self._step_counts.take_way(plan.num_tokens)
         return plan
 
     def call_home(self, request_ids: Iterable[str]) -> StepPlan:
@@ -247,7 +248,7 @@ class Scheduler:
     def _sealed(self, step: Step) -> StepPlan:
         self.residences.settle()
         step.swaps_out += self.blocks.moves_due()
-        self._count_swaps(step)
+        self._step_counts.take_swaps(step)
         step.copies_out += self.blocks.copies_out()
         plan = step.seal(self.residences.generation)
         if plan.is_empty:
@@ -343,20 +344,3 @@ class Scheduler:
                 elif not self.residences.make_room(step, now):
                     return
             self._draft.add(request, sequence, end, step)
-
-    def _count_way(self, num_rows: int) -> None:
-        """Whether a step goes through the model's pipeline, or why it does not."""
-        if self._model.is_piped(num_rows):
-            self._counts += Counts(num_piped=1)
-        elif self._model.pipeline_rows:
-            self._counts += Counts(num_small=1)
-        elif self._model.lacks_pipeline:
-            self._counts += Counts(num_unknown=1)
-
-    def _count_swaps(self, step: Step) -> None:
-        """Of preempted requests; copies of full blocks are counted apart."""
-        num_in = len(step.swaps_in) - step.num_brought_in
-        if step.swaps_out or num_in:
-            block_bytes = self._model.block_bytes
-            moved = TierCounts(out_bytes=len(step.swaps_out) * block_bytes, in_bytes=num_in * block_bytes)
-            self._counts += Counts(swapped=moved)

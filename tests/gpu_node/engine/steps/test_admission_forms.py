@@ -47,10 +47,11 @@ def test_greedy_does_not_give_a_block_twice_while_a_prompt_is_computed_in_chunks
     assert (one.num_running, one.num_waiting) == (1, 1)
 
 
-@pytest.mark.parametrize(("step_s", "num_running"), [(0.001, 1), (1.0, 2)])
+@pytest.mark.parametrize(("step_s", "num_running"), [(0.140, 1), (0.150, 2)])
 def test_priced_weighs_what_a_row_earns_against_giving_way(step_s: float, num_running: int) -> None:
     """Two of 4 tokens that grow by 19 in 7 blocks. Half of each last block is taken to be empty: 31 slots less 2 × 2
-    and 8 tokens leave 9 steps. Then the second has 13 tokens: 13 rows of 100 ms again, beside 9 steps by 2 rows."""
+    and 8 tokens leave 9 steps. Then the second has 13 tokens: 13 rows of 100 ms again, beside twice 9 steps by 2
+    rows."""
     options = EngineOptions(block_size=4, step_tokens=16, max_num_seqs=4, admission="priced")
     costs = KvCosts(options, 1024, CostLearner(StepCost(step_s, 0.1, 0.0)), MoveRates())
     assert num_begun(make(7, costs=costs, admission="priced"), 4, 4) == num_running

@@ -35,13 +35,8 @@ def predictor(config: ClusterConfig, **given: object) -> Predictor:
         "executor": node.executor,
         "num_threads": node.num_threads,
         "tensor_parallel": node.tensor_parallel,
-        "num_layers": 2,
-        "hidden_size": 32,
         "block_size": config.engine.block_size,
-        "prompt": TABLE,
-        "chunk": TABLE,
-        "move_out": TABLE,
-        "move_in": TABLE,
+        "tables": ShapeTables(2, 32, TABLE, TABLE, TABLE, TABLE),
     }
     return Predictor(**fields | given)  # type: ignore[arg-type]
 
@@ -58,7 +53,7 @@ def test_what_is_kept_is_read_again_and_what_is_not_is_none(tmp_path: Path) -> N
     path.parent.mkdir()
     path.write_text(encode_predictor(predictor(config)), encoding="utf-8")
     assert read(path, config) == predictor(config)
-    assert cost_tables(predictor(config), "m").move_in.at(4) == 0.25
+    assert cost_tables(predictor(config).tables, "m").move_in.at(4) == 0.25
 
 
 @pytest.mark.parametrize(
@@ -66,7 +61,7 @@ def test_what_is_kept_is_read_again_and_what_is_not_is_none(tmp_path: Path) -> N
     [
         ({"device": "gpu"}, "device 'gpu' instead of 'cpu'"),
         ({"model": "other"}, "model 'other' instead of"),
-        ({"format": "treadle predictor 0"}, "format 'treadle predictor 0' instead of 'treadle predictor 1'"),
+        ({"format": "treadle predictor 0"}, "format 'treadle predictor 0' instead of 'treadle predictor 2'"),
         ({"block_size": 999}, "block_size 999 instead of"),
     ],
 )
@@ -84,8 +79,9 @@ def test_what_is_broken_is_refused(tmp_path: Path) -> None:
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(PredictorError, match="holds no predictor of treadle"):
         read(path, config)
+    shrinking = PredictorTable([1.0, 1.0], [0.0, 0.0], "linear", 1, 0.0, 0.0)
     with pytest.raises(PredictorError, match="is broken: sizes do not grow"):
-        cost_tables(predictor(config, chunk=PredictorTable([1.0, 1.0], [0.0, 0.0], "linear", 1, 0.0, 0.0)), "m")
+        cost_tables(ShapeTables(2, 32, TABLE, shrinking, TABLE, TABLE), "m")
 
 
 def test_a_model_that_was_measured_has_its_own_and_another_what_the_device_s_says(tmp_path: Path) -> None:
