@@ -79,7 +79,7 @@ class QueueManagerCore:
     @property
     def wake_at(self) -> float | None:
         """When a gateway may have died, a plan is to be asked for, or a party is to be told something."""
-        rooms = (self._locations, self._gateways, self._evictions, self._planning, self._status)
+        rooms = (self._locations, self._gateways, self._evictions, self._take_overs, self._planning, self._status)
         return min((time for room in rooms if (time := room.wake_at) is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""How long an engine's steps take: the four numbers that predict a step on one device with one model.
+"""How long an engine's steps take: the numbers that predict a step on one device with one model.
 
 Every step reads the weights once; every row of it is multiplied with them; the keys and values of each sequence's
 context are read once, and every row is multiplied with those of the tokens that it attends to. (NanoFlow, OSDI'25, §3:
@@ -24,19 +24,39 @@ class StepCost:
     """Of a token whose keys and values are read: each token of a sequence once, for all its rows together."""
     attended_token_s: float = 0.0
     """Of a row and a token that it attends to: their part of attention's products."""
+    remote_token_s: float = 0.0
+    """Of a token whose keys and values lie at a receiver, in place of both of these: what the step is longer by, as far
+    as other work does not cover the wait. 0.0 where nothing is lent."""
 
     @property
     def decode_context_token_s(self) -> float:
         """Of a token in the context of a sequence that has one row, as every one has that decodes."""
         return self.context_token_s + self.attended_token_s
 
-    def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0) -> float:
-        """Duration of a step of so many rows, which read and attend to so many tokens together."""
+    def predict_s(
+        self,
+        num_tokens: float,
+        num_context_tokens: float,
+        num_attended_tokens: float = 0.0,
+        num_remote_tokens: float = 0.0,
+    ) -> float:
+        """Duration of a step of so many rows, which read and attend to so many tokens together, here and elsewhere."""
         return (
             self.step_s
             + self.token_s * num_tokens
             + self.context_token_s * num_context_tokens
             + self.attended_token_s * num_attended_tokens
+            + self.remote_token_s * num_remote_tokens
+        )
+
+    def with_remote_share(self, share: float) -> StepCost:
+        """Where so much of all context lies at a receiver: a token of context costs the mean. For decoding; prompts,
+        which are computed at home, are taken for the same."""
+        return StepCost(
+            step_s=self.step_s,
+            token_s=self.token_s,
+            context_token_s=(1 - share) * self.context_token_s + share * self.remote_token_s,
+            attended_token_s=(1 - share) * self.attended_token_s,
         )
 
 

@@ -115,7 +115,7 @@ _LOAD = GroupLoad(
     promised_token_s=0.25,
     needs="beam search",
 )
-_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001), 22_000, 23_040, 1.5, 0.25)
+_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002), 22_000, 23_040, 1.5, 0.25)
 _FACTS = NodeFacts(
     device="cpu",
     max_num_seqs=32,

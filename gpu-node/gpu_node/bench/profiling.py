@@ -39,8 +39,9 @@ from gpu_node.bench.report import (
 )
 from gpu_node.bench.step_fit import StepSample
 from gpu_node.bench.step_log import LoggedStep
-from gpu_node.engine.border.executor import BlocksStayError, Executor, ModelTooLargeError
+from gpu_node.engine.border.executor import Executor, ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.executors.memory.host_tier import HOST
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.models.checkpoint import open_checkpoint
@@ -51,7 +52,6 @@ from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 
 WARM_UP = BenchPoint(2, 8, 4)
-MOVED_BLOCKS = 64
 LEAST_POINTS = 5
 """Of a cost, fitted and held-out ones together."""
 
@@ -141,15 +141,11 @@ def _load_times(executor: Executor, spec: ModelSpec) -> tuple[float, float]:
 
 
 def _kv_bytes_per_s(executor: Executor, model: LoadedModel) -> float:
-    """Out and back in, of blocks that nobody holds."""
-    blocks = range(min(MOVED_BLOCKS, model.num_blocks))
-    try:
-        content, out_s = executor.read_blocks(model.name, blocks, swapped_out=False)
-    except BlocksStayError:
+    """Out and back in, of blocks that nobody holds; 0.0 where they cannot be moved."""
+    rates = measured_rates(executor, model)
+    if not rates.out_bytes_per_s:
         return 0.0
-    in_s = executor.write_blocks(model.name, blocks, content)
-    num_bytes = len(blocks) * model.block_bytes
-    return 2 * num_bytes / (out_s + in_s)
+    return 2 / (1 / rates.out_bytes_per_s + 1 / rates.in_bytes_per_s)
 
 
 def _say(line: ReportLine) -> None:

@@ -83,7 +83,7 @@ class Residents:
         self._offload = offload
         self._store = store
         self._tables = tables
-        self._costs = {name: CostLearner(cost) for name, cost in profiled.items()}
+        self._costs = {name: self._learner(cost) for name, cost in profiled.items()}
         self._by_name: dict[str, Resident] = {}
         self._left: list[str] = []  # models of whose blocks it is to be told that there are none any more
         self.counts_of_gone = Counts()
@@ -176,9 +176,12 @@ class Residents:
 
     def _kv_costs(self, model: LoadedModel) -> KvCosts:
         """Learnt of a model before, or measured now: its blocks hold nothing yet."""
-        learner = self._costs.setdefault(model.name, CostLearner())
+        learner = self._costs.setdefault(model.name, self._learner())
         rates = measured_rates(self._executor, model) if self._options.preemption == "adaptive" else None
         return KvCosts(self._options, model.block_bytes, learner, rates, self._tables.get(model.name))
+
+    def _learner(self, prior: StepCost | None = None) -> CostLearner:
+        return CostLearner(prior, has_remote=self._options.offload != "off")
 
     def _blocks_for(self, model: LoadedModel) -> BlockManager:
         """Room for a new model, at the cost of idle ones."""

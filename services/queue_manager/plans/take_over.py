@@ -10,13 +10,14 @@ by several times what the move takes::
 
     rest_tokens * (step_there(r) - step_here(k + n)) > NUM_MOVES * move_s
 
-with r requests there, k that come here anyway, n in the group.
+with r requests there, k that come here anyway, n in the group. While a device is idle and another runs the same
+model more slowly, that is asked again every `LOOK_S`: groups become few, and what outlives the mean has ever more left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isinf
+from math import inf, isinf
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import has_memory
@@ -25,24 +26,31 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import is_full, promises
 from services.queue_manager.state.state import State
+from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.batching import batching, rate_of
 from shared.estimator.harm import MAX_LATE, late_by_batch
 
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
 MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
 BYTES_PER_S = 250e6  # of KV from node to node, through Redis
+LOOK_S = 1.0  # between two looks at idle devices
 MAX_TAKEN = 32  # requests that one device takes over at a time
 MAX_DONORS = 8  # other devices that are looked at
 MAX_LOOKED = 64  # groups of a queue that are looked at
 
 
 class TakeOvers:
-    """Owns nothing: every answer is computed from the state."""
+    """Owns `State.look_again_s`; every answer is computed from the state."""
 
     def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues) -> None:
         self._state = state
         self._queues = queues
         self._groups = groups
+
+    @property
+    def wake_at(self) -> float | None:
+        """When idle devices are to be looked at again."""
+        return None if isinf(self._state.look_again_s) else self._state.look_again_s
 
     def move_waiting(self, names: Iterable[str], now: float) -> None:
         """To each of these nodes that has room, a group that waits elsewhere for its model."""
@@ -93,11 +101,19 @@ class TakeOvers:
             and group.gid not in self._state.hand_overs
         )
 
-    def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
-        """By group that is to move, the one of these nodes that it goes to. O(nodes), for each that is idle."""
+    def targets(self, changed: Iterable[str], now: float) -> dict[str, str]:
+        """By group that is to move, the idle node that it goes to. O(nodes), for each that is idle.
+
+        Looked at are nodes whose queues have ``changed``, and in time all.
+        """
+        state = self._state
+        names = dict.fromkeys(changed)
+        if now >= state.look_again_s:
+            state.look_again_s = inf
+            names |= dict.fromkeys(state.nodes)
         found: dict[str, str] = {}
         for name in names:
-            node = self._state.nodes.get(name)
+            node = state.nodes.get(name)
             if node is not None and self._is_idle(node):
                 found |= dict.fromkeys(self._for(node, found, now), name)
         return found
@@ -119,7 +135,10 @@ class TakeOvers:
             for other in self._state.nodes.values()
             if other.model == node.model and other.num_running and other is not node
         ]
-        for pace_s, name in sorted(paces, reverse=True)[:MAX_DONORS]:
+        slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > here.step_at(1)), reverse=True)
+        if slower:
+            self._state.look_again_s = min(self._state.look_again_s, now + LOOK_S)
+        for pace_s, name in slower[:MAX_DONORS]:
             chosen: list[str] = []
             num_here = 0
             for gid in self._state.nodes[name].queue:
@@ -146,5 +165,10 @@ class TakeOvers:
         return self._groups.load(group, now).running_output_tokens / group.num_running * faster_s
 
     def _move_s(self, group: Group, node: Node, now: float) -> float:
-        kv_bytes = self._groups.load(group, now).kv_tokens * rate_of(node.known, node.model).kv_token_bytes
+        """What is too large to be handed over is computed again."""
+        rate = rate_of(node.known, node.model)
+        num_tokens = self._groups.load(group, now).kv_tokens
+        kv_bytes = num_tokens * rate.kv_token_bytes
+        if kv_bytes > MAX_IMAGE_BYTES * group.num_running:
+            return MOVE_S + num_tokens * rate.cost.token_s
         return MOVE_S + kv_bytes / BYTES_PER_S

@@ -6,6 +6,8 @@ a pass of the collector over all of them would stop the service.
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 
 from services.queue_manager.learnt.arrivals import Flow
@@ -91,6 +93,8 @@ class State(msgspec.Struct):
     """Nodes that were told of waiting requests."""
     hand_overs: dict[str, HandOver] = {}
     """By group: it holds KV at its node and is to go on at another. No node pulls from it meanwhile."""
+    look_again_s: float = inf
+    """When idle nodes are looked at next (`take_over.TakeOvers`)."""
     plan: PlanState = msgspec.field(default_factory=PlanState)
     status: StatusState = msgspec.field(default_factory=StatusState)
     open_groups: dict[GroupKey, str] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.bench.offload.live_figures import BARS, compared, live_figures
+from gpu_node.bench.offload.live_figures import BARS, compared, live_figures, medians
 from gpu_node.bench.offload.live_plan import LivePlan
 from shared.config.engine import ModelSpec
 from tests.gpu_node import tiny
@@ -47,3 +47,9 @@ def test_answers_are_compared_as_far_as_both_came() -> None:
     assert compared([{"a": [1, 2]}, {"a": [1, 2, 3], "b": [4]}]) == (2, True)
     assert compared([{"a": [1, 2]}, {"a": [1, 3]}]) == (2, False)
     assert compared([{"a": [1]}, {"b": [1]}]) == (0, False), "nothing was compared"
+
+
+def test_what_is_told_is_the_median_of_the_rounds() -> None:
+    rounds = [{"ratio": 1.2, "wait": {"s": 3}}, {"ratio": 9.0, "wait": {"s": 1}}, {"ratio": 1.1, "wait": {"s": 2}}]
+    assert medians(rounds) == {"ratio": 1.2, "wait": {"s": 2}}
+    assert medians([{"wait": None}, {"wait": {"s": 1}}]) == {"wait": None}

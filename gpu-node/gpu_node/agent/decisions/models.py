@@ -76,13 +76,13 @@ class NodeModels:
     def rates(self) -> list[ModelRate]:
         """What is known of every model whose steps have been measured.
 
-        What is borrowed counts as room, as long as it is; the price of context there is in the cost that was learnt.
+        What is borrowed counts as room, as long as it is, and so much of all context has the price that it has there.
         """
         return [
             ModelRate(
                 model=name,
-                cost=cost,
-                kv_tokens=self._num_blocks(name) * self._seen[name].block_size,
+                cost=self._cost_here(name, cost),
+                kv_tokens=(self._seen[name].num_blocks + self._num_borrowed(name)) * self._seen[name].block_size,
                 kv_token_bytes=self._seen[name].block_bytes // self._seen[name].block_size,
                 load_s=self._expected_load_s(name),
                 cached_share=self._hits[name].share if name in self._hits else NOTHING_CACHED,
@@ -90,9 +90,12 @@ class NodeModels:
             for name, cost in sorted(self._costs.items())
         ]
 
-    def _num_blocks(self, model: str) -> int:
-        num_borrowed = self._num_remote_blocks.get(model, 0) if model == self.current else 0
-        return self._seen[model].num_blocks + num_borrowed
+    def _cost_here(self, model: str, cost: StepCost) -> StepCost:
+        num_borrowed = self._num_borrowed(model)
+        return cost.with_remote_share(num_borrowed / (self._seen[model].num_blocks + num_borrowed))
+
+    def _num_borrowed(self, model: str) -> int:
+        return self._num_remote_blocks.get(model, 0) if model == self.current else 0
 
     def _expected_load_s(self, model: str) -> float:
         """From where its weights are now, as it was measured last; an upper bound where that has not happened yet.

@@ -1,4 +1,8 @@
-"""The live figures of offload, each beside the bar that it is to meet: `treadle bench offload`."""
+"""The live figures of offload, each beside the bar that it is to meet: `treadle bench offload`.
+
+All points are measured in turn, then all again: a ratio is one of two points of the same round, and what is told is the
+median over the rounds, so a machine that becomes slower on the way changes none.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +44,12 @@ def live_figures(spec: ModelSpec, plans: Sequence[LivePlan], show: Show) -> dict
 
 def _of_plan(spec: ModelSpec, plan: LivePlan, show: Show) -> dict[str, Any]:
     with live_bench(spec, plan, show) as bench:
-        found: dict[str, PairMeasured] = {}
-        dedicated = _median(bench, plan, "dedicated", PairLoad(), show)
-        every_s = RATE_RATIO * statistics.mean(tokens for _, tokens in plan.lengths) / dedicated.hot.tokens_per_s
+        show(f"{plan.name}: dedicated")
+        first = bench.measure(PairLoad())
+        every_s = RATE_RATIO * statistics.mean(tokens for _, tokens in plan.lengths) / first.hot.tokens_per_s
         points = _points(plan, every_s)
-        for name, point in points.items():
-            found[name] = dedicated if name == "dedicated" else _median(bench, plan, name, point, show)
-        if not found["woven"].cold.served_share:
+        rounds = [_round(bench, plan, points, number, show) for number in range(plan.num_rounds)]
+        if not all(found["woven"].cold.served_share for found in rounds):
             raise NothingServedError("no request went to the cold engine: these times would compare a run with itself")
         show("polls while nothing waits")
         pairs = [(bench.idle_tpot_s("poll"), bench.idle_tpot_s("host")) for _ in range(plan.num_idle_pairs)]
@@ -55,8 +58,11 @@ def _of_plan(spec: ModelSpec, plan: LivePlan, show: Show) -> dict[str, Any]:
     shared = None
     if plan.is_whole:
         show("both models on one node")
-        shared = shared_stretch(spec, plan).tokens_per_s / dedicated.hot.tokens_per_s
-    figures = _figures(found, idle_cost) | {
+        shared = shared_stretch(spec, plan).tokens_per_s / statistics.median(
+            found["dedicated"].hot.tokens_per_s for found in rounds
+        )
+    figures: dict[str, Any] = medians([_figures(found) for found in rounds]) | {
+        "idle_poll_cost": idle_cost,
         "shared_ratio": shared,
         "tokens_equal": are_equal,
         "num_tokens_compared": num_compared,
@@ -65,7 +71,7 @@ def _of_plan(spec: ModelSpec, plan: LivePlan, show: Show) -> dict[str, Any]:
         "bars": {name: {"found": figures[name], bar[0]: bar[1]} for name, bar in BARS.items()},
         "hot_kv_sequences": NUM_LOCAL,
         "cold_every_s": every_s,
-        "runs": {name: _run(measured) for name, measured in found.items()},
+        "rounds": [{name: _run(measured) for name, measured in found.items()} for found in rounds],
         "plan": asdict(plan),
     }
 
@@ -88,16 +94,28 @@ def _points(plan: LivePlan, every_s: float) -> dict[str, PairLoad]:
     return points
 
 
-def _median(bench: LiveBench, plan: LivePlan, name: str, point: PairLoad, show: Show) -> PairMeasured:
-    """The run whose hot throughput is in the middle."""
-    found = []
-    for number in range(plan.num_repeats):
-        show(f"{plan.name}: {name}, {number + 1} of {plan.num_repeats}")
-        found.append(bench.measure(point))
-    return sorted(found, key=lambda one: one.hot.tokens_per_s)[len(found) // 2]
+def _round(
+    bench: LiveBench, plan: LivePlan, points: dict[str, PairLoad], number: int, show: Show
+) -> dict[str, PairMeasured]:
+    """Each point once."""
+    found = {}
+    for name, point in points.items():
+        show(f"{plan.name}: {name}, {number + 1} of {plan.num_rounds}")
+        found[name] = bench.measure(point)
+    return found
 
 
-def _figures(found: dict[str, PairMeasured], idle_poll_cost: float) -> dict[str, Any]:
+def medians(found: Sequence[Any]) -> Any:
+    """Of figures of the same names, however deep; None where one has none. Of other values, the first."""
+    first = found[0]
+    if isinstance(first, dict):
+        return {name: medians([one[name] for one in found]) for name in first}
+    if any(one is None for one in found):
+        return None
+    return statistics.median(found) if isinstance(first, int | float) else first
+
+
+def _figures(found: dict[str, PairMeasured]) -> dict[str, Any]:
     dedicated, woven, low, low_alone = (found[name] for name in ("dedicated", "woven", "low", "low_alone"))
     cold_s = woven.cold.tpot_s * (1.0 - woven.cold.served_share)
     ways = {control: found["woven" if control == "poll_split" else control] for control in CONTROLS}
@@ -122,7 +140,6 @@ def _figures(found: dict[str, PairMeasured], idle_poll_cost: float) -> dict[str,
         "wait_error": abs(wait["measured_s"] / wait["formula_s"] - 1.0) if wait and wait["formula_s"] else None,
         "wait_split": None if woven.wait is None else asdict(woven.wait),
         "round_trip_s": None if woven.wait is None else woven.wait.round_trip_s,
-        "idle_poll_cost": idle_poll_cost,
         "ratio_sweep": {
             name.removeprefix("ratio "): one.hot.tokens_per_s / per_s
             for name, one in found.items()

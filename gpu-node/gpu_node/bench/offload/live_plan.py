@@ -19,6 +19,8 @@ NUM_HOT = 12
 """Requests at the hot engine at any time: more than both have memory for."""
 NUM_LOW = 2
 """At most 30 % of what runs with offload."""
+NUM_ROUNDS = 3
+"""Of the full run."""
 RATE_RATIO = 15
 """Of requests of the hot model, to one of the cold model (Weaver, ATC'25, §5)."""
 
@@ -33,7 +35,8 @@ class LivePlan:
     warm_up_s: float
     """Before each stretch that is measured."""
     seconds: float
-    num_repeats: int = 1
+    num_rounds: int = 1
+    """Of all points."""
     ratio: float = NUM_REMOTE / (NUM_LOCAL + NUM_REMOTE)
     ratios: tuple[float, ...] = ()
     """Of the sweep."""
@@ -85,6 +88,6 @@ def full_plans(conversations: Sequence[PromptAnswer]) -> list[LivePlan]:
     """PromptAnswer of Azure's ``conversations``, drawn at random; then 512 to 1,024."""
     drawn = random.Random(1).sample(list(conversations), NUM_HOT + NUM_REMOTE)  # noqa: S311 (of a benchmark)
     return [
-        LivePlan("azure", tuple(drawn), 4.0, 10.0, ratios=(0.15, 0.3, 0.4, 0.6, 0.75), is_whole=True),
-        LivePlan("512 to 1024", ((512, 1024),) * NUM_HOT, 4.0, 10.0),
+        LivePlan("azure", tuple(drawn), 3.0, 8.0, NUM_ROUNDS, ratios=(0.15, 0.3, 0.4, 0.6, 0.75), is_whole=True),
+        LivePlan("512 to 1024", ((512, 1024),) * NUM_HOT, 3.0, 8.0, NUM_ROUNDS),
     ]

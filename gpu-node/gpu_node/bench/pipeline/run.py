@@ -12,7 +12,7 @@ from statistics import median
 from gpu_node.bench.measurement import MeasurementError
 from gpu_node.bench.pipeline.candidates import overlapped, predicted, sequential
 from gpu_node.bench.pipeline.full_step import FullBatch, full_step
-from gpu_node.bench.pipeline.play import Span, makespan_s, slowed_by
+from gpu_node.bench.pipeline.play import Kind, Span, lane_spans, makespan_s, slowed_by
 from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.report import PipelineRow
 from gpu_node.bench.roofline import Roofline
@@ -47,8 +47,10 @@ class _Way:
     executor: CpuExecutor
     engine: Engine
     model: LoadedModel
-    lanes: Sequence[LaneQueue]
+    lanes: Sequence[LaneQueue] = ()
     """Of its program in a pipeline, if it has one."""
+    kinds: Sequence[Kind] = ()
+    """Of that program's operators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,12 @@ class PipelineBench:
         made = CpuExecutor(options, self._node.num_threads, self._node.cpus, pipelines=pipelines)
         executor = resources.enter_context(closing(made))
         engine = Engine(executor, options)
-        lanes = () if file is None else nano_batches(self._program, file).lanes
-        return _Way(executor, engine, engine.load_model(self._spec), lanes)
+        model = engine.load_model(self._spec)
+        if file is None:
+            return _Way(executor, engine, model)
+        piped = nano_batches(self._program, file)
+        kinds = [(operator.kind, operator.share.sections) for operator in piped.operators]
+        return _Way(executor, engine, model, piped.lanes, kinds)
 
     def _measure(
         self, point: BenchPoint, batch: FullBatch, ways: Mapping[str, _Way], files: Mapping[str, PipelineFile]
@@ -107,9 +113,9 @@ class PipelineBench:
         around_s = max(0.0, steps["whole"].seconds - sum(whole_s.values()))
         sequential_s = around_s + sum(whole_s.values())
         lanes = self._prefill_lanes
-        alone_s = {index: end - begin for index, (begin, end) in steps["halves"].spans.items()}
-        slowed = slowed_by(ways[lanes[0]].lanes, alone_s, steps[lanes[0]].spans)
-        played_s = {lane: around_s + makespan_s(ways[lane].lanes, parts_s, slowed) for lane in lanes}
+        first = ways[lanes[0]]
+        slowed = slowed_by(first.lanes, parts_s, lane_spans(first.lanes, steps[lanes[0]].spans), first.kinds)
+        played_s = {lane: around_s + makespan_s(ways[lane].lanes, parts_s, ways[lane].kinds, slowed) for lane in lanes}
         best = min(lanes, key=played_s.__getitem__)
         pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers, kernels_name())
         known = Pipelines(AUTO_PIPELINE, batch.num_rows, (pipeline,))
@@ -125,8 +131,8 @@ class PipelineBench:
             sequential_error=abs(sequential_s / steps["off"].seconds - 1),
             overlapped_error=abs(played_s[best] / steps[best].seconds - 1),
             bits_equal=bits_equal,
-            r=slowed.kept[ProgramLane.COMPUTE],
-            p=slowed.kept[ProgramLane.MEMORY],
+            r=slowed.of_lane[ProgramLane.COMPUTE],
+            p=slowed.p,
             spread=slowed.spread,
             num_seen=slowed.num_seen,
             pipeline=encode_pipeline(pipeline),

@@ -20,6 +20,8 @@ BATCHES, HELD_OUT_BATCHES = (2, 4), (3,)
 BATCH_TOKENS = (16, 64, 128)
 """Of each of several prompts together."""
 NUM_REPEATS = 3
+NUM_MOVES = 30
+"""Of each number of blocks: a move takes a millisecond, and what disturbs one as long."""
 NUM_DECODES, NUM_DECODE_STEPS = 4, 8
 """Sequences beside a chunk, and the steps in which they tell what a step takes without it."""
 DECODE_TOKENS = 16
@@ -90,20 +92,21 @@ class CostBench:
 
     def _moves(self) -> list[CostSample]:
         found: list[CostSample] = []
-        for size, is_held_out in [(size, False) for size in BLOCKS] + [(size, True) for size in HELD_OUT_BLOCKS]:
+        sizes = [(size, False) for size in BLOCKS] + [(size, True) for size in HELD_OUT_BLOCKS]
+        for size, is_held_out in sorted(sizes, reverse=True):  # the first of all touches pages for the first time
             if size > self.model.num_blocks:
                 continue
             out_s: list[float] = []
             in_s: list[float] = []
-            for _ in range(2 * NUM_REPEATS):  # small, and the first touches pages for the first time
+            for _ in range(NUM_MOVES):
                 try:
                     content, duration_s = self._log.read_blocks(self.model.name, range(size), swapped_out=False)
                 except BlocksStayError:
                     return []
                 out_s.append(duration_s)
                 in_s.append(self._log.write_blocks(self.model.name, range(size), content))
-            found.append(sample_of("move_out", size, is_held_out, out_s[1:]))
-            found.append(sample_of("move_in", size, is_held_out, in_s[1:]))
+            found.append(sample_of("move_out", size, is_held_out, out_s))
+            found.append(sample_of("move_in", size, is_held_out, in_s))
         return found
 
     def _add(self, num_prompt_tokens: int, num_output_tokens: int) -> str:

@@ -142,14 +142,21 @@ class StepPlan:
 
     @property
     def num_context_tokens(self) -> int:
-        """Tokens whose keys and values are read, all sequences together."""
-        return sum(part.start + len(part.token_ids) for part in self.sequences)
+        """Tokens whose keys and values are read on this device, all sequences together."""
+        return sum(part.start + len(part.token_ids) for part in self.sequences if not part.is_remote)
+
+    @property
+    def num_remote_tokens(self) -> int:
+        """Those that are read at the receiver."""
+        return sum(part.start + len(part.token_ids) for part in self.sequences if part.is_remote)
 
     @property
     def num_attended_tokens(self) -> int:
-        """Pairs of a row and a token that it attends to: the row at position p attends to p + 1."""
+        """Pairs of a row and a token that it attends to on this device: the row at position p attends to p + 1."""
         num_pairs = 0
         for part in self.sequences:
+            if part.is_remote:
+                continue
             num_rows = len(part.token_ids)
             num_pairs += num_rows * part.start + num_rows * (num_rows + 1) // 2
         return num_pairs

@@ -190,7 +190,8 @@ class KvCosts:
         cost = self.step_cost
         if cost is None:
             return
-        rows_s = cost.predict_s(plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens)
+        sizes = plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens, plan.num_remote_tokens
+        rows_s = cost.predict_s(*sizes)
         own_s = result.moves_s or result.duration_s - (rows_s if plan.sequences else 0.0)
         self.observe_moves(len(plan.moves_out), len(plan.swaps_in), own_s)
 

@@ -93,6 +93,7 @@ class PricedAdmission(_OtherAdmission):
     def __init__(self, model: LoadedModel, blocks: BlockManager, max_num_seqs: int, costs: KvCosts) -> None:
         super().__init__(model, blocks, max_num_seqs)
         self._costs = costs
+        self._at_risk: dict[str, int] = {}  # of those that run: blocks that each is predicted to give way with
 
     def _fits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
         """By the peak where it fits, or nothing is known of costs yet."""
@@ -105,13 +106,20 @@ class PricedAdmission(_OtherAdmission):
             return False
         num_rows = sum(request.num_places for request in running)
         earned_s = num_steps * cost.step_s / (num_rows + candidate.num_places) * candidate.num_places
-        return SPARED_STEPS * earned_s > self._price_s(candidate.num_tokens + num_steps)
-
-    def _price_s(self, num_tokens: int) -> float:
-        num_blocks = -(-num_tokens // self._model.block_size)
-        price_s = cheaper_s(HeldKv(num_tokens, num_blocks, self._blocks.num_free_host_blocks), self._costs)
+        held = self._held(candidate.num_tokens + num_steps, running)
+        price_s = cheaper_s(held, self._costs)
         assert price_s is not None
-        return price_s
+        if SPARED_STEPS * earned_s <= price_s:
+            return False
+        self._at_risk[candidate.request_id] = held.num_blocks
+        return True
+
+    def _held(self, num_tokens: int, running: Collection[EngineRequest]) -> HeldKv:
+        """Beside others that are at risk, for which host memory has to have room as well."""
+        here = {request.request_id for request in running}
+        self._at_risk = {name: num_blocks for name, num_blocks in self._at_risk.items() if name in here}
+        num_free = max(0, self._blocks.num_free_host_blocks - sum(self._at_risk.values()))
+        return HeldKv(num_tokens, -(-num_tokens // self._model.block_size), num_free)
 
 
 class SwappableAdmission(_OtherAdmission):

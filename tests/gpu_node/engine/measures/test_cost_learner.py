@@ -50,6 +50,19 @@ def test_the_first_steps_behind_a_load_say_nothing() -> None:
     assert learner.cost == PRIOR
 
 
+def test_context_at_a_receiver_has_a_price_of_its_own() -> None:
+    """Until one lies there, it is as dear as at home: what reading and attending cost together."""
+    learner = CostLearner(StepCost(1.0, 0.1, 0.02, 0.01), has_remote=True)
+    assert learner.cost == StepCost(1.0, 0.1, 0.02, 0.01, 0.02 + 0.01)
+    true = StepCost(1.0, 0.1, 0.02, 0.01, remote_token_s=0.002)
+    for number in range(WARM_UP_STEPS + 600):
+        local, remote = 40 + 7 * (number % 11), 100 + 13 * (number % 17)
+        learner.learn(8, local, local, true.predict_s(8, local, local, remote), remote)
+    assert learner.cost is not None
+    assert learner.cost.remote_token_s == pytest.approx(0.002, rel=0.05)
+    assert learner.cost.decode_context_token_s == pytest.approx(0.03, rel=0.05)
+
+
 def test_one_step_moves_the_prior_as_far_as_both_are_believed() -> None:
     """Only the weights: prior 1 s ± 1 s, measured 2 s ± 0.1 s: (1 / 1 + 2 / 0.01) / (1 / 1 + 1 / 0.01) s."""
     learner = CostLearner(StepCost(1.0, 1e-9, 0.0, 0.0))

@@ -47,15 +47,15 @@ def test_what_stays_cached_is_free() -> None:
 
 
 def test_what_will_be_cached_is_learnt_of_those_who_come_back() -> None:
-    """Two of whom all was there, of 16 that are remembered: 1/16, then 1/16 + 15/256; half a block counts as none."""
+    """Two of whom all was there, of 16 that are remembered: 1/16, then 1/16 + 15/256; half a block counts as half."""
     one = costs(PLAIN)
     assert one.num_still_cached(64) == 0
     one.observe_return(num_blocks=3, num_cached_blocks=3)
-    assert (one.num_still_cached(64), one.num_still_cached(8)) == (4, 0)
+    assert (one.num_still_cached(64), one.num_still_cached(8)) == (4, 0.5)
     one.observe_return(num_blocks=5, num_cached_blocks=5)
-    assert one.num_still_cached(64) == int(64 * (1 / 16 + 15 / 256)) == 7
+    assert one.num_still_cached(64) == 64 * (1 / 16 + 15 / 256) == 7.75
     one.observe_return(num_blocks=0, num_cached_blocks=0)
-    assert one.num_still_cached(64) == 7, "who held no full block tells nothing"
+    assert one.num_still_cached(64) == 7.75, "who held no full block tells nothing"
 
 
 def test_what_is_cached_does_not_come_back() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpu_node.agent.decisions.actions import AgentAction, Beat, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, StepReport
@@ -46,6 +48,17 @@ def test_what_a_model_borrows_is_room_for_it_as_long_as_it_has_it() -> None:
     agent.handle(StepReport([], stats(cost=COST_A, num_remote_blocks=25)))
     agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
     assert [rate.kv_tokens for rate in agent.heartbeat().facts.rates] == [400], "a link ends with its model"
+
+
+def test_context_costs_what_it_does_where_it_lies() -> None:
+    """100 blocks here and 25 at a receiver: a fifth of 10 µs, and four of 5 + 2; attending to it is done there, too."""
+    agent = make_agent("a")
+    cost = StepCost(0.01, 0.001, context_token_s=5e-6, attended_token_s=2e-6, remote_token_s=10e-6)
+    for num_blocks, expected in ((0, (5e-6, 2e-6)), (25, (0.8 * 5e-6 + 0.2 * 10e-6, 0.8 * 2e-6))):
+        agent.handle(StepReport([], stats(cost=cost, num_remote_blocks=num_blocks)))
+        (rate,) = agent.heartbeat().facts.rates
+        assert (rate.cost.context_token_s, rate.cost.attended_token_s) == pytest.approx(expected)
+        assert (rate.cost.step_s, rate.cost.token_s, rate.cost.remote_token_s) == (0.01, 0.001, 0.0)
 
 
 def test_what_was_learnt_of_a_model_stays_when_it_goes() -> None:

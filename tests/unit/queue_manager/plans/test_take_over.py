@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
@@ -100,6 +102,31 @@ def test_an_idle_device_takes_over_what_runs_where_that_gains_several_times_what
     """8 tokens of 1 MB at 250 MB/s are 0.032 s, and 0.5 s: it has to gain 1.596 s, with 10 tokens 0.1596 s a step."""
     assert make(a_slow_one(0.25)).targets(["n1"], 0.0) == {"runs": "n1"}
     assert make(a_slow_one(0.249)).targets(["n1"], 0.0) == {}
+
+
+def test_what_is_too_large_to_be_handed_over_is_computed_again() -> None:
+    """8 tokens of 10 MB are more than an image may have: 0.5 s and 8 rows of 0.01 s, so 1.74 s by 10 tokens."""
+    for step_s, moves in ((0.265, True), (0.263, False)):
+        state = a_slow_one(step_s)
+        known = state.nodes["n1"].known
+        large = [replace(rate, kv_token_bytes=10_000_000) for rate in known.rates]
+        state.nodes["n1"].known = msgspec.structs.replace(known, rates=large)
+        assert bool(make(state).targets(["n1"], 0.0)) is moves
+
+
+def test_an_idle_device_looks_again_while_another_is_slower() -> None:
+    state = a_slow_one(0.249)
+    take_overs = make(state)
+    assert take_overs.wake_at is None
+    assert take_overs.targets(["n1"], 0.0) == {}
+    assert take_overs.wake_at == 1.0
+    state.nodes["n0"].known = make_node("n0", 2.0).known
+    assert take_overs.targets([], 0.9) == {}, "its queue has not changed"
+    assert take_overs.targets([], 1.0) == {"runs": "n1"}
+    state.groups["runs"].running = {}
+    state.nodes["n0"].num_running = 0
+    assert take_overs.targets([], 2.0) == {}
+    assert take_overs.wake_at is None, "nothing runs more slowly"
 
 
 def test_only_an_idle_device_does_and_only_one_at_a_time() -> None:
