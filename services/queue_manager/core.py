@@ -101,10 +101,15 @@ class QueueManagerCore:
 
     def _take_over(self, changed: list[str], now: float) -> list[Effect]:
         """What nodes with room do for others."""
-        options = self._config.queue
+        options, rooms = self._config.queue, self._take_overs
+        names = rooms.nodes_to_look_at(changed, now)
+        effects: list[Effect] = []
         if options.uses("balance"):
-            self._take_overs.move_waiting(changed, now)
-        return self._evictions.hand_over(self._take_overs.targets(changed, now), now) if options.uses("migrate") else []
+            rooms.move_waiting(names, now)
+            effects += self._requests.resubmit(rooms.stuck(names, now), gave_way=True)
+        if options.uses("migrate"):
+            effects += self._evictions.hand_over(rooms.targets(names, now), now)
+        return effects
 
     def _dispatch(self, message: AnyMessage, now: float) -> list[Effect]:
         match message:

@@ -10,13 +10,16 @@ by several times what the move takes::
 
     rest_tokens * (step_there(r) - step_here(k + n)) > NUM_MOVES * move_s
 
-with r requests there, k that come here anyway, n in the group. While a device is idle and another runs the same
-model more slowly, that is asked again every `LOOK_S`: groups become few, and what outlives the mean has ever more left.
+with r requests there, k that come here anyway, n in the group.
+
+Nodes whose queues have changed are looked at, and all of them every `LOOK_S` while a request waits, or while a device
+is idle and another runs the same model more slowly: batches become smaller, groups become few, and what outlives the
+mean has ever more left, without a queue that changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf, isinf
 
 from services.queue_manager.groups.groups import RequestGroups
@@ -25,6 +28,7 @@ from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import is_full, promises
+from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.batching import batching, rate_of
@@ -33,7 +37,9 @@ from shared.estimator.harm import MAX_LATE, late_by_batch
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
 MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
 BYTES_PER_S = 250e6  # of KV from node to node, through Redis
-LOOK_S = 1.0  # between two looks at idle devices
+LOOK_S = 0.5  # between two looks at idle devices
+STUCK_S = 0.25  # some steps: who waits longer in a group that has begun would begin sooner elsewhere
+MAX_RESTARTS = 3  # attempts of a request, after which it stays
 MAX_TAKEN = 32  # requests that one device takes over at a time
 MAX_DONORS = 8  # other devices that are looked at
 MAX_LOOKED = 64  # groups of a queue that are looked at
@@ -52,21 +58,61 @@ class TakeOvers:
         """When idle devices are to be looked at again."""
         return None if isinf(self._state.look_again_s) else self._state.look_again_s
 
+    def nodes_to_look_at(self, changed: Iterable[str], now: float) -> list[str]:
+        """Those whose queues have ``changed``; when it is time, all."""
+        state = self._state
+        names = dict.fromkeys(changed)
+        if now >= state.look_again_s:
+            state.look_again_s = inf
+            names |= dict.fromkeys(state.nodes)
+        return list(names)
+
+    def _look_again(self, now: float) -> None:
+        self._state.look_again_s = min(self._state.look_again_s, now + LOOK_S)
+
     def move_waiting(self, names: Iterable[str], now: float) -> None:
         """To each of these nodes that has room, a group that waits elsewhere for its model."""
         if not self._state.waiting_at:
             return
+        self._look_again(now)
         for name in names:
             node = self._state.nodes.get(name)
             group = self._waits_elsewhere(node, now) if node is not None else None
             if node is not None and group is not None:
                 self._queues.move(group, node, now)
 
-    def _waits_elsewhere(self, node: Node, now: float) -> Group | None:
-        """Of the groups that could begin at this node and wait at the busiest other one, the one that is due first.
+    def stuck(self, names: Iterable[str], now: float) -> list[Request]:
+        """Requests of groups that have begun and wait on, for each of these nodes one that could begin there at once.
 
-        A node where nothing runs begins by itself. Where one more would do harm, that is no group of those that have
-        time: it would wait here as it does there.
+        A group is at one node, so such a member cannot go as it is: it is to be submitted again.
+        """
+        found: dict[str, Request] = {}
+        for name in names if self._state.waiting_at else ():
+            node = self._state.nodes.get(name)
+            if node is None or self._room(node, now) is not True:
+                continue
+            members = (one for other in self._donors_of(node) for one in self._waiting_members(other, node))
+            able = (one for one in members if self._is_stuck(one, found, now))
+            request = next(able, None)
+            if request is not None:
+                found[request.request_id] = request
+        return list(found.values())
+
+    def _waiting_members(self, other: Node, node: Node) -> Iterable[Request]:
+        """Of groups that run at the other node, who has waited longest in each."""
+        for gid in other.queue[:MAX_LOOKED]:
+            group = self._state.groups[gid]
+            if group.running and group.waiting and not group.kv_at and group.needs not in node.known.lacks:
+                yield self._state.requests[next(iter(group.waiting))]
+
+    def _is_stuck(self, request: Request, found: Mapping[str, Request], now: float) -> bool:
+        is_moved = request.request_id in found or request.attempt >= MAX_RESTARTS
+        return not is_moved and now >= request.arrival_s + STUCK_S and request.group not in self._state.hand_overs
+
+    def _room(self, node: Node, now: float) -> bool | None:
+        """Whether one more could begin at this node at once without harm; None where none could at all.
+
+        A node where nothing runs begins by itself.
         """
         if node.num_members != node.num_running or not node.model or node.known.is_loading or is_full(node):
             return None
@@ -76,10 +122,23 @@ class TakeOvers:
         if not has_memory(node, typical, node.num_members, promised.known_tokens):
             return None
         work = batching(node.known, typical)
-        is_harmless = late_by_batch(work, promised.ends, node.num_running + 1) <= MAX_LATE
+        return late_by_batch(work, promised.ends, node.num_running + 1) <= MAX_LATE
+
+    def _donors_of(self, node: Node) -> list[Node]:
+        """Other nodes at which requests for its model wait, the busiest first."""
         others = [self._state.nodes[name] for name in self._state.waiting_at if name in self._state.nodes]
         others = [one for one in others if one is not node and one.model == node.model and one.num_running]
-        for other in sorted(others, key=lambda one: (-one.drain_s, one.node))[:MAX_DONORS]:
+        return sorted(others, key=lambda one: (-one.drain_s, one.node))[:MAX_DONORS]
+
+    def _waits_elsewhere(self, node: Node, now: float) -> Group | None:
+        """Of the groups that could begin at this node and wait at the busiest other one, the one that is due first.
+
+        Where one more would do harm, that is no group of those that have time: it would wait here as it does there.
+        """
+        is_harmless = self._room(node, now)
+        if is_harmless is None:
+            return None
+        for other in self._donors_of(node):
             groups = (self._state.groups[gid] for gid in other.queue[:MAX_LOOKED])
             able = [
                 group
@@ -101,19 +160,11 @@ class TakeOvers:
             and group.gid not in self._state.hand_overs
         )
 
-    def targets(self, changed: Iterable[str], now: float) -> dict[str, str]:
-        """By group that is to move, the idle node that it goes to. O(nodes), for each that is idle.
-
-        Looked at are nodes whose queues have ``changed``, and in time all.
-        """
-        state = self._state
-        names = dict.fromkeys(changed)
-        if now >= state.look_again_s:
-            state.look_again_s = inf
-            names |= dict.fromkeys(state.nodes)
+    def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
+        """By group that is to move, the one of these nodes that it goes to. O(nodes), for each that is idle."""
         found: dict[str, str] = {}
         for name in names:
-            node = state.nodes.get(name)
+            node = self._state.nodes.get(name)
             if node is not None and self._is_idle(node):
                 found |= dict.fromkeys(self._for(node, found, now), name)
         return found
@@ -137,7 +188,7 @@ class TakeOvers:
         ]
         slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > here.step_at(1)), reverse=True)
         if slower:
-            self._state.look_again_s = min(self._state.look_again_s, now + LOOK_S)
+            self._look_again(now)
         for pace_s, name in slower[:MAX_DONORS]:
             chosen: list[str] = []
             num_here = 0

@@ -93,7 +93,7 @@ class CpuLoad:
     """Of each policy, of which the median counts."""
 
 
-CPU_LOADS = {17: CpuLoad(100, 3), 20: CpuLoad(50, 1), 340: CpuLoad(20, 1)}
+CPU_LOADS = {17: CpuLoad(100, 3), 20: CpuLoad(50, 3), 340: CpuLoad(20, 3)}
 """By mean input: the first has a bar, the others show the order of policies."""
 QUICK_CPU_LOADS = {17: CpuLoad(60, 1)}
 

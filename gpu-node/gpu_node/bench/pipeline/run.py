@@ -36,6 +36,8 @@ SayDoing = Callable[[str], None]
 """Hears what is done now."""
 
 PREFILL_LANES = ("memory", "compute")
+PLAIN = "plain"
+"""As without a pipeline: what `auto` is where it takes none. Its cache knows no other's prompts."""
 NUM_STEPS, NUM_QUICK_STEPS = 15, 3
 NUM_RUNS, NUM_QUICK_RUNS = 5, 1
 
@@ -88,7 +90,7 @@ class PipelineBench:
             **{lane: overlapped(batch.num_rows, lane, name, device) for lane in self._prefill_lanes},
         }
         with ExitStack() as resources:
-            ways = {"off": self._way(resources, options, None)}
+            ways = {name: self._way(resources, options, None) for name in ("off", PLAIN)}
             ways |= {way: self._way(resources, options, file) for way, file in files.items()}
             return self._measure(point, batch, ways, files)
 
@@ -119,7 +121,7 @@ class PipelineBench:
         best = min(lanes, key=played_s.__getitem__)
         pipeline = predicted(files[best], played_s[best], sequential_s, self._num_layers, kernels_name())
         known = Pipelines(AUTO_PIPELINE, batch.num_rows, (pipeline,))
-        auto = ways["off"] if known.of(self._spec, self._device) is None else ways[best]
+        auto = ways[PLAIN] if known.of(self._spec, self._device) is None else ways[best]
         speeds, bits_equal = self._runs(point, {"off": ways["off"], "nano": ways["halves"], "auto": auto})
         return PipelineRow(
             point=str(point),

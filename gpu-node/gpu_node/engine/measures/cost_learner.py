@@ -5,9 +5,9 @@ The prediction is linear in `StepCost`'s numbers, so they are the θ >= 0 that m
     Σ_i λ^(n-i) ((y_i - θ·x_i) / ŷ_i)² / NOISE²  +  Σ_j ((θ_j - prior_j) / prior_j)² / PRIOR_SPREAD²
 
 with x = (1, rows, context tokens, attended tokens, and where there is a receiver, tokens there), y the measured
-duration, with what the device waited for its host before, and ŷ what was predicted: relative errors, since a step may be a hundred times as long as another. λ forgets,
-slowly. The prior is not forgotten: a load that only decodes cannot tell a row from its context, and there the prior
-decides. Sums are kept, not steps: a step costs microseconds.
+duration, with what the device waited for its host before, and ŷ what was predicted: relative errors, since a step may
+be a hundred times as long as another. λ forgets, slowly. The prior is not forgotten: a load that only decodes cannot
+tell a row from its context, and there the prior decides. Sums are kept, not steps: a step costs microseconds.
 
 A step that took far longer than predicted (another process had the CPU, pages were touched for the first time) counts
 with `MAX_RATIO` times the prediction. Where steps *have* become slower, so much moves the prediction each time.

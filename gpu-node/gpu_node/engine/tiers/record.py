@@ -2,6 +2,9 @@
 
 A read believes nothing: header and content have checksums, and the header names the prefix by its digest, by that of
 its parent and by the tokens of the block. So what a kill tore, a disk changed or another model wrote is a miss.
+
+Nobody who means harm writes there, so the content's checksum is a CRC, as those of file systems are: a digest takes ten
+times as long, of the processors that compute.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from zlib import crc32
 
 from gpu_node.engine.memory.prefix import Prefix
 from shared.messages.prefixes import DIGEST_BYTES
@@ -17,9 +21,10 @@ from shared.messages.prefixes import DIGEST_BYTES
 HEADER_BYTES = 4096
 """A slot begins at a multiple of it, and so does its content."""
 _MAGIC = b"treadlKV"
-_VERSION = 2
-_CHECKSUM_BYTES = 16
-_FIELDS = struct.Struct(f"<8sIIQQ{DIGEST_BYTES}s{DIGEST_BYTES}s{_CHECKSUM_BYTES}s")
+_VERSION = 3
+_DIGEST_BYTES = 16
+"""Of the header's own checksum."""
+_FIELDS = struct.Struct(f"<8sIIQQ{DIGEST_BYTES}s{DIGEST_BYTES}sI")
 
 
 class DamagedError(ValueError):
@@ -36,8 +41,8 @@ class Header:
     parent: bytes
     token_ids: tuple[int, ...]
     content_bytes: int
-    checksum: bytes
-    """Of the content."""
+    checksum: int
+    """Of the content: CRC-32."""
 
 
 def salted(digest: bytes, salt: bytes) -> bytes:
@@ -56,12 +61,12 @@ def slot_bytes(block_bytes: int) -> int:
     return HEADER_BYTES + -(-block_bytes // HEADER_BYTES) * HEADER_BYTES
 
 
-def checksum(pieces: Sequence[memoryview]) -> bytes:
+def checksum(pieces: Sequence[memoryview]) -> int:
     """Of content in pieces."""
-    state = blake2b(digest_size=_CHECKSUM_BYTES)
+    value = 0
     for piece in pieces:
-        state.update(piece)
-    return state.digest()
+        value = crc32(piece, value)
+    return value
 
 
 def header_of(prefix: Prefix, order: int, content: Sequence[memoryview]) -> Header:
@@ -84,16 +89,16 @@ def encode(header: Header) -> bytes:
         header.parent,
         header.checksum,
     )
-    body = (fields + struct.pack(f"<{num_tokens}I", *header.token_ids)).ljust(HEADER_BYTES - _CHECKSUM_BYTES, b"\0")
-    return body + checksum([memoryview(body)])
+    body = (fields + struct.pack(f"<{num_tokens}I", *header.token_ids)).ljust(HEADER_BYTES - _DIGEST_BYTES, b"\0")
+    return body + _digest(body)
 
 
 def decode(data: bytes) -> Header:
     """Of the first bytes of a slot; `DamagedError` if they are no header."""
     if len(data) != HEADER_BYTES or not data.startswith(_MAGIC):
         raise DamagedError("no block is there")
-    body = data[:-_CHECKSUM_BYTES]
-    if checksum([memoryview(body)]) != data[-_CHECKSUM_BYTES:]:
+    body = data[:-_DIGEST_BYTES]
+    if _digest(body) != data[-_DIGEST_BYTES:]:
         raise DamagedError("the header is damaged")
     _, version, num_tokens, content_bytes, order, digest, parent, content_checksum = _FIELDS.unpack_from(body)
     if version != _VERSION:
@@ -109,3 +114,7 @@ def check(header: Header, prefix: Prefix, content: Sequence[memoryview]) -> None
         raise DamagedError("another block is there")
     if header.content_bytes != sum(piece.nbytes for piece in content) or header.checksum != checksum(content):
         raise DamagedError("the content is damaged")
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST_BYTES).digest()

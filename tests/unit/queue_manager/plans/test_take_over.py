@@ -8,7 +8,7 @@ import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import ArrivalRates
-from services.queue_manager.plans.take_over import TakeOvers
+from services.queue_manager.plans.take_over import MAX_RESTARTS, TakeOvers
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.plan_state import HandOver
@@ -119,14 +119,19 @@ def test_an_idle_device_looks_again_while_another_is_slower() -> None:
     take_overs = make(state)
     assert take_overs.wake_at is None
     assert take_overs.targets(["n1"], 0.0) == {}
-    assert take_overs.wake_at == 1.0
+    assert take_overs.wake_at == 0.5
     state.nodes["n0"].known = make_node("n0", 2.0).known
-    assert take_overs.targets([], 0.9) == {}, "its queue has not changed"
-    assert take_overs.targets([], 1.0) == {"runs": "n1"}
+    assert take_overs.nodes_to_look_at([], 0.4) == []
+    names = take_overs.nodes_to_look_at(["n0"], 1.0)
+    assert names == ["n0", "n1"]
+    assert take_overs.targets(names, 1.0) == {"runs": "n1"}
     state.groups["runs"].running = {}
     state.nodes["n0"].num_running = 0
-    assert take_overs.targets([], 2.0) == {}
+    assert take_overs.targets(take_overs.nodes_to_look_at([], 2.0), 2.0) == {}
     assert take_overs.wake_at is None, "nothing runs more slowly"
+    state.waiting_at["n0"] = None
+    take_overs.move_waiting([], 3.0)
+    assert take_overs.wake_at == 3.5, "somebody waits"
 
 
 def test_only_an_idle_device_does_and_only_one_at_a_time() -> None:
@@ -142,3 +147,21 @@ def test_only_an_idle_device_does_and_only_one_at_a_time() -> None:
     state = a_slow_one(0.25)
     state.nodes["n2"] = make_node("n2", 0.09)
     assert make(state).targets(["n1", "n2"], 0.0) == {"runs": "n1"}
+
+
+def test_a_member_that_waits_in_a_group_that_has_begun_goes_where_it_could_begin() -> None:
+    """The first of those that wait, after `STUCK_S`, one for each node with room; not for ever."""
+    state = make_state(make_node("n0", 0.1), make_node("n1", 0.1))
+    make_group(state, "begun", waiting=2, running=1)
+    place(state, "n0", "begun")
+    make_group(state, "runs", waiting=0, running=1)
+    place(state, "n1", "runs")
+    state.waiting_at["n0"] = None
+    take_overs = make(state)
+    assert take_overs.stuck(["n0", "n1"], 0.2) == []
+    assert [one.request_id for one in take_overs.stuck(["n0", "n1"], 0.25)] == ["begun.0"]
+    state.requests["begun.0"].attempt = MAX_RESTARTS
+    assert take_overs.stuck(["n1"], 0.25) == []
+    state.requests["begun.0"].attempt = 0
+    state.nodes["n1"].known = msgspec.structs.replace(state.nodes["n1"].known, max_num_seqs=1)
+    assert take_overs.stuck(["n1"], 0.25) == [], "it has no place"
