@@ -14,6 +14,7 @@ from gpu_node.bench.conversations.player import Player, TimedAnswer
 from gpu_node.bench.conversations.workload import (
     ANSWER_TOKENS,
     LONE_ANSWER_TOKENS,
+    LONE_PROMPT_TOKENS,
     Size,
     lone_prompt,
     message,
@@ -166,7 +167,11 @@ class Conversations:
         return [CopyOutRow(name, seconds[name], _cost(seconds["off"], seconds[name])) for name in names]
 
     def _lone_player(self, row: str) -> Player:
+        """Host memory is full behind the first run, as it is nearly always: new pages would cost the system's time."""
         tiers = self.tiers(row)
+        num_blocks = self._size.num_lone * -(-(LONE_PROMPT_TOKENS + LONE_ANSWER_TOKENS) // self._block_size)
+        if tiers.host_bytes:
+            tiers = replace(tiers, host_bytes=num_blocks * self._block_bytes)
         if tiers.ssd_folder is not None:
             tiers = replace(tiers, ssd_folder=f"{tiers.ssd_folder}-lone")
         return Player(self._node, self._spec, replace(self._options, tiers=tiers))
