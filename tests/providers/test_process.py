@@ -107,7 +107,7 @@ def test_nodes_come_are_found_by_the_next_provider_and_go_from_the_last_on(
     os.waitid(os.P_PID, agent.pid, os.WEXITED | os.WNOWAIT)  # its last thread has ended; the status stays to be read
     with pytest.raises(ProviderError, match="p-1 ended with status -9"):
         first.scale(POOL, 2)
-    assert not any(is_running(engine) for engine in engines)
+    wait_for(lambda: not any(is_running(engine) for engine in engines))
     assert cluster.pids()["p-1"] != agent.pid
     assert first.scale(POOL, 2) == 2
 
