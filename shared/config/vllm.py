@@ -47,6 +47,7 @@ OWNED_ARGUMENTS = {
     "--tensor-parallel-size": "tensor_parallel",
     "--tokenizer": "models[].source",
     "--trust-remote-code": "nobody: code from a model's folder is not run",
+    "--use-tqdm-on-load": "Treadle",
     "--worker-cls": "Treadle",
     "--worker-extension-cls": "Treadle",
     "-dp": "nodes: one engine each",

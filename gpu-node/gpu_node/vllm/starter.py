@@ -97,6 +97,7 @@ class CoreStarter:
             "trust_remote_code": False,
             "generation_config": "vllm",
             "load_format": spec.load_format,
+            "use_tqdm_on_load": False,  # its lines are text
             "max_model_len": spec.max_model_len or AUTO_LENGTH,
             "max_num_seqs": options.max_num_seqs,
             "max_num_batched_tokens": max(options.step_tokens, options.max_num_seqs),

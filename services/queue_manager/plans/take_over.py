@@ -37,6 +37,7 @@ from shared.estimator.harm import MAX_LATE, late_by_batch
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
 MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
 BYTES_PER_S = 250e6  # of KV from node to node, through Redis
+SLOWER = 1.5  # steps there by those here: equal devices learn unlike costs, and would pass answers to and fro
 LOOK_S = 0.5  # between two looks at idle devices
 STUCK_S = 0.25  # some steps: who waits longer in a group that has begun would begin sooner elsewhere
 MAX_RESTARTS = 3  # attempts of a request, after which it stays
@@ -186,7 +187,7 @@ class TakeOvers:
             for other in self._state.nodes.values()
             if other.model == node.model and other.num_running and other is not node
         ]
-        slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > here.step_at(1)), reverse=True)
+        slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > SLOWER * here.step_at(1)), reverse=True)
         if slower:
             self._look_again(now)
         for pace_s, name in slower[:MAX_DONORS]:
