@@ -18,8 +18,8 @@ WATERMARK = 0.01
 """Of all blocks, kept free by greedy admission (vLLM 0.2.5, which AdaptiveLLM runs on)."""
 
 SPARED_STEPS = 2.0
-"""What a row that is admitted at a risk spares, by what it earns while it is in. Fitted to simulated loads (seeds 11, 12),
-where each further preemption spared 30 rows of steps and 10 to 20 were predicted; why is not proven."""
+"""What a row that is admitted at a risk spares, by what it earns while it is in. Fitted to simulated loads (seeds 11
+and 12): each further preemption spared 30 rows of steps where 10 to 20 were predicted; why is not proven."""
 
 
 class _OtherAdmission(KvAdmission):
