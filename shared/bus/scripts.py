@@ -53,10 +53,11 @@ return 1
 """
 
 # One batch: refuse an old leader, and one that has read entries or made commits which Redis has lost since (what is
-# lost is an end of the log, so the last entry stands for all); check every target, write the effects, last of all move
-# the committed id. Renews the lease. Nothing after the checks can fail halfway.
+# lost is an end of the log, so the last entry stands for all; its id alone does not: behind a clock that went back ids
+# grow by their counter, and an entry that came since may have been given it); check every target, write the effects,
+# last of all move the committed id. Renews the lease. Nothing after the checks can fail halfway.
 # KEYS lease, beat, state, clock, inbox
-# ARGV holder, ttl_ms, hold_ms, committed before, committed, number of marks,
+# ARGV holder, ttl_ms, hold_ms, committed before, committed, SHA-1 of that entry's data, number of marks,
 #   then (field, value) a mark of the clock, then (op, stream, data, max_entries) an effect
 #   op: add | add-existing | drop
 COMMIT: Final = f"""#!lua flags=allow-oom
@@ -64,10 +65,14 @@ COMMIT: Final = f"""#!lua flags=allow-oom
 if (redis.call('HGET', KEYS[3], 'committed') or '0-0') ~= ARGV[4] then
   return redis.error_reply('BEHIND commits were lost')
 end
-if ARGV[5] ~= '' and #redis.call('XRANGE', KEYS[5], ARGV[5], ARGV[5]) == 0 then
-  return redis.error_reply('BEHIND entries were lost')
+if ARGV[5] ~= '' then
+  local read, data = redis.call('XRANGE', KEYS[5], ARGV[5], ARGV[5])[1], ''
+  for i = 1, read and #read[2] or 0, 2 do
+    if read[2][i] == 'm' then data = read[2][i + 1] end
+  end
+  if not read or redis.sha1hex(data) ~= ARGV[6] then return redis.error_reply('BEHIND entries were lost') end
 end
-local first = 7 + 2 * tonumber(ARGV[6])
+local first = 8 + 2 * tonumber(ARGV[7])
 for i = first, #ARGV, 4 do
   local kind = redis.call('TYPE', ARGV[i + 1]).ok
   if ARGV[i] ~= 'drop' and kind ~= 'stream' and kind ~= 'none' then
@@ -87,7 +92,7 @@ for i = first, #ARGV, 4 do
   end
 end
 {_RENEW}
-for i = 7, first - 1, 2 do
+for i = 8, first - 1, 2 do
   redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
   redis.call('SET', KEYS[4], ARGV[i + 1])
 end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,15 +106,17 @@ class CommitLog:
         return float(seconds + microseconds / 1e6)
 
     async def commit(
-        self, committed: bytes, effects: list[Effect], clock_marks: Mapping[bytes, float] | None = None
+        self, last: LogEntry | None, effects: list[Effect], clock_marks: Mapping[bytes, float] | None = None
     ) -> float:
-        """Send effects and move the committed id (kept where it is if empty), or do nothing. Answers Redis's time.
+        """Send effects and move the committed id to the last entry read (if any), or do nothing. Answers Redis's time.
 
-        ``clock_marks``: of the entries up to that id, those from which on Redis's clock is read otherwise. Raises
+        ``clock_marks``: of the entries up to that one, those from which on Redis's clock is read otherwise. Raises
         `FencedError` if another instance leads, `LostCommitsError` if Redis does not know what was read or committed.
         """
         marks = [part for mark, offset in (clock_marks or {}).items() for part in (CLOCK + mark, repr(offset))]
-        args: list[bytes | str | int] = [*self.lease.terms, self._committed, committed, len(marks) // 2, *marks]
+        committed, fields = last or (b"", {})
+        digest = hashlib.sha1(fields.get(FIELD, b""), usedforsecurity=False).hexdigest()
+        args: list[bytes | str | int] = [*self.lease.terms, self._committed, committed, digest, len(marks) // 2, *marks]
         for effect in effects:
             match effect:
                 case Send(stream, message, to_existing, max_entries):

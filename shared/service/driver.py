@@ -220,9 +220,8 @@ class Driver(Generic[C]):
         if term.is_due() and not term.tick_sent:
             effects.append(Send(self._log.inbox, Tick()))  # time that passes is a message like any other
             term.tick_sent = True
-        committed = entries[-1][0] if entries else b""
         started = time.monotonic()
-        redis_s = await self._log.commit(committed, effects, term.clock.take_marks())
+        redis_s = await self._log.commit(entries[-1] if entries else None, effects, term.clock.take_marks())
         ended = time.monotonic()
         self._keeper.note_sign()
         term.clock.compare(redis_s, started, ended)

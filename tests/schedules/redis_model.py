@@ -244,14 +244,14 @@ class RedisModel:
         holder: str,
         inbox: str,
         before: EntryId,
-        committed: EntryId | None,
+        last: tuple[EntryId, Message] | None,
         effects: list[Effect],
         marks: dict[bytes, float],
     ) -> float:
         """As `shared.bus.scripts.COMMIT`."""
         self._fenced(service, holder)
         self._not_behind(service, before)
-        if committed is not None and committed not in self.keys.streams.get(inbox, Stream()).entries:
+        if last is not None and self.keys.streams.get(inbox, Stream()).entries.get(last[0]) != last[1]:
             raise LostCommitsError
         state = streams.state(service)
         ops: list[Op] = [self._beat(service)]
@@ -268,8 +268,8 @@ class RedisModel:
                     dropped.add(key)
         for entry_id, offset_s in marks.items():
             ops += [("put_field", state, entry_id, offset_s), ("put", streams.CLOCK, offset_s)]
-        if committed is not None:
-            ops.append(("put_field", state, "committed", committed))
+        if last is not None:
+            ops.append(("put_field", state, "committed", last[0]))
         self._do(ops)
         return self.time_s()
 

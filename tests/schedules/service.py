@@ -149,15 +149,13 @@ class ServiceProcess(Process, Generic[C]):
         if wake_at is not None and wake_at <= term.clock.now(began_s) and not term.tick_sent:
             effects.append(Send(self._inbox, Tick()))
             term.tick_sent = True
-        committed = entries[-1][0] if entries else None
+        last = entries[-1] if entries else None
         marks = term.clock.take_marks()
         redis_s = await self.ask(
             "commit",
-            lambda: self.redis.commit(
-                self._service, term.holder, self._inbox, term.committed, committed, effects, marks
-            ),
+            lambda: self.redis.commit(self._service, term.holder, self._inbox, term.committed, last, effects, marks),
         )
-        term.committed = committed or term.committed
+        term.committed = last[0] if last is not None else term.committed
         term.clock.compare(redis_s, began_s, self.agenda.now)
         for effect in effects:
             self.note("->", effect)

@@ -105,12 +105,13 @@ def test_a_commit_sends_all_or_nothing(redis: RedisModel) -> None:
     _, holder = redis.acquire("queue", "a", "")
     read = redis.add((streams.QUEUE, BEAT))
     effects: list[Effect] = [Send(GROUP, entry("r0")), Send(TOKENS, BEAT, to_existing=True), Drop(GROUP)]
-    redis.commit("queue", holder, streams.QUEUE, NO_ID, read, effects, {})
+    redis.commit("queue", holder, streams.QUEUE, NO_ID, (read, BEAT), effects, {})
     assert set(redis.keys.streams) == {streams.QUEUE}
     with pytest.raises(LostCommitsError):
         redis.commit("queue", holder, streams.QUEUE, NO_ID, None, [Send(GROUP, entry("r1"))], {})
-    with pytest.raises(LostCommitsError):
-        redis.commit("queue", holder, streams.QUEUE, read, (read[0] + 1, 0), [Send(GROUP, entry("r1"))], {})
+    for lost in (((read[0] + 1, 0), BEAT), (read, entry("r1"))):  # an id that is not there, or has been given twice
+        with pytest.raises(LostCommitsError):
+            redis.commit("queue", holder, streams.QUEUE, read, lost, [Send(GROUP, entry("r1"))], {})
     with pytest.raises(LostCommitsError):
         redis.save("queue", holder, streams.QUEUE, NO_ID, (read, b"", 0.0, 0.0), [])
     assert GROUP not in redis.keys.streams

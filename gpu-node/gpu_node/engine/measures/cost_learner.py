@@ -9,6 +9,9 @@ duration, with what the device waited for its host before, and ŷ what was predi
 be a hundred times as long as another. λ forgets, slowly. The prior is not forgotten: a load that only decodes cannot
 tell a row from its context, and there the prior decides. Sums are kept, not steps: a step costs microseconds.
 
+A step that is predicted to cost nothing (all that it has is free by now) counts as one of `LEAST_SHARE` of what the
+units say, so that no step weighs without bound.
+
 A step that took far longer than predicted (another process had the CPU, pages were touched for the first time) counts
 with `MAX_RATIO` times the prediction. Where steps *have* become slower, so much moves the prediction each time.
 """
@@ -26,6 +29,7 @@ PRIOR_SPREAD = 1.0  # relative spread of true numbers around the prior's
 GUESS_SPREAD = 3.0  # likewise, around a prior that is only guessed from the first step
 GUESSED_SHARES = (0.5, 0.4, 0.05, 0.05)  # of the first step: weights, rows, and the two of attention
 MEMORY_STEPS = 2_000  # a step this long ago weighs 1/e of the present one
+LEAST_SHARE = 0.01  # of what its units sum to, a step is predicted to take at least
 MAX_RATIO = 2.0  # a step counts as no longer than this times what was predicted
 NUM_LOCAL = 4  # of these numbers, those that a device has without a receiver
 WARM_UP_STEPS = 2  # first steps behind a load are not looked at
@@ -79,6 +83,7 @@ class CostLearner:
             self._begin(_guess(numbers, duration_s), GUESS_SPREAD)
         row = [unit * number for unit, number in zip(self._units, numbers, strict=True)]
         predicted_s = sum(share * part for share, part in zip(self._shares, row, strict=True))
+        predicted_s = max(predicted_s, LEAST_SHARE * sum(row))
         weight, keep = (NOISE * predicted_s) ** -2, 1.0 - 1.0 / MEMORY_STEPS
         self._sums.add(row, min(duration_s, MAX_RATIO * predicted_s), weight, keep)
         if self._num_steps <= SOLVE_STEPS or self._num_steps % SOLVE_STEPS == 0:

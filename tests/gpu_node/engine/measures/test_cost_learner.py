@@ -114,6 +114,17 @@ def test_a_device_that_has_become_slower_is_followed() -> None:
     assert worst(learner.cost, slower) < 0.1
 
 
+def test_a_step_that_the_numbers_say_costs_nothing_is_learnt_from() -> None:
+    """Steps of one row whose context explains all leave nothing for rows; then a step without context comes."""
+    learner = CostLearner(StepCost(0.0, 0.0, 1e-3, 0.0))
+    learn_s = [(1, 100, 0, 0.1)] * (WARM_UP_STEPS + 4) + [(3, 0, 0, 0.01)] * 200
+    for step in learn_s:
+        learner.learn(*step)
+    assert learner.cost is not None
+    assert learner.cost.predict_s(1, 100, 0) == pytest.approx(0.1, rel=0.1)
+    assert 0 < learner.cost.predict_s(3, 0, 0) < 0.02
+
+
 costs = st.builds(
     StepCost,
     step_s=st.floats(1e-3, 0.1),
