@@ -63,6 +63,8 @@ class WriteKv final : public RowOperator {
   WriteKv(const Kernels& kernels, const Cache& cache, int layer, Columns k, Columns v, Turn turn)
       : RowOperator(k.rows), kernels_(kernels), cache_(cache), layer_(layer), k_(k), v_(v), turn_(turn) {}
 
+  int cache_layer() const override { return layer_; }
+
  private:
   void run_row(int row, const Step& step) const override;
 
@@ -88,6 +90,7 @@ class Attention final : public Operator {
   int num_tasks(const Step& step) const override;
   bool is_splittable() const override { return true; }
   void run(int task, const Step& step, Scratch& scratch) const override;
+  int cache_layer() const override { return layer_; }
 
  private:
   const Kernels& kernels_;
@@ -97,7 +100,7 @@ class Attention final : public Operator {
 };
 
 // Swaps out, then copies as if at the same time, then swaps in. A task does one layer of all of them: tasks share no
-// byte, so their order needs no meeting of threads.
+// byte, so their order needs no meeting of threads. Nor is one needed before anything touches that layer.
 class MoveBlocks final : public Operator {
  public:
   explicit MoveBlocks(const Cache& cache) : cache_(cache) {}

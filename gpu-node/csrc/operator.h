@@ -47,6 +47,10 @@ class Operator {
   // Called by one thread when all tasks are done, before the next operator begins.
   virtual void finish(const Step&) const {}
 
+  // The layer of the cache that it reads or writes, if any.
+  static constexpr int kNoLayer = -1;
+  virtual int cache_layer() const { return kNoLayer; }
+
   // Whether it may have to wait for another device before its tasks begin. Then one thread asks whether it may begin,
   // over and over, or sleeps between until something has moved, or `at_most`.
   virtual bool waits(const Step&) const { return false; }

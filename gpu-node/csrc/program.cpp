@@ -16,7 +16,8 @@ Program::Program(const Kernels& kernels, const Limits& limits, const CacheShape&
       limits_(limits),
       rows_together_(rows_together),
       cache_(cache, arena, host),
-      cells_(kNumCells * sizeof(std::int32_t)) {
+      cells_(kNumCells * sizeof(std::int32_t)),
+      touched_(cache.num_layers) {
   add_operator<MoveBlocks>(cache_);
   add_operator<MoveRemoteBlocks>(cache_.arena());
   num_movers_ = operators_.size();
@@ -50,10 +51,23 @@ void Program::add(std::unique_ptr<Operator> one) {
   last_ = one.get();
   last_->work_on(share_);
   if (lane_ == kNoLane) {
+    note_layer(last_->cache_layer());
     operators_.push_back(std::move(one));
   } else {
     lanes_[lane_].push_back({std::move(one), device_part_, std::exchange(waits_[lane_], {})});
   }
+}
+
+void Program::note_layer(int layer) {
+  if (layer == kNoLayer) return;
+  if (layer < 0 || layer >= cache_.shape().num_layers) throw std::invalid_argument("the cache has no such layer");
+  if (touched_[layer]) return;
+  touched_[layer] = true;
+  const std::size_t before = operators_.size() - 1;
+  if (before < num_movers_ || layer_beside(before) != kNoLayer) return;  // then all blocks move first
+  layers_beside_.resize(operators_.size(), kNoLayer);
+  layers_beside_[before] = layer;
+  ++num_beside_;
 }
 
 int Program::add_buffer(RowKind rows, Type type, int num_columns) {
@@ -119,6 +133,8 @@ Step Program::make_step(const StepInput& input) const {
     step.swaps_out.insert(step.swaps_out.end(), step.copies_out.begin(), step.copies_out.end());
     step.copies_out.clear();
   }
+  step.moves_beside = step.moves_beside && !step.in_lanes && step.remotes.empty() && has_all_beside() &&
+                      operators_.front()->num_tasks(step) > 0;
   for (const RemoteRange& range : step.remotes) {
     if (range.starts.empty()) continue;
     if (most_under_way_ == 0) throw std::invalid_argument("sequences on other devices, and a program that sends nothing");

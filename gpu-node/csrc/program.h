@@ -62,6 +62,8 @@ class Program {
   const std::vector<std::unique_ptr<Operator>>& operators() const { return operators_; }
   // The first of these, which move blocks.
   std::size_t num_movers() const { return num_movers_; }
+  // Behind these: the layer whose blocks may move beside an operator, since it is the last before one that touches it.
+  int layer_beside(std::size_t index) const { return index < layers_beside_.size() ? layers_beside_[index] : kNoLayer; }
   const LaneQueues& lanes() const { return lanes_; }
 
  private:
@@ -70,7 +72,11 @@ class Program {
     Columns all;
   };
 
+  static constexpr int kNoLayer = Operator::kNoLayer;
+
   void add(std::unique_ptr<Operator> one);
+  void note_layer(int layer);
+  bool has_all_beside() const { return num_beside_ == cache_.shape().num_layers; }
 
   const Kernels& kernels_;
   Limits limits_;
@@ -85,6 +91,9 @@ class Program {
   int share_ = 0;                  // of operators that are added
   std::vector<std::unique_ptr<Operator>> operators_;
   std::size_t num_movers_ = 0;
+  std::vector<int> layers_beside_;  // by operator, as far as one has such a layer
+  std::vector<bool> touched_;       // by layer
+  int num_beside_ = 0;
   LaneQueues lanes_;
   static constexpr int kNoLane = -1;
   int lane_ = kNoLane;  // of operators that are added, with the next two

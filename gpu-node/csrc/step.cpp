@@ -60,7 +60,8 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       top_tokens(input.top_tokens),
       top_logprobs(input.top_logprobs),
       logits(input.logits),
-      in_lanes(input.in_lanes != 0) {
+      in_lanes(input.in_lanes != 0),
+      moves_beside(input.moves_beside != 0) {
   std::int64_t num_rows = 0, num_table = 0;
   const int num_local = input.num_sequences - num_remote_sequences(input);
   require(num_local >= 0, "more sequences lie on other devices than there are");

@@ -72,6 +72,7 @@ struct StepInput {
   double* top_logprobs;
   float* logits;              // [draw rows][vocabulary], or null
   std::int32_t in_lanes;      // 1: through the program's lanes, which has some
+  std::int32_t moves_beside;  // 1: blocks may move beside operators that do not touch their layer
 };
 
 // Rows of one sequence that attention takes together.
@@ -172,6 +173,7 @@ struct Step {
   double* top_logprobs;
   float* logits;
   bool in_lanes;
+  bool moves_beside;
 
   // First row and end of what there is of `kind` in share `share` of those that the program has.
   std::pair<int, int> rows(RowKind kind, int share) const {

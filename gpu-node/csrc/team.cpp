@@ -41,6 +41,8 @@ void Team::pin(int member) const {
 void Team::run(const Program& program, const Step& step) {
   program_ = &program;
   step_ = &step;
+  // where others are served between operators, what they ask for may lie where blocks move: then these move first
+  moves_beside_ = step.moves_beside && receivers_.is_empty();
   if (step.in_lanes) lanes_.begin(program.lanes(), step);
   works_since_ = Clock::now();
   start_.raise();
@@ -78,13 +80,38 @@ void Team::work(int member) {
 void Team::work_program(int member) {
   const auto& operators = program_->operators();
   if (!step_->in_lanes) {
-    for (const auto& current : operators) work_operator(*current, member);
+    work_list(member);
     return;
   }
   for (std::size_t i = 0; i < program_->num_movers(); ++i) work_operator(*operators[i], member);
   lanes_.work(scratch_[member]);
   meet([&] { times_.served += lanes_.take_served(); });
   work_operator(*operators.back(), member);  // draws
+}
+
+void Team::work_list(int member) {
+  const auto& operators = program_->operators();
+  const std::size_t end = operators.size();  // behind the last meeting the program may be gone
+  for (std::size_t i = moves_beside_ ? program_->num_movers() : 0; i < end; ++i) {
+    const int layer = moves_beside_ ? program_->layer_beside(i) : Operator::kNoLayer;
+    if (layer == Operator::kNoLayer) {
+      work_operator(*operators[i], member);
+    } else {
+      work_beside(*operators[i], *operators.front(), layer, member);
+    }
+  }
+}
+
+void Team::work_beside(const Operator& current, const Operator& mover, int layer, int member) {
+  const int num_tasks = current.num_tasks(*step_);
+  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) <= num_tasks;) {
+    if (task == 0) {
+      mover.run(layer, *step_, scratch_[member]);
+    } else {
+      current.run(task - 1, *step_, scratch_[member]);
+    }
+  }
+  meet([&] { current.finish(*step_); });
 }
 
 void Team::work_operator(const Operator& current, int member) {

@@ -53,6 +53,9 @@ class Team {
   void work(int member);
   void work_program(int member);
   void work_operator(const Operator& current, int member);
+  void work_list(int member);
+  // A task of `mover` is one more of the operator's.
+  void work_beside(const Operator& current, const Operator& mover, int layer, int member);
   void work_others(int member);
   void begin_to_serve();
   void await(const Operator& next, const Step& step);
@@ -68,6 +71,7 @@ class Team {
   const Step* step_ = nullptr;
   Receivers& receivers_;
   LaneRun lanes_;
+  bool moves_beside_ = false;
   bool serves_ = false;  // changed at meetings alone, as is the next
   bool is_ready_ = false;
   OffloadTimes times_;

@@ -69,8 +69,11 @@ class Case:
         self.program.add("round", view, out)
         return out
 
-    def run(self, sequences: Sequence[PagedSequence], token_ids: Sequence[int] = (), **arrays: list[int]) -> None:
-        self.device.wait(self.device.submit(self.program, step(sequences, token_ids, **arrays)))
+    def run(
+        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int] = (), *, moves_beside: bool = False, **arrays: list[int]
+    ) -> None:
+        asked = step(sequences, token_ids, **arrays, moves_beside=moves_beside)
+        self.device.wait(self.device.submit(self.program, asked))
 
     def values(self, view: View, num_rows: int, rows: CpuRows = CpuRows.TOKENS) -> torch.Tensor:
         return self.program.buffer_values(view, rows)[:num_rows].clone()
@@ -83,6 +86,8 @@ def step(
     copies: Sequence[int] = (),
     swaps_out: Sequence[int] = (),
     swaps_in: Sequence[int] = (),
+    *,
+    moves_beside: bool = False,
 ) -> CpuStep:
     def int32(values: Sequence[int]) -> cpu.Int32s:
         return np.array(values, dtype=np.int32)
@@ -99,6 +104,7 @@ def step(
         logits=None,
         swaps_out=int32(swaps_out).reshape(-1, 2),
         swaps_in=int32(swaps_in).reshape(-1, 2),
+        moves_beside=moves_beside,
     )
 
 
@@ -364,6 +370,37 @@ def test_blocks_are_swapped_out_then_copied_all_at_once_then_swapped_in(device: 
         case.run([], swaps_out=[0, 1], copies=[0, 1, 1, 2], swaps_in=[0, 0, 3, 1])
         assert (blocks == np.array([10, 2, 0, 2])[:, None] + places).all()
         assert (host == np.array([10, 2])[:, None] + places).all()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_moves_beside_operators_leave_what_moves_before_all_leave(level: str, num_threads: int) -> None:
+    """Each layer's before anything touches it: a row is written into a block that comes in, and into one that went out.
+
+    A program of which one layer is touched first by its first operator, or by none, moves all before.
+    """
+    shape = CpuCacheShape(2, 4, 3, 2, 4)
+    values = torch.arange(2.0 * 2 * 4).reshape(2, 8)
+    sequences = [PagedSequence(1, 1, [0]), PagedSequence(2, 1, [3])]
+    for touched in ([0, 1], [1, 0], [0], []):
+        found = []
+        for moves_beside in (False, True):
+            with CpuDevice(num_threads) as device:
+                for case in cases(device, level, shape, 1):
+                    blocks, host = case.arena.bits().reshape(4, -1), case.host.bits().reshape(2, -1)
+                    places = 100 * np.arange(blocks.shape[1])
+                    blocks[:], host[:] = np.arange(4)[:, None] + places, np.arange(10, 12)[:, None] + places
+                    k, v = case.filled(values), case.filled(values + 100)
+                    out = case.poisoned(8)
+                    for layer in touched:
+                        case.program.add("add", k, v, out)
+                        case.program.add("write_kv", k, v, layer)
+                    moves = {"swaps_out": [0, 1], "copies": [0, 1, 1, 2], "swaps_in": [0, 0, 3, 1]}
+                    case.run(sequences, moves_beside=moves_beside, **moves)
+                    found.append((blocks.copy(), host.copy()))
+        (plain, plain_host), (beside, beside_host) = found
+        assert (beside == plain).all()
+        assert (beside_host == plain_host).all()
+        assert (plain_host == np.array([10, 0])[:, None] + places).all()
 
 
 def test_blocks_of_one_program_lie_in_pages_with_the_rest_of_each_left_over(device: CpuDevice, level: str) -> None:

@@ -226,6 +226,7 @@ class CpuExecutor:
             draws=draws,
             remotes=self.links.remotes_of(plan, model.prepared.spec.name),
             in_lanes=model.prepared.model.is_piped(plan.num_tokens),
+            moves_beside=self._options.overlap_swaps,
         )
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})

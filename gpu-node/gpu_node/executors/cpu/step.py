@@ -58,6 +58,7 @@ def step_of(
     logits: Float32s | None = None,
     remotes: CpuRemotes = NO_REMOTES,
     in_lanes: bool = False,
+    moves_beside: bool = False,
 ) -> CpuStep:
     """A plan as arrays, with what earlier steps draw where it counts on that. ``logits`` is written, where it is.
 
@@ -81,6 +82,7 @@ def step_of(
         draws=draws,
         remotes=remotes,
         in_lanes=in_lanes,
+        moves_beside=moves_beside,
     )
 
 

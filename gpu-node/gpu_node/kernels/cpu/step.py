@@ -50,6 +50,8 @@ class CpuStep:
     moves; what became of them lies there too."""
     in_lanes: bool = False
     """Whether it goes through the program's lanes, which has some."""
+    moves_beside: bool = False
+    """Whether copies and swaps of a layer may be made beside operators that come before those which touch it."""
 
     def as_input(self) -> StepInput:
         """Addresses of all of it, for as long as this object lives."""
@@ -80,4 +82,5 @@ class CpuStep:
             *(array.ctypes.data for array in (draws.tokens, draws.logprobs, draws.top_tokens, draws.top_logprobs)),
             None if self.logits is None else self.logits.ctypes.data,
             self.in_lanes,
+            self.moves_beside,
         )

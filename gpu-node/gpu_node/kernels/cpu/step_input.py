@@ -40,4 +40,5 @@ class StepInput(Structure):
         ("top_logprobs", c_void_p),
         ("logits", c_void_p),
         ("in_lanes", c_int32),
+        ("moves_beside", c_int32),
     )
