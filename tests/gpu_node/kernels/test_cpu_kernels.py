@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -70,9 +70,14 @@ class Case:
         return out
 
     def run(
-        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int] = (), *, moves_beside: bool = False, **arrays: list[int]
+        self,
+        sequences: Sequence[PagedSequence],
+        token_ids: Sequence[int] = (),
+        *,
+        moves_beside: bool = False,
+        **arrays: list[int],
     ) -> None:
-        asked = step(sequences, token_ids, **arrays, moves_beside=moves_beside)
+        asked = replace(step(sequences, token_ids, **arrays), moves_beside=moves_beside)
         self.device.wait(self.device.submit(self.program, asked))
 
     def values(self, view: View, num_rows: int, rows: CpuRows = CpuRows.TOKENS) -> torch.Tensor:
@@ -86,8 +91,6 @@ def step(
     copies: Sequence[int] = (),
     swaps_out: Sequence[int] = (),
     swaps_in: Sequence[int] = (),
-    *,
-    moves_beside: bool = False,
 ) -> CpuStep:
     def int32(values: Sequence[int]) -> cpu.Int32s:
         return np.array(values, dtype=np.int32)
@@ -104,7 +107,6 @@ def step(
         logits=None,
         swaps_out=int32(swaps_out).reshape(-1, 2),
         swaps_in=int32(swaps_in).reshape(-1, 2),
-        moves_beside=moves_beside,
     )
 
 

@@ -94,7 +94,7 @@ class CpuLoad:
 
 
 CPU_LOADS = {17: CpuLoad(300, 3), 20: CpuLoad(300, 3), 340: CpuLoad(20, 3)}
-"""By mean input. Of fewer, the end decides: with 100 short ones, those who gave way last run alone for a 25th of the time."""
+"""By mean input. Of 100 short ones the end would decide: who gave way last runs alone for a 25th of the time."""
 QUICK_CPU_LOADS = {17: CpuLoad(60, 1)}
 
 
