@@ -30,7 +30,7 @@ from tests.schedules.transcript import Transcript
 
 pytestmark = pytest.mark.slow
 
-MAX_SEEDS = 300
+MAX_SEEDS = 600
 
 
 class ForgetfulNode(NodeProcess):

@@ -20,8 +20,8 @@ def run(forms: list[str], seed: int, *, quick: bool) -> None:
     """Every case of these forms, a row each."""
     cases = [case for case in predicted_cases(quick=quick) if case.form in forms]
     config = load_config()
-    on_cpu = cpu_cases(config.models[0].name, quick=quick) if "cpu" in forms else {}
-    num_on_cpu = sum(len(same) * load.num_repeats * load.num_requests for load, same in on_cpu.items())
+    on_cpu = cpu_cases(config.models[0].name, quick=quick) if "cpu" in forms else []
+    num_on_cpu = sum(len(same) * load.num_repeats * load.num_requests for load, same in on_cpu)
     _say(ProfileStart(sum(case.num_requests for case in cases) + num_on_cpu))
     for case in cases:
         _say(_row(case, run_predicted(case, seed, _advance(case))))
@@ -29,7 +29,7 @@ def run(forms: list[str], seed: int, *, quick: bool) -> None:
         return
     from gpu_node.bench.memory.on_cpu import run_on_cpu  # the predicted forms need no tensors
 
-    for load, same in on_cpu.items():
+    for load, same in on_cpu:
         for case, outcome in run_on_cpu(config, same, load.num_repeats, seed, _advance(same[0])):
             _say(_row(case, outcome))
 

@@ -93,18 +93,18 @@ class CpuLoad:
     """Of each policy, of which the median counts."""
 
 
-CPU_LOADS = {17: CpuLoad(300, 3), 20: CpuLoad(300, 3), 340: CpuLoad(20, 3)}
+CPU_LOADS = {17: CpuLoad(NUM_REQUESTS, 1), 20: CpuLoad(NUM_REQUESTS, 1), 340: CpuLoad(20, 3)}
 """By mean input. Of 100 short ones the end would decide: who gave way last runs alone for a 25th of the time."""
 QUICK_CPU_LOADS = {17: CpuLoad(60, 1)}
 
 
-def cpu_cases(model: str, *, quick: bool) -> dict[CpuLoad, list[Case]]:
+def cpu_cases(model: str, *, quick: bool) -> list[tuple[CpuLoad, list[Case]]]:
     """Of the real model, with the paper's limit."""
     loads = QUICK_CPU_LOADS if quick else CPU_LOADS
-    return {
-        load: [Case("cpu", "cpu", model, input_tokens, 64, policy, load.num_requests) for policy in POLICIES]
+    return [
+        (load, [Case("cpu", "cpu", model, input_tokens, 64, policy, load.num_requests) for policy in POLICIES])
         for input_tokens, load in loads.items()
-    }
+    ]
 
 
 def engine_options(case: Case, token_kv_bytes: int) -> EngineOptions:

@@ -30,6 +30,7 @@ LaunchRecorder = Callable[[str, Callable[[], object]], None]
 """Hears the name of each launch, and gets what queues it."""
 
 _recorder: ContextVar[LaunchRecorder | None] = ContextVar("recorder", default=None)
+_part: ContextVar[float] = ContextVar("part", default=1.0)
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: object, **constants: object) -> None:
@@ -59,6 +60,27 @@ def recording(recorder: LaunchRecorder) -> Iterator[None]:
         yield
     finally:
         _recorder.reset(token)
+
+
+@contextmanager
+def on_part(part: float) -> Iterator[None]:
+    """Within this, kernels that read memory are launched with as many programs as fill ``part`` of the device.
+
+    So what runs beside them finds processors that are free. Products take what is left: their kernels are the vendor's.
+    """
+    token = _part.set(part)
+    try:
+        yield
+    finally:
+        _part.reset(token)
+
+
+def num_programs(num_tasks: int, device: torch.device, programs_a_processor: int) -> int:
+    """That ``num_tasks`` are divided among: one each on a whole device, else as many as run on its part at a time."""
+    part = _part.get()
+    if part >= 1.0:
+        return num_tasks
+    return min(num_tasks, max(1, round(part * num_processors(device))) * programs_a_processor)
 
 
 def num_processors(device: torch.device) -> int:

@@ -16,6 +16,7 @@ from gpu_node.kernels.triton.attention.attention import paged_attention, window_
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import MAX_SPLITS, TILE_TOKENS, decode_attention, num_splits
 from gpu_node.kernels.triton.cache import NOWHERE, CacheShape, DeviceBatch, LayerCache, Places, device_batch, lay_out
+from gpu_node.kernels.triton.launch import num_programs, on_part
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from tests.gpu_node.kernels.triton.buffers import DEVICE, ERRORS, TYPES, Buffer, error, numbers, wide
 
@@ -109,6 +110,35 @@ def check(paged: Paged, num_shared: int, window: int | None = None, rows_togethe
 def test_attention_over_blocks(lengths: list[tuple[int, int]], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     check(Paged.of(lengths, CacheShape(LAYERS, 4, 2, 6), dtype), num_shared=3)
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_on_a_part_of_the_device_fewer_programs_compute_the_same_bits(window: int | None) -> None:
+    """Of 13 sequences, each program has several tasks."""
+    torch.manual_seed(2)
+    paged = Paged.of([(3, 1), (70, 1), (66, 3), *[(9, 1), (5, 4)] * 5], CacheShape(LAYERS, 4, 2, 6))
+    paged.write_own()
+    q = Buffer.of(numbers(paged.num_rows, 3 * paged.kv_columns))
+    found = []
+    for part in (1.0, 0.5, 1 / 8, 0.01):
+        out = Buffer(paged.num_rows, 3 * paged.kv_columns, paged.dtype)
+        with on_part(part):
+            if window is None:
+                paged_attention(q.view, paged.cache, paged.batch(paged.sequences), out.view)
+            else:
+                window_attention(q.view, paged.cache, paged.batch(paged.sequences), window, out.view)
+        found.append(out.written())
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
+def test_programs_of_a_part_fill_its_processors() -> None:
+    """Where kernels are interpreted there are 8, here with four programs each; a task needs no more than one."""
+    device = torch.device("cpu")
+    assert num_programs(7_000, device, 4) == 7_000
+    for part, expected in ((0.5, 16), (0.25, 8), (0.001, 4)):
+        with on_part(part):
+            assert (num_programs(7_000, device, 4), num_programs(3, device, 4)) == (expected, 3)
+    assert num_programs(7_000, device, 4) == 7_000
 
 
 @pytest.mark.parametrize("window", [1, 4, 65, 1000])

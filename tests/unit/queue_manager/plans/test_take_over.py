@@ -8,7 +8,7 @@ import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.arrivals import ArrivalRates
-from services.queue_manager.plans.take_over import MAX_RESTARTS, TakeOvers
+from services.queue_manager.plans.take_over import LOOK_S, MAX_RESTARTS, TakeOvers
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.plan_state import HandOver
@@ -119,9 +119,9 @@ def test_an_idle_device_looks_again_while_another_is_slower() -> None:
     take_overs = make(state)
     assert take_overs.wake_at is None
     assert take_overs.targets(["n1"], 0.0) == {}
-    assert take_overs.wake_at == 0.5
+    assert take_overs.wake_at == LOOK_S
     state.nodes["n0"].known = make_node("n0", 2.0).known
-    assert take_overs.nodes_to_look_at([], 0.4) == []
+    assert take_overs.nodes_to_look_at([], 0.05) == []
     names = take_overs.nodes_to_look_at(["n0"], 1.0)
     assert names == ["n0", "n1"]
     assert take_overs.targets(names, 1.0) == {"runs": "n1"}
@@ -131,7 +131,7 @@ def test_an_idle_device_looks_again_while_another_is_slower() -> None:
     assert take_overs.wake_at is None, "nothing runs more slowly"
     state.waiting_at["n0"] = None
     take_overs.move_waiting([], 3.0)
-    assert take_overs.wake_at == 3.5, "somebody waits"
+    assert take_overs.wake_at == 3.0 + LOOK_S, "somebody waits"
 
 
 def test_only_an_idle_device_does_and_only_one_at_a_time() -> None:
@@ -158,8 +158,8 @@ def test_a_member_that_waits_in_a_group_that_has_begun_goes_where_it_could_begin
     place(state, "n1", "runs")
     state.waiting_at["n0"] = None
     take_overs = make(state)
-    assert take_overs.stuck(["n0", "n1"], 0.2) == []
-    assert [one.request_id for one in take_overs.stuck(["n0", "n1"], 0.25)] == ["begun.0"]
+    assert take_overs.stuck(["n0", "n1"], 0.19) == []
+    assert [one.request_id for one in take_overs.stuck(["n0", "n1"], 0.2)] == ["begun.0"]
     state.requests["begun.0"].attempt = MAX_RESTARTS
     assert take_overs.stuck(["n1"], 0.25) == []
     state.requests["begun.0"].attempt = 0

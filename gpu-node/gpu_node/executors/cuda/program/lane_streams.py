@@ -1,6 +1,7 @@
 """Lanes of a program as streams of a CUDA device, with events between them; within a capture they become one graph.
 
-How much of the device a lane gets is left to the driver: parts of turns are not looked at.
+Attention has as many programs as fill its part of the device, so that products beside it find processors free. How many
+of these a product or a collective takes is left to the vendor's libraries.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.lanes import LaneQueue, ProgramLane, first_ready, permitted_order
+from gpu_node.kernels.triton.launch import on_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class LaneLaunch:
     operator: int
     lane: ProgramLane
     launch: Callable[[CudaStep], None]
+    device_part: float
     waits: tuple[int, ...]
     """Operators that end before it."""
     is_awaited: bool
@@ -39,11 +42,15 @@ class LaneLaunches:
     @classmethod
     def of(cls, queues: Sequence[LaneQueue], launches: Sequence[Callable[[CudaStep], None]]) -> LaneLaunches:
         """``launches`` by operator."""
-        turns = {turn.operator: (queue.lane, turn.waits) for queue in queues for turn in queue.turns}
-        awaited = {other for _, waits in turns.values() for other in waits}
-        order = permitted_order(queues, first_ready)
+        turns = {turn.operator: (queue.lane, turn) for queue in queues for turn in queue.turns}
+        awaited = {other for _, turn in turns.values() for other in turn.waits}
         return cls(
-            queues, [LaneLaunch(one, turns[one][0], launches[one], turns[one][1], one in awaited) for one in order]
+            queues,
+            [
+                LaneLaunch(one, lane, launches[one], turn.device_part, turn.waits, one in awaited)
+                for one in permitted_order(queues, first_ready)
+                for lane, turn in (turns[one],)
+            ],
         )
 
 
@@ -73,7 +80,7 @@ class CudaLaneStreams:
             stream = self._streams[one.lane]
             for other in one.waits:
                 stream.wait_event(ends[other])
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(stream), on_part(one.device_part):
                 one.launch(step)
             if one.is_awaited:
                 ends[one.operator] = stream.record_event()
@@ -90,9 +97,10 @@ class DirectStreams:
 
     def queue(self, lanes: LaneLaunches, step: CudaStep) -> None:
         """One after another."""
-        launches = {one.operator: one.launch for one in lanes.launches}
+        launches = {one.operator: one for one in lanes.launches}
         for index in permitted_order(lanes.queues, self._choose):
-            launches[index](step)
+            with on_part(launches[index].device_part):
+                launches[index].launch(step)
 
 
 def lane_streams(device: torch.device) -> LaneStreams:

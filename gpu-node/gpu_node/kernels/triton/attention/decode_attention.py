@@ -15,7 +15,7 @@ import triton.language as tl
 
 from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, num_programs, padded
 
 TILE_TOKENS = 64
 """Tokens of a context that a program takes at a time."""
@@ -44,7 +44,7 @@ def _parts(position, window, num_splits, TILE: tl.constexpr):
     return seen_from, part, tl.maximum(tl.cdiv(num_tokens, tl.maximum(part, 1)), 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tasks"])
 def _decode(
     q,
     numbers,
@@ -61,6 +61,8 @@ def _decode(
     window,
     scale,
     num_splits,
+    num_tasks,
+    num_kv_heads,
     NUM_SHARED: tl.constexpr,
     PADDED_SHARED: tl.constexpr,
     IS_SPLIT: tl.constexpr,
@@ -71,44 +73,45 @@ def _decode(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    decode, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
-    num_kv_heads = tl.num_programs(1)
-    sequence = tl.load(decodes + decode).to(tl.int64)
-    position, row = tl.load(starts + sequence), tl.load(first_rows + sequence)
-    seen_from, part, num_parts = _parts(position, window, num_splits, TILE)
-    if split < num_parts:
-        begin = seen_from + split * part
-        shared, dims = tl.arange(0, PADDED_SHARED), tl.arange(0, PADDED_DIM)
-        here = shared < NUM_SHARED
-        columns = (kv_head * NUM_SHARED + shared) * HEAD_DIM
-        rows = tl.zeros([PADDED_SHARED], tl.int32) + row
-        queries = load_queries(q, q_stride, rows, columns, here, HEAD_DIM, PADDED_DIM)
-        result, log = attend(
-            queries,
-            tl.zeros([PADDED_SHARED], tl.int32) + position,
-            numbers,
-            block_lines + tl.load(first_blocks + sequence),
-            first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
-            begin,
-            tl.minimum(begin + part, position + 1),
-            window,
-            scale,
-            TILE,
-            LINE_NUMBERS,
-            BLOCK_SIZE,
-            HEAD_DIM,
-            PADDED_DIM,
-            WIDEN,
-        )
-        mask = here[:, None] & (dims < HEAD_DIM)[None, :]
-        if IS_SPLIT:
-            heads = (decode * num_kv_heads + kv_head) * NUM_SHARED + shared
-            parts = heads * num_splits + split
-            tl.store(logs + parts, log, mask=here)
-            tl.store(out + parts[:, None] * HEAD_DIM + dims[None, :], result, mask=mask)
-        else:
-            at = row.to(tl.int64) * out_stride + columns[:, None] + dims[None, :]
-            tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
+    for task in range(tl.program_id(0), num_tasks, tl.num_programs(0)):
+        decode = tl.full([], task // (num_splits * num_kv_heads), tl.int64)
+        kv_head, split = task // num_splits % num_kv_heads, task % num_splits
+        sequence = tl.load(decodes + decode).to(tl.int64)
+        position, row = tl.load(starts + sequence), tl.load(first_rows + sequence)
+        seen_from, part, num_parts = _parts(position, window, num_splits, TILE)
+        if split < num_parts:
+            begin = seen_from + split * part
+            shared, dims = tl.arange(0, PADDED_SHARED), tl.arange(0, PADDED_DIM)
+            here = shared < NUM_SHARED
+            columns = (kv_head * NUM_SHARED + shared) * HEAD_DIM
+            rows = tl.zeros([PADDED_SHARED], tl.int32) + row
+            queries = load_queries(q, q_stride, rows, columns, here, HEAD_DIM, PADDED_DIM)
+            result, log = attend(
+                queries,
+                tl.zeros([PADDED_SHARED], tl.int32) + position,
+                numbers,
+                block_lines + tl.load(first_blocks + sequence),
+                first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
+                begin,
+                tl.minimum(begin + part, position + 1),
+                window,
+                scale,
+                TILE,
+                LINE_NUMBERS,
+                BLOCK_SIZE,
+                HEAD_DIM,
+                PADDED_DIM,
+                WIDEN,
+            )
+            mask = here[:, None] & (dims < HEAD_DIM)[None, :]
+            if IS_SPLIT:
+                heads = (decode * num_kv_heads + kv_head) * NUM_SHARED + shared
+                parts = heads * num_splits + split
+                tl.store(logs + parts, log, mask=here)
+                tl.store(out + parts[:, None] * HEAD_DIM + dims[None, :], result, mask=mask)
+            else:
+                at = row.to(tl.int64) * out_stride + columns[:, None] + dims[None, :]
+                tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -159,9 +162,10 @@ def decode_attention(
     if num_splits > 1:
         parts = q.new_empty((num_decodes, num_heads, num_splits, shape.head_dim), dtype=torch.float32)
         logs = q.new_empty((num_decodes, num_heads, num_splits), dtype=torch.float32)
+    num_tasks = num_decodes * shape.num_kv_heads * num_splits
     launch(
         _decode,
-        (num_decodes, shape.num_kv_heads, num_splits),
+        (num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR),),
         q,
         cache.numbers,
         parts,
@@ -177,6 +181,8 @@ def decode_attention(
         window,
         scale_of(shape.head_dim),
         num_splits,
+        num_tasks,
+        shape.num_kv_heads,
         NUM_SHARED=num_shared,
         PADDED_SHARED=padded(num_shared, MIN_DOT),
         IS_SPLIT=num_splits > 1,

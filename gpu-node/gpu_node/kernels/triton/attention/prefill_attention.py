@@ -12,11 +12,13 @@ import triton.language as tl
 
 from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, num_programs, padded
 
 TILE_QUERIES = 64
 """Rows times heads that share a KV head that a program takes, unless one row has more."""
 TILE_TOKENS = 64
+PROGRAMS_A_PROCESSOR = 2
+"""So many run beside each other, by the registers of their warps."""
 
 
 def rows_together(num_shared: int) -> int:
@@ -24,7 +26,7 @@ def rows_together(num_shared: int) -> int:
     return max(1, TILE_QUERIES // num_shared)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tasks"])
 def _prefill(
     q,
     numbers,
@@ -40,6 +42,8 @@ def _prefill(
     first,
     window,
     scale,
+    num_tasks,
+    num_kv_heads,
     ROWS: tl.constexpr,
     NUM_SHARED: tl.constexpr,
     QUERIES: tl.constexpr,
@@ -50,45 +54,47 @@ def _prefill(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    tile, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
-    start = tl.load(starts + sequence)
-    last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
-    query = tl.arange(0, QUERIES)
-    rows = first_of_tile + query // NUM_SHARED
-    here = (query < ROWS * NUM_SHARED) & (rows < last)
-    columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
-    batch_rows = tl.load(first_rows + sequence) + rows
-    queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
-    result, _ = attend(
-        queries,
-        start + rows,
-        numbers,
-        block_lines + tl.load(first_blocks + sequence),
-        first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
-        tl.maximum(start + first_of_tile + 1 - window, 0),
-        start + last,
-        window,
-        scale,
-        TILE,
-        LINE_NUMBERS,
-        BLOCK_SIZE,
-        HEAD_DIM,
-        PADDED_DIM,
-        WIDEN,
-    )
-    dims = tl.arange(0, PADDED_DIM)
-    at = batch_rows.to(tl.int64)[:, None] * out_stride + columns[:, None] + dims[None, :]
-    tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
+    for task in range(tl.program_id(0), num_tasks, tl.num_programs(0)):
+        tile, kv_head = tl.full([], task // num_kv_heads, tl.int64), task % num_kv_heads
+        sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
+        start = tl.load(starts + sequence)
+        last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
+        query = tl.arange(0, QUERIES)
+        rows = first_of_tile + query // NUM_SHARED
+        here = (query < ROWS * NUM_SHARED) & (rows < last)
+        columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
+        batch_rows = tl.load(first_rows + sequence) + rows
+        queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
+        result, _ = attend(
+            queries,
+            start + rows,
+            numbers,
+            block_lines + tl.load(first_blocks + sequence),
+            first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
+            tl.maximum(start + first_of_tile + 1 - window, 0),
+            start + last,
+            window,
+            scale,
+            TILE,
+            LINE_NUMBERS,
+            BLOCK_SIZE,
+            HEAD_DIM,
+            PADDED_DIM,
+            WIDEN,
+        )
+        dims = tl.arange(0, PADDED_DIM)
+        at = batch_rows.to(tl.int64)[:, None] * out_stride + columns[:, None] + dims[None, :]
+        tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
 
 
 def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor) -> None:
     """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention.attention`."""
     shape = cache.shape
     num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
+    num_tasks = len(batch.tiles) * shape.num_kv_heads
     launch(
         _prefill,
-        (len(batch.tiles), shape.num_kv_heads),
+        (num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR),),
         q,
         cache.numbers,
         out,
@@ -103,6 +109,8 @@ def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, wi
         cache.first,
         window,
         scale_of(shape.head_dim),
+        num_tasks,
+        shape.num_kv_heads,
         ROWS=batch.rows_together,
         NUM_SHARED=num_shared,
         QUERIES=padded(batch.rows_together * num_shared, MIN_DOT),
