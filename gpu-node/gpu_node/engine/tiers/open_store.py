@@ -6,8 +6,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gpu_node.engine.border.executor import Executor, HostMemory
+from gpu_node.engine.tiers.disk import Disk
 from gpu_node.engine.tiers.kv_store import KvStore
-from gpu_node.engine.tiers.ssd_folder import Disk, SsdFolder
+from gpu_node.engine.tiers.ssd_folder import SsdFolder
 from gpu_node.engine.tiers.ssd_thread import SsdThread
 from shared.config.tiers import TierOptions
 from shared.errors import OperatorError

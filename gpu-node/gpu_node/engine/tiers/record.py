@@ -16,9 +16,10 @@ from hashlib import blake2b
 from zlib import crc32
 
 from gpu_node.engine.memory.prefix import Prefix
+from gpu_node.engine.tiers.disk import PAGE_BYTES
 from shared.messages.prefixes import DIGEST_BYTES
 
-HEADER_BYTES = 4096
+HEADER_BYTES = PAGE_BYTES
 """A slot begins at a multiple of it, and so does its content."""
 _MAGIC = b"treadlKV"
 _VERSION = 3

@@ -9,9 +9,9 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.tiers.disk import Disk, disk_of
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, decode
 from shared.errors import OperatorError
 
@@ -27,30 +27,6 @@ class FolderError(OperatorError, RuntimeError):
     """The folder cannot be used; the text says why, and what to do."""
 
 
-class Disk(Protocol):
-    """Reads and writes of open files, in pieces. Both raise `OSError`, and may do less than they were asked for."""
-
-    def read(self, fd: int, pieces: Sequence[memoryview], offset: int) -> int:
-        """Fill ``pieces``; the number of bytes read."""
-        ...
-
-    def write(self, fd: int, pieces: Sequence[memoryview], offset: int) -> int:
-        """Write ``pieces``; the number of bytes written."""
-        ...
-
-
-class SystemDisk:
-    """By the system's own calls."""
-
-    def read(self, fd: int, pieces: Sequence[memoryview], offset: int) -> int:
-        """One call."""
-        return os.preadv(fd, pieces, offset)
-
-    def write(self, fd: int, pieces: Sequence[memoryview], offset: int) -> int:
-        """One call."""
-        return os.pwritev(fd, pieces, offset)
-
-
 def segment_bytes(capacity_bytes: int) -> int:
     """Of each segment of a folder with so much room."""
     return min(MAX_SEGMENT_BYTES, capacity_bytes // MIN_SEGMENTS)
@@ -60,8 +36,8 @@ class SsdFolder:
     """Owns it as long as it is open: `FolderError` where another process does, or where it cannot be written to."""
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
+        """``disk`` is the best that the folder's file system has, if none is named."""
         self.path = path
-        self._disk = disk or SystemDisk()
         self._files: OrderedDict[tuple[int, int], int] = OrderedDict()  # by segment and bytes of a slot
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -79,6 +55,7 @@ class SsdFolder:
                 f"engine.tiers.ssd_folder: {path} is used by another process; give each cluster of this machine a "
                 "folder of its own, and each node a name of its own"
             ) from error
+        self._disk = disk or disk_of(path / LOCK_NAME)
 
     def close(self) -> None:
         """Another process may use it."""
@@ -132,7 +109,7 @@ class SsdFolder:
             for number, other in self.segments():
                 if number == segment and other != slot_bytes:
                     self.remove(number, other)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | self._disk.open_flags
             self._files[key] = os.open(self._path(segment, slot_bytes), flags, 0o644)
             if len(self._files) > MAX_OPEN_FILES:
                 os.close(self._files.popitem(last=False)[1])

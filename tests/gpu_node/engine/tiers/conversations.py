@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.tiers.disk import Disk
 from gpu_node.engine.tiers.kv_store import KvStore
 from gpu_node.engine.tiers.open_store import store_in_folder
-from gpu_node.engine.tiers.ssd_folder import Disk
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
@@ -46,9 +46,17 @@ class Kept:
     now: float = 0.0
     histories: list[list[int]] = field(default_factory=lambda: [[] for _ in range(NUM_USERS)])
 
-    def turn(self, number: int) -> list[list[int]]:
-        """Every user says something and gets an answer, one after another; what each has heard."""
-        return [self.answer(user, number) for user in range(NUM_USERS)]
+    def turn(self, number: int, *, settles: bool = False) -> list[list[int]]:
+        """Every user says something and gets an answer, one after another; what each has heard.
+
+        ``settles``: the store has written all of one before the next.
+        """
+        answers = []
+        for user in range(NUM_USERS):
+            answers.append(self.answer(user, number))
+            if self.store is not None and settles:
+                self.store.settle()
+        return answers
 
     def answer(self, user: int, number: int) -> list[int]:
         numbers = random.Random(user * 100 + number)
@@ -70,13 +78,8 @@ class Kept:
         return heard
 
     def play(self, turns: range = range(NUM_TURNS), *, settles: bool = True) -> list[list[list[int]]]:
-        """All turns. ``settles``: the store has written all of one before the next."""
-        answers = []
-        for number in turns:
-            answers.append(self.turn(number))
-            if self.store is not None and settles:
-                self.store.settle()
-        return answers
+        """All turns. ``settles``: the store has written all of an answer before the next."""
+        return [self.turn(number, settles=settles) for number in turns]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import signal
@@ -16,8 +17,9 @@ import pytest
 
 from gpu_node.engine.memory.prefix import Chains
 from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.tiers.disk import PAGE_BYTES, DirectDisk, SystemDisk, disk_of
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode, encode, header_of
-from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder, SystemDisk
+from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder
 from shared.config.tiers import TierOptions
 from tests.gpu_node.engine.tiers.conversations import NUM_TURNS, NUM_USERS, engine, host_ssd, make_model
 
@@ -203,7 +205,8 @@ _WRITER = """
 import os, signal, sys
 from pathlib import Path
 from gpu_node.engine.memory.ssd_index import Slot
-from gpu_node.engine.tiers.ssd_folder import SsdFolder, SystemDisk
+from gpu_node.engine.tiers.disk import SystemDisk
+from gpu_node.engine.tiers.ssd_folder import SsdFolder
 from tests.gpu_node.engine.tiers.test_tier_faults import SLOT_BYTES, pieces
 
 class Killed(SystemDisk):
@@ -258,3 +261,51 @@ def _slot_bytes(model: object) -> int:
 
     assert isinstance(model, LoadedModel)
     return slot_bytes(model.block_bytes)
+
+
+def paged(num_bytes: int, fill: int) -> memoryview:
+    """Memory that begins at a page."""
+    pages = memoryview(mmap.mmap(-1, num_bytes))
+    pages[:] = bytes([fill]) * num_bytes
+    return pages
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [4096],
+        [4096, 8192],  # as a header and a block are
+        [4096, 6000],
+        [4096, 100, 8092, 4096],
+        [1, 2, 3],
+        [4096, 4096, 4096 + 512],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("begins_at_page", [True, False])
+def test_what_one_disk_writes_the_other_reads(tmp_path: Path, sizes: list[int], begins_at_page: bool) -> None:
+    """Past the page cache and through it, whatever the pieces are; of a file that ends before, less comes."""
+    skipped = 0 if begins_at_page else 512
+    pieces = [paged(size + skipped, number + 1)[skipped:] for number, size in enumerate(sizes)]
+    expected = b"".join(pieces)
+    for write, read in ((DirectDisk(), SystemDisk()), (SystemDisk(), DirectDisk()), (DirectDisk(), DirectDisk())):
+        file = tmp_path / "file"
+        for disk in (write, read):
+            fd = os.open(file, os.O_RDWR | os.O_CREAT | disk.open_flags)
+            try:
+                if disk is write:
+                    assert disk.write(fd, pieces, PAGE_BYTES) == len(expected)
+                for num_bytes in (len(expected), len(expected) // 2) if disk is read else ():
+                    found = [paged(size + skipped, 0)[skipped:] for size in sizes]
+                    assert disk.read(fd, found, PAGE_BYTES) == num_bytes
+                    assert b"".join(found)[:num_bytes] == expected[:num_bytes]
+                    os.truncate(file, PAGE_BYTES + num_bytes // 2)
+            finally:
+                os.close(fd)
+        file.unlink()
+
+
+def test_a_file_system_without_direct_io_is_used_through_the_page_cache(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert isinstance(disk_of(tmp_path / "file"), DirectDisk)
+    assert isinstance(disk_of(Path("/proc/self/oom_score_adj")), SystemDisk)
