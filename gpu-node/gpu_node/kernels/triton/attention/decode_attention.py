@@ -72,10 +72,16 @@ def _decode(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
+    IS_BOUNDED: tl.constexpr,
 ):
-    for task in range(tl.program_id(0), num_tasks, tl.num_programs(0)):
-        decode = tl.full([], task // (num_splits * num_kv_heads), tl.int64)
-        kv_head, split = task // num_splits % num_kv_heads, task % num_splits
+    # where each program has one task the compiler drops the loop, which would cost registers
+    own = tl.program_id(0)
+    for task in range(own, num_tasks if IS_BOUNDED else own + 1, tl.num_programs(0) if IS_BOUNDED else 1):
+        if IS_BOUNDED:
+            decode = tl.full([], task // (num_splits * num_kv_heads), tl.int64)
+            kv_head, split = task // num_splits % num_kv_heads, task % num_splits
+        else:
+            decode, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
         sequence = tl.load(decodes + decode).to(tl.int64)
         position, row = tl.load(starts + sequence), tl.load(first_rows + sequence)
         seen_from, part, num_parts = _parts(position, window, num_splits, TILE)
@@ -163,9 +169,10 @@ def decode_attention(
         parts = q.new_empty((num_decodes, num_heads, num_splits, shape.head_dim), dtype=torch.float32)
         logs = q.new_empty((num_decodes, num_heads, num_splits), dtype=torch.float32)
     num_tasks = num_decodes * shape.num_kv_heads * num_splits
+    programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
     launch(
         _decode,
-        (num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR),),
+        (programs,) if programs < num_tasks else (num_decodes, shape.num_kv_heads, num_splits),
         q,
         cache.numbers,
         parts,
@@ -192,6 +199,7 @@ def decode_attention(
         HEAD_DIM=shape.head_dim,
         PADDED_DIM=padded(shape.head_dim, MIN_DOT),
         WIDEN=INTERPRETED,
+        IS_BOUNDED=programs < num_tasks,
     )
     if num_splits > 1:
         launch(

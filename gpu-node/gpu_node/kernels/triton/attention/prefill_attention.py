@@ -53,9 +53,15 @@ def _prefill(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
+    IS_BOUNDED: tl.constexpr,
 ):
-    for task in range(tl.program_id(0), num_tasks, tl.num_programs(0)):
-        tile, kv_head = tl.full([], task // num_kv_heads, tl.int64), task % num_kv_heads
+    # where each program has one task the compiler drops the loop, which would cost registers
+    own = tl.program_id(0)
+    for task in range(own, num_tasks if IS_BOUNDED else own + 1, tl.num_programs(0) if IS_BOUNDED else 1):
+        if IS_BOUNDED:
+            tile, kv_head = tl.full([], task // num_kv_heads, tl.int64), task % num_kv_heads
+        else:
+            tile, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
         sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
         start = tl.load(starts + sequence)
         last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
@@ -92,9 +98,10 @@ def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, wi
     shape = cache.shape
     num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
     num_tasks = len(batch.tiles) * shape.num_kv_heads
+    programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
     launch(
         _prefill,
-        (num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR),),
+        (programs,) if programs < num_tasks else (len(batch.tiles), shape.num_kv_heads),
         q,
         cache.numbers,
         out,
@@ -120,5 +127,6 @@ def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, wi
         HEAD_DIM=shape.head_dim,
         PADDED_DIM=padded(shape.head_dim, MIN_DOT),
         WIDEN=INTERPRETED,
+        IS_BOUNDED=programs < num_tasks,
         num_warps=4 if shape.head_dim <= 64 else 8,
     )
