@@ -48,10 +48,10 @@ void Program::wait_for(int lane, int num_ended) {
 }
 
 void Program::add(std::unique_ptr<Operator> one) {
+  if (lane_ == kNoLane) note_layer(one->cache_layer());
   last_ = one.get();
   last_->work_on(share_);
   if (lane_ == kNoLane) {
-    note_layer(last_->cache_layer());
     operators_.push_back(std::move(one));
   } else {
     lanes_[lane_].push_back({std::move(one), device_part_, std::exchange(waits_[lane_], {})});

@@ -29,6 +29,7 @@ from gpu_node.kernels.triton.draws.adjust import adjusted_logits
 from gpu_node.kernels.triton.draws.draw import draw_tokens
 from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.experts import experts
+from gpu_node.kernels.triton.launch import on_part
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
@@ -118,6 +119,12 @@ def _attention() -> None:
     rope_write_kv(q, k, k, angles, cache, batch)
     paged_attention(q, cache, batch, q)
     decode_attention(q, cache, batch, UNBOUNDED, q, num_splits=2)
+    many = [PagedSequence(3, 1, [0])] * 8 + [PagedSequence(0, 5, [1])] * 8
+    rows = torch.zeros(8 + 8 * 5, q.shape[1], dtype=torch.bfloat16)
+    with on_part(0.01):  # on one processor, so that programs have several tasks
+        paged_attention(
+            rows, cache, device_batch(many, 16, Places(lines * 8, lines), CPU, rows_together=together), rows
+        )
     ring = TaskRing(
         shape=shape,
         num_sequences=torch.zeros(2, dtype=torch.int32),

@@ -74,10 +74,11 @@ def _decode(
     WIDEN: tl.constexpr,
     IS_BOUNDED: tl.constexpr,
 ):
-    # where each program has one task the compiler drops the loop, which would cost registers
-    own = tl.program_id(0)
-    for task in range(own, num_tasks if IS_BOUNDED else own + 1, tl.num_programs(0) if IS_BOUNDED else 1):
+    # with a constant 1 the compiler drops the loop, which costs registers
+    own, step = tl.program_id(0), tl.num_programs(0)
+    for turn in range(tl.cdiv(num_tasks - own, step) if IS_BOUNDED else 1):
         if IS_BOUNDED:
+            task = own + turn * step
             decode = tl.full([], task // (num_splits * num_kv_heads), tl.int64)
             kv_head, split = task // num_splits % num_kv_heads, task % num_splits
         else:

@@ -18,7 +18,7 @@ TILE_QUERIES = 64
 """Rows times heads that share a KV head that a program takes, unless one row has more."""
 TILE_TOKENS = 64
 PROGRAMS_A_PROCESSOR = 2
-"""So many run beside each other, by the registers of their warps."""
+"""So many run beside each other, by the registers of eight warps."""
 
 
 def rows_together(num_shared: int) -> int:
@@ -55,10 +55,11 @@ def _prefill(
     WIDEN: tl.constexpr,
     IS_BOUNDED: tl.constexpr,
 ):
-    # where each program has one task the compiler drops the loop, which would cost registers
-    own = tl.program_id(0)
-    for task in range(own, num_tasks if IS_BOUNDED else own + 1, tl.num_programs(0) if IS_BOUNDED else 1):
+    # with a constant 1 the compiler drops the loop, which costs registers
+    own, step = tl.program_id(0), tl.num_programs(0)
+    for turn in range(tl.cdiv(num_tasks - own, step) if IS_BOUNDED else 1):
         if IS_BOUNDED:
+            task = own + turn * step
             tile, kv_head = tl.full([], task // num_kv_heads, tl.int64), task % num_kv_heads
         else:
             tile, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
