@@ -17,6 +17,8 @@ from typing import Any
 
 from runs import read_results
 
+from services.simulator.idleness import BY_BOUND
+
 Row = dict[str, Any]
 OURS = "qlm"
 
@@ -84,8 +86,14 @@ def ttft(rows: Sequence[Row]) -> str:
 
 
 def idle(rows: Sequence[Row]) -> str:
-    """Share of device time (`services.simulator.idleness`)."""
-    return f"{statistics.mean(row['idle_while_waiting_share'] for row in rows):.1%}" if rows else ""
+    """Share of device time; in round brackets what no bound on batches forbids."""
+    if not rows:
+        return ""
+    usable = statistics.mean(
+        sum(share for cause, share in row["idle_while_waiting_by_cause"].items() if cause not in BY_BOUND)
+        for row in rows
+    )
+    return f"{statistics.mean(row['idle_while_waiting_share'] for row in rows):.1%} ({usable:.1%})"
 
 
 def ahead(result: Row, rate: float, rows: Sequence[Row]) -> list[str]:

@@ -72,14 +72,14 @@ class QueueManagerCore:
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
         self._inventories = Inventories(state, self._journal, self._requests)
-        self._take_overs = TakeOvers(state, groups, self._queues)
+        self.take_overs = TakeOvers(state, groups, self._queues)
         self._status = Status(state, self.predictions)
         self._overview = Overview(state, self.predictions)
 
     @property
     def wake_at(self) -> float | None:
         """When a gateway may have died, a plan is to be asked for, or a party is to be told something."""
-        rooms = (self._locations, self._gateways, self._evictions, self._take_overs, self._planning, self._status)
+        rooms = (self._locations, self._gateways, self._evictions, self.take_overs, self._planning, self._status)
         return min((time for room in rooms if (time := room.wake_at) is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
@@ -101,7 +101,7 @@ class QueueManagerCore:
 
     def _take_over(self, changed: list[str], now: float) -> list[Effect]:
         """What nodes with room do for others."""
-        options, rooms = self._config.queue, self._take_overs
+        options, rooms = self._config.queue, self.take_overs
         names = rooms.nodes_to_look_at(changed, now)
         effects: list[Effect] = []
         if options.uses("balance"):

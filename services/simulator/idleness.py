@@ -32,9 +32,13 @@ from shared.messages.nodes import Heartbeat
 from shared.messages.slo import Slo
 from shared.messages.step_cost import StepCost
 
-Cause = Literal["nothing_to_do", "leaving_model", "bounded", "elsewhere"]
+Cause = Literal["nothing_to_do", "leaving_model", "bounded", "bounded_elsewhere", "elsewhere"]
 """It has nothing to do, though it could load a model; what runs has to end before it loads one; its batch is kept
-smaller than those who run there need, by their true lengths; or it has room for requests that wait at another node."""
+smaller than those who run there need; so it is, and requests wait at another node; or it has room for those."""
+
+BY_BOUND: frozenset[Cause] = frozenset({"bounded", "bounded_elsewhere"})
+"""The batch is at the bound on what it may make late as a whole (`shared.estimator.harm`), or on the memory that it is
+expected to need. One more does not break a promise, by the lengths that only the simulator knows; many more would."""
 
 MOMENT_S = 0.25  # some steps: an engine takes requests between two of them, so nobody begins sooner than the next
 
@@ -66,12 +70,15 @@ def allows_one_more(cost: StepCost, batch: Iterable[Member], prompt_tokens: int,
     )
 
 
-def cause_of(model: str, waiting_models: Sequence[str], *, has_work: bool) -> Cause:
-    """Why a node that holds ``model`` is unused; ``waiting_models`` are those of the groups that wait in its queue."""
+def cause_of(model: str, waiting_models: Sequence[str], *, has_work: bool, has_room: bool) -> Cause:
+    """Why a node that holds ``model`` is unused; ``waiting_models`` are those of the groups that wait in its queue.
+
+    ``has_room``: one more could begin, as far as the queue manager knows.
+    """
     if not has_work:
         return "nothing_to_do"
     if not waiting_models:
-        return "elsewhere"
+        return "elsewhere" if has_room else "bounded_elsewhere"
     return "bounded" if waiting_models[0] == model else "leaving_model"
 
 
@@ -113,14 +120,16 @@ class IdleWatch:
             self.num_looks += 1
             node = self._cluster.nodes.get(message.node)  # one of a pool beats first, then it is there
             if node is not None and not message.loading and self._is_unused(node, now):
-                self.unused[self._cause(node)] += 1
+                self.unused[self._cause(node, now)] += 1
 
-    def _cause(self, node: SimulatedNode) -> Cause:
-        state = self._cluster.queue_manager.core.state
+    def _cause(self, node: SimulatedNode, now: float) -> Cause:
+        core = self._cluster.queue_manager.core
+        state = core.state
         known = state.nodes.get(node.node)
         groups = [state.groups[gid] for gid in known.queue] if known is not None else []
         waiting = [group.model for group in groups if group.waiting]
-        return cause_of(node.core.model, waiting, has_work=node.engine.has_work)
+        has_room = known is not None and core.take_overs.has_room(known, now)
+        return cause_of(node.core.model, waiting, has_work=node.engine.has_work, has_room=has_room)
 
     def _is_unused(self, node: SimulatedNode, now: float) -> bool:
         waiting = self._prompts_waiting(now)

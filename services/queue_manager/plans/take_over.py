@@ -20,6 +20,7 @@ mean has ever more left, without a queue that changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from math import inf, isinf
 
 from services.queue_manager.groups.groups import RequestGroups
@@ -40,10 +41,12 @@ BYTES_PER_S = 250e6  # of KV from node to node, through Redis
 SLOWER = 1.5  # steps there by those here: equal devices learn unlike costs, and would pass answers to and fro
 LOOK_S = 0.1  # between two looks at idle devices
 STUCK_S = 0.2  # some steps: who waits longer in a group that has begun would begin sooner elsewhere
-MAX_RESTARTS = 3  # attempts of a request, after which it stays
+MAX_RESTARTS = (
+    10  # attempts of a request, after which it stays: it comes back to a node that is busy for a second, maybe
+)
 MAX_TAKEN = 32  # requests that one device takes over at a time
 MAX_DONORS = 8  # other devices that are looked at
-MAX_LOOKED = 64  # groups of a queue that are looked at
+MAX_LOOKED = 32  # groups of a queue that are looked at: those that wait
 
 
 class TakeOvers:
@@ -90,7 +93,7 @@ class TakeOvers:
         found: dict[str, Request] = {}
         for name in names if self._state.waiting_at else ():
             node = self._state.nodes.get(name)
-            if node is None or self._room(node, now) is not True:
+            if node is None or not self.has_room(node, now):
                 continue
             members = (one for other in self._donors_of(node) for one in self._waiting_members(other, node))
             able = (one for one in members if self._is_stuck(one, found, now))
@@ -101,14 +104,17 @@ class TakeOvers:
 
     def _waiting_members(self, other: Node, node: Node) -> Iterable[Request]:
         """Of groups that run at the other node, who has waited longest in each."""
-        for gid in other.queue[:MAX_LOOKED]:
-            group = self._state.groups[gid]
-            if group.running and group.waiting and not group.kv_at and group.needs not in node.known.lacks:
+        for group in self._waiting_groups(other):
+            if group.running and not group.kv_at and group.needs not in node.known.lacks:
                 yield self._state.requests[next(iter(group.waiting))]
 
     def _is_stuck(self, request: Request, found: Mapping[str, Request], now: float) -> bool:
         is_moved = request.request_id in found or request.attempt >= MAX_RESTARTS
         return not is_moved and now >= request.arrival_s + STUCK_S and request.group not in self._state.hand_overs
+
+    def has_room(self, node: Node, now: float) -> bool:
+        """Whether, by all that is known, one more of its model could begin at this node at once without harm."""
+        return self._room(node, now) is True
 
     def _room(self, node: Node, now: float) -> bool | None:
         """Whether one more could begin at this node at once without harm; None where none could at all.
@@ -140,26 +146,24 @@ class TakeOvers:
         if is_harmless is None:
             return None
         for other in self._donors_of(node):
-            groups = (self._state.groups[gid] for gid in other.queue[:MAX_LOOKED])
             able = [
                 group
-                for group in groups
+                for group in self._waiting_groups(other)
                 if self._may_go(group, node) and (is_harmless or group.gid not in other.patient)
             ]
             if able:
                 return min(able, key=lambda group: group.start_by_s)
         return None
 
+    def _waiting_groups(self, node: Node) -> Iterable[Group]:
+        """The first of its queue that have members who wait there: behind hundreds that run, maybe."""
+        groups = (self._state.groups[gid] for gid in node.queue)
+        return islice((group for group in groups if group.waiting), MAX_LOOKED)
+
     def _may_go(self, group: Group, node: Node) -> bool:
         """The node can serve it, and nothing of it is where it waits but its place."""
         is_able = group.model == node.model and group.needs not in node.known.lacks
-        return (
-            is_able
-            and bool(group.waiting)
-            and not group.running
-            and not group.kv_at
-            and group.gid not in self._state.hand_overs
-        )
+        return is_able and not group.running and not group.kv_at and group.gid not in self._state.hand_overs
 
     def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
         """By group that is to move, the one of these nodes that it goes to. O(nodes), for each that is idle."""

@@ -44,16 +44,17 @@ def test_contexts_slow_the_steps_down() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting_models", "has_work", "cause"),
+    ("waiting_models", "has_work", "has_room", "cause"),
     [
-        (["b"], False, "nothing_to_do"),
-        (["b", "a"], True, "leaving_model"),
-        (["a", "b"], True, "bounded"),
-        ([], True, "elsewhere"),
+        (["b"], False, False, "nothing_to_do"),
+        (["b", "a"], True, False, "leaving_model"),
+        (["a", "b"], True, False, "bounded"),
+        ([], True, False, "bounded_elsewhere"),
+        ([], True, True, "elsewhere"),
     ],
 )
-def test_why_a_device_is_unused_is_told(waiting_models: list[str], has_work: bool, cause: str) -> None:
-    assert cause_of("a", waiting_models, has_work=has_work) == cause
+def test_why_a_device_is_unused_is_told(waiting_models: list[str], has_work: bool, has_room: bool, cause: str) -> None:
+    assert cause_of("a", waiting_models, has_work=has_work, has_room=has_room) == cause
 
 
 def test_when_an_answer_has_to_end() -> None:

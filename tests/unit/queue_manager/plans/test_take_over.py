@@ -52,6 +52,18 @@ def test_a_device_with_room_takes_over_the_group_due_first_of_those_that_wait() 
     assert orders(state)["n1"] == ["soon"], "somebody waits there now"
 
 
+def test_who_waits_behind_hundreds_of_groups_that_run_is_seen() -> None:
+    state = make_state(make_node("n0", 0.1), make_node("n1", 0.1))
+    running = [f"runs{number}" for number in range(300)]
+    for gid in running:
+        make_group(state, gid, waiting=0, running=1)
+    make_group(state, "waits")
+    place(state, "n0", *running, "waits")
+    state.waiting_at["n0"] = None
+    make(state).move_waiting(["n1"], 0.0)
+    assert orders(state)["n1"] == ["waits"]
+
+
 def test_what_waits_stays_where_the_other_has_no_room_or_another_model() -> None:
     full, other = make_node("n1", 0.1), make_node("n2", 0.1, model="b")
     state = make_state(make_node("n0", 0.1), full, other)
