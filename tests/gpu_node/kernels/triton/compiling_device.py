@@ -21,8 +21,9 @@ from gpu_node.kernels.triton.activations import gelu, relu, silu_mul
 from gpu_node.kernels.triton.attention.attention import paged_attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks, poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
+from gpu_node.kernels.triton.attention.remote import RemoteRing, RemoteRows, gather, send
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
@@ -137,7 +138,13 @@ def _attention() -> None:
         v=torch.zeros(2, 3, k.shape[1], dtype=torch.bfloat16),
         out=torch.zeros(2, 3, q.shape[1], dtype=torch.bfloat16),
     )
-    poll(PollCounters.new(4, 2, CPU), ring, cache.numbers)
+    counters = PollCounters.new(4, 2, CPU)
+    poll(counters, ring, cache.numbers)
+    remote_ring = RemoteRing.new(counters, ring, Places(lines * 8, lines))
+    where = torch.zeros(3, dtype=torch.int32)
+    send(remote_ring, q[:3], k[:3], k[:3], cache, RemoteRows(where, where, where))
+    gather(remote_ring, q[:3], None, cache.numbers)
+    gather(remote_ring, q[:3], Tasks(counters, ring), cache.numbers)
 
 
 def _experts(rows: torch.Tensor) -> None:

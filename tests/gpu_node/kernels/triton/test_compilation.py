@@ -34,7 +34,10 @@ def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
         "_decode",
         "_combine",
         "_prefill",
-        "_poll",
+        "serve",
+        "_send",
+        "_gather",
+        "_gather_and_serve",
         "_gates",
         "_outputs",
         "_penalise",
@@ -54,12 +57,21 @@ def test_programs_with_several_tasks_are_compiled_by_themselves(compiled: Path) 
 
 
 def test_the_poll_reads_with_acquire_and_answers_with_release_at_the_scope_of_the_system(compiled: Path) -> None:
-    for code in (path.read_text() for path in compiled.glob("*/_poll.ptx")):
+    for code in (path.read_text() for path in compiled.glob("*/serve.ptx")):
         assert "ld.global.sys.acquire.b64" in code
         assert "atom.global.gpu.acq_rel.add.u64" in code
         assert "atom.global.sys.acq_rel.add.u64" in code
         arrival = code.index("atom.global.gpu.acq_rel.add.u64")
         assert "bar.sync" in code[code.rindex("st.global", 0, arrival) : arrival]
+
+
+def test_a_send_tells_of_its_rows_behind_them_and_a_gather_reads_answers_behind_the_counter(compiled: Path) -> None:
+    for code in (path.read_text() for path in compiled.glob("*/_send.ptx")):
+        told = code.index("atom.global.sys.acq_rel.add.u64")
+        assert "bar.sync" in code[code.rindex("st.global", 0, told) : told]
+    for kernel in ("_gather", "_gather_and_serve"):
+        for code in (path.read_text() for path in compiled.glob(f"*/{kernel}.ptx")):
+            assert "ld.global.sys.acquire.b64" in code or "atom.global.sys.acquire.add.u64" in code
 
 
 def test_weights_of_draws_are_not_fused_into_other_roundings(compiled: Path) -> None:

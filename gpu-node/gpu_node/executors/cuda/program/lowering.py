@@ -22,7 +22,9 @@ from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
 from gpu_node.kernels.triton.attention import attention
+from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.poll import Tasks, poll
+from gpu_node.kernels.triton.attention.remote import RemoteRing, gather, send
 from gpu_node.kernels.triton.cache import LayerCache
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.route import route
@@ -91,17 +93,19 @@ def lower(
     max_positions: int,
     piped: Program | None = None,
     tasks: Tasks | None = None,
+    remote_ring: RemoteRing | None = None,
     joins_norms: bool = True,
     group: DeviceGroup = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
     ``piped``: the same with lanes, over the same buffers; there, each operator is a launch, and none polls.
-    ``tasks``: what its polls look for, if it has any. ``joins_norms=False`` is the plain path: a sum that a norm reads
+    ``tasks``: what its polls look for, if it has any. ``remote_ring``: who attends its remote rows, if it sends.
+    ``joins_norms=False`` is the plain path: a sum that a norm reads
     is a launch of its own. ``group``: the devices that run the other parts of a divided program.
     """
     num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
-    lowering = _Lowering(program, weights, caches, tasks, group, num_rows, max_positions)
+    lowering = _Lowering(program, weights, caches, tasks, remote_ring, group, num_rows, max_positions)
     launches: list[Launch] = []
     operators = program.operators
     index = 0
@@ -137,6 +141,7 @@ class _Lowering:
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
         tasks: Tasks | None,
+        remote_ring: RemoteRing | None,
         group: DeviceGroup,
         num_rows: Mapping[Rows, int],
         max_positions: int,
@@ -145,6 +150,8 @@ class _Lowering:
         self._weights = weights
         self._caches = caches
         self._tasks = tasks
+        self._remote_ring = remote_ring
+        self._num_under_way = 0
         self._max_positions = max_positions
         self._places_of: dict[tuple[str, Share], BufferColumns] = {}
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
@@ -305,6 +312,28 @@ class _Lowering:
         tasks, numbers = self._tasks, self._caches[0].numbers
         return lambda _step: poll(tasks.counters, tasks.ring, numbers)
 
+    def send(self, operator: Operator) -> Launch:
+        """Remote rows into the receiver's ring."""
+        q, k, v = self._places(operator)
+        share, cache, remote_ring = operator.share, self._cache(operator), self._receiver()
+        window = int(operator.attributes.get("window", UNBOUNDED))
+        self._num_under_way += 1
+        assert self._num_under_way <= len(remote_ring.ring.windows), "the ring has a slot for each task under way"
+        return lambda step: send(
+            remote_ring, q.of(step), k.of(step), v.of(step), cache, step.remote_rows(share), window
+        )
+
+    def gather(self, operator: Operator) -> Launch:
+        """What came of them."""
+        (out,) = self._places(operator)
+        self._num_under_way -= 1
+        remote_ring, tasks, numbers = self._receiver(), self._tasks, self._caches[0].numbers
+        return lambda step: gather(remote_ring, out.of(step), tasks, numbers)
+
+    def _receiver(self) -> RemoteRing:
+        assert self._remote_ring is not None, "who has attention sent says to whom"
+        return self._remote_ring
+
 
 LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {
     **dict.fromkeys(PRODUCTS, _Lowering.product),
@@ -323,4 +352,6 @@ LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {
     OperatorKind.ALL_REDUCE: _Lowering.all_reduce,
     OperatorKind.ALL_GATHER: _Lowering.all_gather,
     OperatorKind.POLL: _Lowering.poll,
+    OperatorKind.SEND: _Lowering.send,
+    OperatorKind.GATHER: _Lowering.gather,
 }

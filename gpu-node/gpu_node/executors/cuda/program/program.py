@@ -35,8 +35,12 @@ class CudaProgram:
         *,
         streams: LaneStreams | None = None,
         piped_rows: int = 0,
+        remote_places: Places | None = None,
     ) -> None:
-        """``streams`` are for the lanes that ``lowered`` has; steps of ``piped_rows`` or more go through them."""
+        """``streams`` are for the lanes that ``lowered`` has; steps of ``piped_rows`` or more go through them.
+
+        ``remote_places``: of the receiver that its remote_ring is for.
+        """
         self.lowered = lowered
         self.replays: dict[int, Replay] = {}
         """By the number of rows; what is not captured is launched."""
@@ -46,21 +50,27 @@ class CudaProgram:
         self._piped_rows = piped_rows
         self._inputs = inputs
         self._places = places
+        self._remote_places = remote_places
         self._block_size = block_size
         self._sizes = bucket_sizes(min(inputs.limits.num_rows, inputs.limits.num_sequences))
 
     def run(
-        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], draw_rows: Sequence[int]
+        self,
+        sequences: Sequence[PagedSequence],
+        token_ids: Sequence[int],
+        draw_rows: Sequence[int],
+        num_remote: int = 0,
     ) -> torch.Tensor:
         """Queue a step; the logits of ``draw_rows`` float32 [draws, vocabulary], which the next step overwrites.
 
-        ``token_ids`` of all rows; below 0 the marks of cells.
+        ``token_ids`` of all rows; below 0 the marks of cells. The last ``num_remote`` sequences, of one row each, lie
+        in blocks of the receiver; such a step is launched operator by operator.
         """
-        is_decode = len(draw_rows) == len(sequences) == len(token_ids)
+        is_decode = len(draw_rows) == len(sequences) == len(token_ids) and not num_remote
         size = bucket_of(len(sequences), self._sizes) if is_decode else None
         if size is None:
-            self._inputs.send(token_ids, draw_rows, self._batch(sequences))
-            step = CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows)
+            self._inputs.send(token_ids, draw_rows, self._batch(sequences, num_remote=num_remote))
+            step = CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows, num_remote)
             self._queue(step, in_lanes=self._is_piped(len(token_ids)))
         else:
             self._send_decode(sequences, token_ids, size)
@@ -109,9 +119,15 @@ class CudaProgram:
         batch = self._batch(sequences, num_padding)
         self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch)
 
-    def _batch(self, sequences: Sequence[PagedSequence], num_padding: int = 0) -> DeviceBatch:
+    def _batch(self, sequences: Sequence[PagedSequence], num_padding: int = 0, *, num_remote: int = 0) -> DeviceBatch:
         together = self._inputs.limits.rows_together
-        return lay_out(sequences, self._block_size, self._places, rows_together=together, num_padding=num_padding)
+        batch = lay_out(sequences, self._block_size, self._places, rows_together=together, num_padding=num_padding)
+        if num_remote:
+            assert self._remote_places is not None, "who has remote sequences says where their blocks are"
+            blocks = [block for one in sequences[len(sequences) - num_remote :] for block in one.block_table]
+            lines = self._remote_places.lines(torch.tensor(blocks, dtype=torch.int32))
+            batch.block_lines[len(batch.block_lines) - len(blocks) :] = lines
+        return batch
 
     def _decode(self, size: int) -> CudaStep:
         return CudaStep(self._inputs, [1] * size, range(size))

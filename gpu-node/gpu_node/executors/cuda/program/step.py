@@ -14,16 +14,19 @@ import torch
 from gpu_node.executors.cuda.program.inputs import StepInputs
 from gpu_node.graph.program import Rows
 from gpu_node.graph.share import BatchLayout, Share
+from gpu_node.kernels.triton.attention.remote import RemoteRows
 from gpu_node.kernels.triton.cache import DeviceBatch
 
 
 class CudaStep:
     """What launches are given."""
 
-    def __init__(self, inputs: StepInputs, num_rows: Sequence[int], draw_rows: Sequence[int]) -> None:
-        """``num_rows`` of each sequence; ``draw_rows``: those whose logits are wanted, ascending."""
+    def __init__(
+        self, inputs: StepInputs, num_rows: Sequence[int], draw_rows: Sequence[int], num_remote: int = 0
+    ) -> None:
+        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: whose logits are wanted."""
         self._inputs = inputs
-        self._layout = BatchLayout(num_rows)
+        self._layout = BatchLayout(num_rows, num_remote)
         self._draw_rows = draw_rows
         together = inputs.limits.rows_together
         nums_tiles = [0 if rows == 1 else -(-rows // together) for rows in num_rows]
@@ -68,6 +71,13 @@ class CudaStep:
             cut = replace(whole, positions=whole.positions[rows], row_lines=whole.row_lines[rows])
             self._written[share] = cut
         return self._written[share]
+
+    def remote_rows(self, share: Share) -> RemoteRows:
+        """Of a share that is remote: where its rows lie at the receiver."""
+        whole, sequences, rows = self._inputs.batch, self._layout.sequences(share), self.rows(Rows.TOKENS, share)
+        assert len(sequences) == rows.stop - rows.start, "a remote sequence has one row"
+        first_blocks = whole.first_blocks[sequences.start : sequences.stop]
+        return RemoteRows(whole.positions[rows], first_blocks, whole.block_lines)
 
     def attended(self, share: Share) -> DeviceBatch:
         """For attention of the sequences of a share, over buffers of the whole step."""

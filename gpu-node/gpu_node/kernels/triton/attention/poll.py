@@ -17,6 +17,7 @@ Counters only grow and wrap nowhere (int64); whoever asks keeps fewer than a rin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -115,7 +116,7 @@ class Tasks:
 
 
 @triton.jit
-def _poll(
+def serve(
     asked,
     served,
     done,
@@ -144,6 +145,7 @@ def _poll(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
+    """What this instance has to do of all that is asked for by now. A kernel, and what a kernel that waits does."""
     instance, num_instances = tl.program_id(0), tl.num_programs(0)
     # an addition of 0 is the read with acquire at the scope of the whole system
     num_asked = tl.atomic_add(asked, 0, sem="acquire", scope="sys")
@@ -202,6 +204,14 @@ def poll(counters: PollCounters, ring: TaskRing, numbers: torch.Tensor) -> None:
 
     ``numbers`` is this device's arena, whose pages hold blocks of any shape; the layer is each task's own.
     """
+    arguments, constants = serving(counters, ring, numbers)
+    launch(serve, (len(counters.done),), *arguments, **constants)
+
+
+def serving(
+    counters: PollCounters, ring: TaskRing, numbers: torch.Tensor
+) -> tuple[Sequence[object], dict[str, object]]:
+    """What `serve` takes, checked: arguments, and constants by name."""
     shape = ring.shape
     cache = LayerCache(numbers, shape, 0)
     num_slots, max_sequences, max_blocks = ring.block_lines.shape
@@ -220,9 +230,7 @@ def poll(counters: PollCounters, ring: TaskRing, numbers: torch.Tensor) -> None:
     )
     tensors = (ring.positions, ring.block_lines, ring.q, ring.k, ring.v, ring.out)
     require(all(tensor.is_contiguous() for tensor in tensors), "poll: a ring has no gaps")
-    launch(
-        _poll,
-        (len(counters.done),),
+    arguments = (
         counters.asked,
         counters.served,
         counters.done,
@@ -242,12 +250,15 @@ def poll(counters: PollCounters, ring: TaskRing, numbers: torch.Tensor) -> None:
         max_blocks,
         shape.num_kv_heads,
         scale_of(shape.head_dim),
-        NUM_SHARED=num_shared,
-        PADDED_SHARED=padded(num_shared, MIN_DOT),
-        TILE=TILE_TOKENS,
-        LINE_NUMBERS=cache.line_numbers,
-        BLOCK_SIZE=shape.block_size,
-        HEAD_DIM=shape.head_dim,
-        PADDED_DIM=padded(shape.head_dim, MIN_DOT),
-        WIDEN=INTERPRETED,
     )
+    constants: dict[str, object] = {
+        "NUM_SHARED": num_shared,
+        "PADDED_SHARED": padded(num_shared, MIN_DOT),
+        "TILE": TILE_TOKENS,
+        "LINE_NUMBERS": cache.line_numbers,
+        "BLOCK_SIZE": shape.block_size,
+        "HEAD_DIM": shape.head_dim,
+        "PADDED_DIM": padded(shape.head_dim, MIN_DOT),
+        "WIDEN": INTERPRETED,
+    }
+    return arguments, constants
