@@ -58,13 +58,13 @@ class Receiver:
         lines = self.shape.block_lines(4)
         self.places = Places(3 * lines + 5, lines)
         pages = -(-NUM_BLOCKS // self.places.blocks_per_page)
-        self.numbers = torch.full((pages * self.places.page_lines * LINE_NUMBERS,), torch.nan).share_memory_()
+        self.numbers = torch.full((pages * self.places.page_lines * LINE_NUMBERS,), torch.nan).share_memory_()  # type: ignore[no-untyped-call]
         ring = TaskRing.new(self.shape, NUM_SLOTS, MAX_SEQUENCES, MAX_BLOCKS, HEADS * HEAD_DIM, torch.empty(0))
         counters = PollCounters.new(3, NUM_SLOTS, torch.device("cpu"))
         for one in (ring, counters):
             for name in one.__slots__:
                 if isinstance(tensor := getattr(one, name), torch.Tensor):
-                    tensor.share_memory_()
+                    tensor.share_memory_()  # type: ignore[no-untyped-call]
         self.tasks = Tasks(counters, ring)
         self.remote_ring = RemoteRing.new(counters, ring, self.places, max_looks)
 
@@ -212,7 +212,7 @@ def test_a_gather_serves_what_others_ask_of_its_device() -> None:
 @contextmanager
 def polling(receiver: Receiver) -> Iterator[None]:
     """In a process of its own: the memory is shared, no code is."""
-    stop = torch.zeros(1, dtype=torch.int64).share_memory_()
+    stop = torch.zeros(1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def loop() -> None:
         while not int(stop):
