@@ -106,7 +106,7 @@ class QueueManagerCore:
         effects: list[Effect] = []
         if options.uses("balance"):
             rooms.move_waiting(names, now)
-            effects += self._requests.resubmit(rooms.stuck(names, now), gave_way=True)
+            effects += self._requests.move_on(rooms.stuck(names, now))
         if options.uses("migrate"):
             effects += self._evictions.hand_over(rooms.targets(names, now), now)
         return effects

@@ -57,7 +57,8 @@ class Requests:
 
     def place(self, request: Request, message: Submit, now: float, warm: WarmPrefix | None = None) -> list[Effect]:
         """Where it begins at once, or waits; ``warm`` is what is known of nodes that have something of its prompt."""
-        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo, warm)
+        seat = self._queues.seat_of(self._groups.newcomer(message, now), request.slo, warm, but=request.left)
+        request.left = ""
         name = seat.node if seat else ""
         if warm is None:
             group = self._groups.join(request, now, name)
@@ -129,6 +130,12 @@ class Requests:
         self._groups.close(group)
         self._state.hand_overs.pop(group.gid, None)
         return [Drop(streams.group(group.gid))]
+
+    def move_on(self, requests: list[Request]) -> list[Effect]:
+        """They leave the nodes where they wait, and are placed at others if they can begin there."""
+        for request in requests:
+            request.left = self._state.groups[request.group].node
+        return self.resubmit(requests, gave_way=True)
 
     def resubmit(self, requests: list[Request], *, gave_way: bool = False, has_crashed: bool = False) -> list[Effect]:
         """These attempts are lost: their gateways, which know what the clients have, submit the next ones."""

@@ -58,8 +58,10 @@ class ImmediateStarts:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def best(self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None) -> Node | None:
+    def best(self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "") -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
+
+        All are looked at ``but`` one, which it has left.
 
         Where nodes have something of its prompt, each is weighed with what it has. O(nodes x kinds of promises there),
         but for nodes that have changed.
@@ -70,7 +72,12 @@ class ImmediateStarts:
         best: Node | None = None
         least = (math.inf, 0, "")
         for node in self._state.nodes.values():
-            if node.model != load.model or node.known.is_loading or not node.known.can_serve(load.model, load.needs):
+            if (
+                node.model != load.model
+                or node.node == but
+                or node.known.is_loading
+                or not node.known.can_serve(load.model, load.needs)
+            ):
                 continue
             here = load if warm is None else warm.load_at(load, node.node)
             bring_in_s = 0.0 if warm is None else warm.bring_in_s(node.known, load.model)

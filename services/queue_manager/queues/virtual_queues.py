@@ -60,9 +60,9 @@ class VirtualQueues:
     def _may_go_elsewhere(self, node: Node) -> bool:
         return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
 
-    def seat_of(self, newcomer: GroupLoad, slo: Slo, warm: WarmPrefix | None = None) -> Node | None:
-        """The node at which a request that comes now is to begin at once; None if it has to wait."""
-        return self._seats.best(newcomer, slo, warm) if self._begins_at_once else None
+    def seat_of(self, newcomer: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "") -> Node | None:
+        """The node at which a request that comes now is to begin at once, any ``but`` one; None if it has to wait."""
+        return self._seats.best(newcomer, slo, warm, but=but) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model and have what it needs the one that ends an answer of it first, by the rule.

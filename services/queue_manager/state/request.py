@@ -39,6 +39,8 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """Of its prompt, those that its group's node has cached (`Group.warm_at`)."""
     needs: str = ""
     """As in `Submit`."""
+    left: str = ""
+    """The node that it has left to begin elsewhere, until it is placed again (`take_over`)."""
 
     @property
     def start_by_s(self) -> float:

@@ -36,6 +36,12 @@ def test_of_two_empty_nodes_the_faster_one() -> None:
     assert best(make_state(make_node("n0", 0.05), make_node("n1", 0.04)), 20.0) == "n1"
 
 
+def test_any_node_but_the_one_that_a_request_has_left() -> None:
+    state = make_state(make_node("n0", 0.05), make_node("n1", 0.04))
+    node = ImmediateStarts(state).best(LOAD, Slo("any", deadline_s=20.0), but="n1")
+    assert node is state.nodes["n0"]
+
+
 def test_of_equal_nodes_the_smaller_batch_then_the_first_by_name() -> None:
     state = make_state(make_node("n1", 0.05), make_node("n0", 0.05))
     assert best(state, 20.0) == "n0"
