@@ -41,9 +41,7 @@ BYTES_PER_S = 250e6  # of KV from node to node, through Redis
 SLOWER = 1.5  # steps there by those here: equal devices learn unlike costs, and would pass answers to and fro
 LOOK_S = 0.1  # between two looks at idle devices
 STUCK_S = 0.2  # some steps: who waits longer in a group that has begun would begin sooner elsewhere
-MAX_RESTARTS = (
-    10  # attempts of a request, after which it stays: it comes back to a node that is busy for a second, maybe
-)
+MAX_RESTARTS = 3  # attempts of a request, after which it stays
 MAX_TAKEN = 32  # requests that one device takes over at a time
 MAX_DONORS = 8  # other devices that are looked at
 MAX_LOOKED = 32  # groups of a queue that are looked at: those that wait
