@@ -128,12 +128,15 @@ async def test_an_answer_whose_engine_dies_stays_one_trace(
     gateway = spans[0]
     assert {span.parent_id for span in spans[1:]} == {gateway.span_id}
     names = [(span.name, span.attributes.get("treadle.attempt")) for span in spans if span.service == "treadle-node"]
-    assert names == [("queue wait", 0), ("node run", 0), ("queue wait", 1), ("node run", 1)]
-    lost, again = [span for span in spans if span.name == "node run"]
+    lost, *again = [span for span in spans if span.name == "node run"]
+    # where other work slows a node down, the other one may take the request over in the midst of its second attempt
+    assert again
+    assert names == [("queue wait", 0), ("node run", 0), *[("queue wait", 1), ("node run", 1)] * len(again)]
     assert lost.attributes["treadle.aborted"] is True
-    assert lost.end_s <= gateway.events["resubmitted"] <= again.start_s
+    assert lost.end_s <= gateway.events["resubmitted"] <= again[0].start_s
     assert set(lost.events) == {"first token"}
-    assert set(again.events) == {"first token", "last token"}
+    assert "first token" in again[0].events
+    assert "last token" in again[-1].events
     assert sum(span.name == "queue-manager submit" for span in spans) == 2
     await asyncio.to_thread(wait_for, "a new engine", lambda: cluster.get(busy, "/readyz")[0] == 200)
 
