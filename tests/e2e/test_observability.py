@@ -129,7 +129,7 @@ async def test_an_answer_whose_engine_dies_stays_one_trace(
     assert {span.parent_id for span in spans[1:]} == {gateway.span_id}
     names = [(span.name, span.attributes.get("treadle.attempt")) for span in spans if span.service == "treadle-node"]
     lost, *again = [span for span in spans if span.name == "node run"]
-    # where other work slows a node down, the other one may take the request over in the midst of its second attempt
+    # a node that other work slows down may have to hand it over in the midst of its second attempt
     assert again
     assert names == [("queue wait", 0), ("node run", 0), *[("queue wait", 1), ("node run", 1)] * len(again)]
     assert lost.attributes["treadle.aborted"] is True

@@ -108,7 +108,6 @@ def run(
         StepInputs(limits, torch.zeros(1, dtype=torch.int32, device=DEVICE), DEVICE),
         Places(NUM_BLOCKS * lines, lines),
         BLOCK_SIZE,
-        remote_places=receiver.places if receiver else None,
     )
     outputs = []
     moved: dict[int, int] = {}
@@ -218,7 +217,7 @@ def polling(receiver: Receiver) -> Iterator[None]:
         while not int(stop):
             receiver.poll()
 
-    process = multiprocessing.get_context("fork").Process(target=loop)
+    process = multiprocessing.get_context("fork").Process(target=loop, daemon=True)
     process.start()
     try:
         yield

@@ -37,7 +37,6 @@ def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
         "serve",
         "_send",
         "_gather",
-        "_gather_and_serve",
         "_gates",
         "_outputs",
         "_penalise",
@@ -69,9 +68,10 @@ def test_a_send_tells_of_its_rows_behind_them_and_a_gather_reads_answers_behind_
     for code in (path.read_text() for path in compiled.glob("*/_send.ptx")):
         told = code.index("atom.global.sys.acq_rel.add.u64")
         assert "bar.sync" in code[code.rindex("st.global", 0, told) : told]
-    for kernel in ("_gather", "_gather_and_serve"):
-        for code in (path.read_text() for path in compiled.glob(f"*/{kernel}.ptx")):
-            assert "ld.global.sys.acquire.b64" in code or "atom.global.sys.acquire.add.u64" in code
+    gathers = [path.read_text() for path in compiled.glob("*/_gather.ptx")]
+    assert len(gathers) == 2 * len(CAPABILITIES), "with tasks of others to serve, and without"
+    for code in gathers:
+        assert "ld.global.sys.acquire.b64" in code or "atom.global.sys.acquire.add.u64" in code
 
 
 def test_weights_of_draws_are_not_fused_into_other_roundings(compiled: Path) -> None:

@@ -76,6 +76,8 @@ class Lowered:
     result: str
     lanes: LaneLaunches | None = None
     """The same in lanes, for steps in a pipeline."""
+    remote_ring: RemoteRing | None = None
+    """Who attends its remote rows, if it sends."""
 
     @property
     def logits(self) -> torch.Tensor:
@@ -121,7 +123,7 @@ def lower(
     lanes = None
     if piped is not None:
         lanes = LaneLaunches.of(piped.lanes, [LOWERINGS[one.kind](lowering, one) for one in piped.operators])
-    return Lowered(tuple(launches), buffers, program.result, lanes)
+    return Lowered(tuple(launches), buffers, program.result, lanes, remote_ring)
 
 
 def _feeds(operator: Operator, follower: Operator) -> bool:

@@ -35,12 +35,8 @@ class CudaProgram:
         *,
         streams: LaneStreams | None = None,
         piped_rows: int = 0,
-        remote_places: Places | None = None,
     ) -> None:
-        """``streams`` are for the lanes that ``lowered`` has; steps of ``piped_rows`` or more go through them.
-
-        ``remote_places``: of the receiver that its remote_ring is for.
-        """
+        """``streams`` are for the lanes that ``lowered`` has; steps of ``piped_rows`` or more go through them."""
         self.lowered = lowered
         self.replays: dict[int, Replay] = {}
         """By the number of rows; what is not captured is launched."""
@@ -50,7 +46,6 @@ class CudaProgram:
         self._piped_rows = piped_rows
         self._inputs = inputs
         self._places = places
-        self._remote_places = remote_places
         self._block_size = block_size
         self._sizes = bucket_sizes(min(inputs.limits.num_rows, inputs.limits.num_sequences))
 
@@ -123,10 +118,13 @@ class CudaProgram:
         together = self._inputs.limits.rows_together
         batch = lay_out(sequences, self._block_size, self._places, rows_together=together, num_padding=num_padding)
         if num_remote:
-            assert self._remote_places is not None, "who has remote sequences says where their blocks are"
-            blocks = [block for one in sequences[len(sequences) - num_remote :] for block in one.block_table]
-            lines = self._remote_places.lines(torch.tensor(blocks, dtype=torch.int32))
-            batch.block_lines[len(batch.block_lines) - len(blocks) :] = lines
+            ring = self.lowered.remote_ring
+            assert ring is not None, "who has remote sequences has a program that sends"
+            tables = [one.block_table for one in sequences[len(sequences) - num_remote :]]
+            most = ring.ring.block_lines.shape[2]
+            assert max(map(len, tables)) <= most, f"the ring takes {most} blocks of a sequence"
+            lines = ring.places.lines(torch.tensor([block for table in tables for block in table], dtype=torch.int32))
+            batch.block_lines[len(batch.block_lines) - len(lines) :] = lines
         return batch
 
     def _decode(self, size: int) -> CudaStep:

@@ -30,6 +30,9 @@ MAX_LOOKS = 1_000_000
 """Before a receiver is lost: of a microsecond each, about what a client may wait for a token."""
 LINES_TOGETHER = 128
 """Of a block table, that are copied at a time."""
+SERVED_CONSTANTS = [name for name in serve.arg_names if name.isupper()]
+NUM_SERVED = len(serve.arg_names) - len(SERVED_CONSTANTS)
+"""Other arguments of `serve`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,78 +148,8 @@ def _send(
             tl.atomic_add(asked, 1, sem="acq_rel", scope="sys")
 
 
-@triton.jit
-def _take(
-    served,
-    gathered,
-    arrived,
-    lost,
-    task,
-    answers,
-    out,
-    out_stride,
-    num_rows,
-    num_slots,
-    max_sequences,
-    width,
-    PADDED_WIDTH: tl.constexpr,
-):
-    """The answers of a task, or zeros where they are not there; the last instance at it has gathered it."""
-    instance, num_instances = tl.program_id(0), tl.num_programs(0)
-    is_there = tl.atomic_add(served, 0, sem="acquire", scope="sys") > task
-    if not is_there:
-        tl.atomic_xchg(lost, 1, sem="relaxed", scope="gpu")
-    columns = tl.arange(0, PADDED_WIDTH)
-    own = columns < width
-    first = (task % num_slots) * max_sequences
-    for row in range(instance, num_rows, num_instances):
-        values = tl.load(answers + (first + row) * width + columns, mask=own & is_there, other=0.0)
-        tl.store(out + row * out_stride + columns, values, mask=own)
-    tl.debug_barrier()
-    if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == num_instances - 1:
-        tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
-        tl.store(gathered, task + 1)
-
-
 @triton.jit(do_not_specialize=["num_rows", "max_looks"])
 def _gather(
-    served,
-    gathered,
-    arrived,
-    lost,
-    answers,
-    out,
-    out_stride,
-    num_rows,
-    num_slots,
-    max_sequences,
-    width,
-    max_looks,
-    PADDED_WIDTH: tl.constexpr,
-):
-    task = tl.load(gathered)
-    looks = tl.where(tl.load(lost) == 0, max_looks, 0)
-    while (looks > 0) & (tl.atomic_add(served, 0, sem="acquire", scope="sys") <= task):
-        looks -= 1
-    _take(
-        served,
-        gathered,
-        arrived,
-        lost,
-        task,
-        answers,
-        out,
-        out_stride,
-        num_rows,
-        num_slots,
-        max_sequences,
-        width,
-        PADDED_WIDTH,
-    )
-
-
-@triton.jit(do_not_specialize=["num_rows", "max_looks"])
-def _gather_and_serve(
     served,
     gathered,
     arrived,
@@ -257,55 +190,56 @@ def _gather_and_serve(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
+    SERVES: tl.constexpr,
 ):
-    task = tl.load(gathered)
-    looks = tl.where(tl.load(lost) == 0, max_looks, 0)
+    instance, num_instances = tl.program_id(0), tl.num_programs(0)
+    task, is_lost = tl.load(gathered), tl.load(lost) != 0
+    looks = tl.where(is_lost, 0, max_looks)
     while (looks > 0) & (tl.atomic_add(served, 0, sem="acquire", scope="sys") <= task):
-        serve(
-            own_asked,
-            own_served,
-            own_done,
-            own_arrived,
-            own_nums_sequences,
-            own_firsts,
-            own_windows,
-            own_positions,
-            own_block_lines,
-            own_q,
-            own_k,
-            own_v,
-            own_out,
-            own_numbers,
-            own_num_slots,
-            own_max_sequences,
-            own_max_blocks,
-            own_num_kv_heads,
-            own_scale,
-            NUM_SHARED,
-            PADDED_SHARED,
-            TILE,
-            LINE_NUMBERS,
-            BLOCK_SIZE,
-            HEAD_DIM,
-            PADDED_DIM,
-            WIDEN,
-        )
+        if SERVES:
+            serve(
+                own_asked,
+                own_served,
+                own_done,
+                own_arrived,
+                own_nums_sequences,
+                own_firsts,
+                own_windows,
+                own_positions,
+                own_block_lines,
+                own_q,
+                own_k,
+                own_v,
+                own_out,
+                own_numbers,
+                own_num_slots,
+                own_max_sequences,
+                own_max_blocks,
+                own_num_kv_heads,
+                own_scale,
+                NUM_SHARED,
+                PADDED_SHARED,
+                TILE,
+                LINE_NUMBERS,
+                BLOCK_SIZE,
+                HEAD_DIM,
+                PADDED_DIM,
+                WIDEN,
+            )
         looks -= 1
-    _take(
-        served,
-        gathered,
-        arrived,
-        lost,
-        task,
-        answers,
-        out,
-        out_stride,
-        num_rows,
-        num_slots,
-        max_sequences,
-        width,
-        PADDED_WIDTH,
-    )
+    is_there = (not is_lost) & (tl.atomic_add(served, 0, sem="acquire", scope="sys") > task)
+    if not is_there:
+        tl.atomic_xchg(lost, 1, sem="relaxed", scope="gpu")
+    columns = tl.arange(0, PADDED_WIDTH)
+    own = columns < width
+    first = (task % num_slots) * max_sequences
+    for row in range(instance, num_rows, num_instances):
+        values = tl.load(answers + (first + row) * width + columns, mask=own & is_there, other=0.0)
+        tl.store(out + row * out_stride + columns, values, mask=own)
+    tl.debug_barrier()
+    if tl.atomic_add(arrived, 1, sem="acq_rel", scope="gpu") == num_instances - 1:
+        tl.atomic_xchg(arrived, 0, sem="relaxed", scope="gpu")
+        tl.store(gathered, task + 1)
 
 
 def send(
@@ -394,7 +328,8 @@ def gather(remote_ring: RemoteRing, out: torch.Tensor, tasks: Tasks | None, numb
     )
     width = padded(out.shape[1])
     if tasks is None:
-        launch(_gather, (num_rows,), *own, PADDED_WIDTH=width)
+        nothing = dict.fromkeys(SERVED_CONSTANTS)
+        launch(_gather, (num_rows,), *own, *[None] * NUM_SERVED, PADDED_WIDTH=width, **nothing, SERVES=False)
         return
     arguments, constants = serving(tasks.counters, tasks.ring, numbers)
-    launch(_gather_and_serve, (len(tasks.counters.done),), *own, *arguments, PADDED_WIDTH=width, **constants)
+    launch(_gather, (len(tasks.counters.done),), *own, *arguments, PADDED_WIDTH=width, **constants, SERVES=True)
