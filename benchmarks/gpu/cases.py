@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from line import Line
@@ -20,6 +21,7 @@ from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
 from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
+from gpu_node.kernels.triton.attention.remote import RemoteRing, RemoteRows, gather, send
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, DeviceBatch, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
@@ -69,13 +71,14 @@ class Sizes:
 Case = Callable[[Sizes, random.Random], float]
 
 
-def check_kernels(device: torch.device, _: Mapping[str, float]) -> Iterator[Line]:
+def check_kernels(device: torch.device, _: Mapping[str, float], share: int, num_shares: int) -> Iterator[Line]:
     """Each kernel, in each type, on some random cases. NaN where a number was not written."""
-    for dtype, tolerance in TOLERANCES.items():
-        sizes = Sizes.of(device, dtype)
-        for name, case in _CASES.items():
-            yield _worst(f"{name}, {str(dtype).removeprefix('torch.')}", "relative", tolerance, case, sizes)
-    yield _worst("draw", "other", 0.0, _draws, Sizes.of(device, torch.float32))
+    for number, (dtype, (name, case)) in enumerate(product(TOLERANCES, _CASES.items())):
+        if number % num_shares == share:
+            what, sizes = f"{name}, {str(dtype).removeprefix('torch.')}", Sizes.of(device, dtype)
+            yield _worst(what, "relative", TOLERANCES[dtype], case, sizes)
+    if share == 0:
+        yield _worst("draw", "other", 0.0, _draws, Sizes.of(device, torch.float32))
 
 
 def _worst(what: str, unit: str, tolerance: float, case: Case, sizes: Sizes) -> Line:
@@ -207,6 +210,34 @@ def _poll(sizes: Sizes, numbers: random.Random) -> float:
     return paged.error() if int(counters.served) == 1 else float("nan")
 
 
+def _remote(sizes: Sizes, numbers: random.Random) -> float:
+    """The same, asked for by another stream of the device. First the answer is there already; then it is waited for."""
+    paged = _Paged(sizes, numbers, decodes=True)
+    batch = paged.batch(paged.sequences)
+    k, v = sizes.numbers(2, len(paged.sequences), sizes.num_kv_heads * sizes.head_dim)
+    reference.write_kv(_wide(k), _wide(v), paged.expected, paged_batch(paged.sequences, 16))
+    most = max(len(one.block_table) for one in paged.sequences)
+    ring = TaskRing.new(paged.cache.shape, 2, len(paged.sequences), most, paged.q.shape[1], paged.q)
+    counters = PollCounters.new(3, 2, sizes.device)
+    asks = RemoteRing.new(counters, ring, paged.places)
+    rows = RemoteRows(batch.positions, batch.first_blocks, batch.block_lines)
+    send(asks, paged.q, k, v, paged.cache, rows)
+    poll(counters, ring, paged.cache.numbers)
+    gather(asks, paged.out, None, paged.cache.numbers)
+    error = paged.error()
+    if sizes.device.type == "cuda":  # an interpreter's launches come one behind the other
+        paged.out.fill_(torch.nan)
+        send(asks, paged.q, k, v, paged.cache, rows)
+        receiver = torch.cuda.Stream(sizes.device)  # type: ignore[no-untyped-call]
+        receiver.wait_stream(torch.cuda.current_stream())
+        gather(asks, paged.out, None, paged.cache.numbers)
+        with torch.cuda.stream(receiver):
+            poll(counters, ring, paged.cache.numbers)
+        torch.cuda.current_stream().wait_stream(receiver)
+        error = max(error, paged.error())
+    return float("nan") if asks.is_lost else error
+
+
 def _tables(paged: _Paged) -> torch.Tensor:
     """int32 [sequences, most blocks of one]: where blocks begin."""
     lines = [torch.tensor([paged.places.line(block) for block in one.block_table]) for one in paged.sequences]
@@ -279,6 +310,7 @@ _CASES: dict[str, Case] = {
     "attention in a window": _window,
     "decode attention": _decode,
     "poll": _poll,
+    "send, poll, gather": _remote,
     "experts": _experts,
     "copies of blocks": _copies,
 }

@@ -1,6 +1,6 @@
 """Are the CUDA kernels and the engine right on this machine, and how fast? Needs no network and no model files.
 
-    python benchmarks/gpu/check.py [--interpret] [--parts abcde] [--output result.json]
+    python benchmarks/gpu/check.py [--interpret] [--parts abcdefg] [--output result.json]
 
 Needs Python, torch and Triton, and no other package. The parts:
 
@@ -9,67 +9,51 @@ b  engines on the device against the reference, token by token: tiny models of e
    preemption, graphs, steps ahead;
 c  the machine's copy bandwidth and bf16 matrix rate;
 d  decode attention in GB/s and prefill attention in TFLOP/s, beside torch's flash attention on contiguous tensors;
-e  Llama 3 8B with made-up weights in a batch that fills memory, and what steps take with graphs and without.
+e  Llama 3 8B with made-up weights in a batch that fills memory, and what steps take with graphs and without;
+f  products beside attention, each on a part of the device;
+g  attention that another device asks for: what polls cost, and a round trip.
 
-The JSON is written after each line, so that a run that is cut loses nothing; the table comes last. A part has a time,
-and what it has not measured by then is left out. Ends with 1 if anything is wrong. ``--interpret``: parts a and b,
-short, by Triton's interpreter, where there is no device.
+Each part runs in processes of its own, for an error of a device ends whoever it happens to; those that take no times
+run at once. The JSON is written after each line, so that a run that is cut loses nothing; the table comes last. A part
+has a time, and what it has not measured by then is left out. Ends with 1 if anything is wrong. ``--interpret``: parts a
+and b, short, by Triton's interpreter, where there is no device.
 """
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import json
 import os
 import platform
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from threading import Lock
 
-from line import Line, failed
-
-if TYPE_CHECKING:
-    import torch
-
-LIMIT_S = 475.0
-"""Of all: then what hangs is told, and the process ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Of the check. ``run`` gets the device and what was measured before, by `Line.key`."""
-
-    letter: str
-    title: str
-    limit_s: float
-    run: Callable[[torch.device, Mapping[str, float]], Iterator[Line]]
+from line import Line
+from part import MEASURED, PARTS, Part, listen, run_here
 
 
 class Report:
-    """What has been found so far, in a file."""
+    """What has been found so far, in a file. Several threads add to it."""
 
     def __init__(self, machine: Mapping[str, object], output: Path) -> None:
         self._machine = machine
         self._output = output
         self._lines: dict[str, list[Line]] = {}
-
-    def begin(self, title: str) -> None:
-        """A part begins."""
-        self._lines[title] = []
+        self._lock = Lock()
 
     def add(self, title: str, line: Line) -> None:
         """A line of a part; says so on stderr."""
-        self._lines[title].append(line)
-        print(line.text(), file=sys.stderr, flush=True)
-        parts = {name: [one.row() for one in lines] for name, lines in self._lines.items()}
-        beside = self._output.with_suffix(".part")
-        beside.write_text(json.dumps({"machine": self._machine, "parts": parts}, indent=1) + "\n")
-        beside.replace(self._output)
+        with self._lock:
+            self._lines.setdefault(title, []).append(line)
+            print(line.text(), file=sys.stderr, flush=True)
+            parts = {name: [one.row() for one in lines] for name, lines in self._lines.items()}
+            beside = self._output.with_suffix(".part")
+            beside.write_text(json.dumps({"machine": self._machine, "parts": parts}, indent=1) + "\n")
+            beside.replace(self._output)
 
     def table(self) -> str:
         """All of it."""
@@ -83,22 +67,10 @@ class Report:
         """Of all parts."""
         return [line for lines in self._lines.values() for line in lines]
 
-
-def run_part(part: Part, device: torch.device, report: Report) -> None:
-    """Until it is done, fails, or has used its time."""
-    measured = {line.key: line.value for line in report.lines if line.key}
-    began_s = perf_counter()
-    report.begin(part.title)
-    lines = part.run(device, measured)
-    try:
-        for line in lines:
-            report.add(part.title, line)
-            if perf_counter() - began_s > part.limit_s:
-                report.add(part.title, Line("stopped: its time is over", perf_counter() - began_s, "s"))
-                break
-    except Exception as error:  # the other parts go on, and the table tells of this one
-        traceback.print_exc()
-        report.add(part.title, failed(part.title, error))
+    @property
+    def measured(self) -> dict[str, float]:
+        """What later parts compare with, by `Line.key`."""
+        return {line.key: line.value for line in self.lines if line.key}
 
 
 def main() -> int:
@@ -107,33 +79,19 @@ def main() -> int:
     parser.add_argument("--interpret", action="store_true", help="parts a and b, short, by Triton's interpreter")
     parser.add_argument("--parts", help="letters of those that are wanted; all that the machine can run by default")
     parser.add_argument("--output", type=Path, default=Path("gpu-check.json"), help="where the JSON goes")
+    parser.add_argument("--run-share", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.interpret:
         os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported, so nothing that does is imported above
-    import torch
-    import triton
-
-    if not given.interpret and not torch.cuda.is_available():
-        sys.exit(
-            f"no CUDA device for torch {torch.__version__}; on a machine that has one, install a build of torch with "
-            f"CUDA. To check the kernels without a device: --interpret"
-        )
-    if given.interpret:
-        torch.set_num_threads(1)  # tensors are tiny
-    device = torch.device("cpu" if given.interpret else "cuda")
-    machine = {
-        "device": platform.machine() if given.interpret else torch.cuda.get_device_name(device),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "interpreted": given.interpret,
-    }
-    report = Report(machine, given.output)
-    faulthandler.dump_traceback_later(LIMIT_S, exit=True)
-    for part in _parts(given.parts or ("ab" if given.interpret else "abcde")):
-        print(f"\n{part.title}", file=sys.stderr, flush=True)
-        run_part(part, device, report)
-    faulthandler.cancel_dump_traceback_later()
+    if given.run_share:
+        letter, share = given.run_share[0], int(given.run_share[1:])
+        return run_here(PARTS[letter], share, json.loads(os.environ[MEASURED]), is_interpreted=given.interpret)
+    report = Report(_machine(is_interpreted=given.interpret), given.output)
+    letters = given.parts or ("ab" if given.interpret else "".join(PARTS))
+    parts = [part for letter, part in PARTS.items() if letter in letters]
+    together = [part for part in parts if not part.is_timed]
+    for group in (together, *([part] for part in parts if part.is_timed)):
+        _run(group, report, is_interpreted=given.interpret)
     print(report.table())
     num_wrong = sum(line.is_wrong for line in report.lines)
     num_missed = sum(line.verdict == "missed" for line in report.lines)
@@ -141,20 +99,44 @@ def main() -> int:
     return 1 if num_wrong else 0
 
 
-def _parts(letters: str) -> list[Part]:
-    from cases import check_kernels
-    from equality import check_equality
-    from serving import measure_serving
-    from speeds import measure_attention, measure_machine
+def _machine(*, is_interpreted: bool) -> dict[str, object]:
+    import torch
+    import triton
 
-    parts: list[tuple[Any, ...]] = [
-        ("a", "Kernels against the reference", 110.0, check_kernels),
-        ("b", "Engines against the reference", 110.0, check_equality),
-        ("c", "The machine", 15.0, measure_machine),
-        ("d", "Attention", 35.0, measure_attention),
-        ("e", "Llama 3 8B", 200.0, measure_serving),
-    ]
-    return [Part(*part) for part in parts if part[0] in letters]
+    if not is_interpreted and not torch.cuda.is_available():
+        sys.exit(
+            f"no CUDA device for torch {torch.__version__}; on a machine that has one, install a build of torch with "
+            f"CUDA. To check the kernels without a device: --interpret"
+        )
+    return {
+        "device": platform.machine() if is_interpreted else torch.cuda.get_device_name(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "interpreted": is_interpreted,
+    }
+
+
+def _run(group: list[Part], report: Report, *, is_interpreted: bool) -> None:
+    """Parts at a time, each in its shares."""
+    tasks = [(part, share) for part in group for share in range(1 if is_interpreted else part.num_shares)]
+    with ThreadPoolExecutor(max(1, len(tasks))) as pool:
+        done = [
+            pool.submit(
+                listen,
+                [*_this(), *["--interpret"] * is_interpreted, "--run-share", f"{part.letter}{share}"],
+                part.limit_s,
+                report.measured,
+                partial(report.add, part.title),
+            )
+            for part, share in tasks
+        ]
+        for one in done:
+            one.result()
+
+
+def _this() -> list[str]:
+    return [sys.executable, *(f"-W{one}" for one in sys.warnoptions), __file__]
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ NUM_WAITING = 64
 """Requests that wait at the least, so that whoever ends is followed by another."""
 LEAST_STEPS = 4
 """Of a window."""
+GOLDEN_RATIO = (5**0.5 - 1) / 2
+ALMOST = 0.9
+"""So many of those that will run in the long run do, or as many have begun: then the window begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,31 @@ class Load:
     num_prompt_tokens: int
     num_output_tokens: int
     window_s: float
-    """How long throughput is measured, from when memory is full and requests have begun to end."""
+    """How long throughput is measured, from when as many requests run as ever will, of all ages."""
     batches: tuple[int, ...]
     """Sequences that decode together, for the time of a step."""
     batch_prompt_tokens: int
     batch_output_tokens: int
     """That they have together, about."""
     dtype: torch.dtype = torch.bfloat16
+
+    def tokens_left(self, number: int, num_running: int) -> int:
+        """That a request has still to draw when it begins, of those that fill the device one after another.
+
+        When the last of ``num_running`` has begun, about as many steps later as all of them have rows, what each has
+        left then is spread evenly over all that an answer has.
+        """
+        num_steps = num_running * (self.num_prompt_tokens + self.num_output_tokens // 2) // self.options.step_tokens
+        left = self.num_output_tokens - int(number * GOLDEN_RATIO % 1 * self.num_output_tokens)
+        left += max(0, num_steps * (num_running - number) // num_running)
+        return min(left, self.num_prompt_tokens + self.num_output_tokens - 2)
+
+    def num_running(self, num_kv_tokens: int) -> int:
+        """Requests that run in the long run: as many as memory or the rows of a step allow."""
+        num_tokens = self.num_prompt_tokens + self.num_output_tokens
+        by_memory = num_kv_tokens // (self.num_prompt_tokens + self.num_output_tokens // 2)
+        by_rows = self.options.step_tokens * self.num_output_tokens // num_tokens
+        return max(1, min(self.options.max_num_seqs, by_memory, by_rows))
 
 
 FULL = Load(
@@ -89,6 +110,8 @@ class Server:
     times: TimedExecutor
     spec: ModelSpec
     vocab_size: int
+    num_kv_tokens: int
+    """That there is memory for."""
     _num_requests: int = 0
     _tail: list[int] = field(default_factory=list)
 
@@ -99,8 +122,8 @@ class Server:
         engine = Engine(times, load.options)
         model = engine.load_model(spec)
         numbers = random.Random(0)
-        tail = [numbers.randrange(model.vocab_size) for _ in range(load.num_prompt_tokens)]
-        return cls(engine, times, spec, model.vocab_size, _tail=tail)
+        tail = [numbers.randrange(model.vocab_size) for _ in range(load.num_prompt_tokens + load.num_output_tokens)]
+        return cls(engine, times, spec, model.vocab_size, model.num_blocks * model.block_size, _tail=tail)
 
     def add(self, num_prompt_tokens: int, num_output_tokens: int) -> None:
         """One more request, which runs to its last token."""
@@ -112,15 +135,16 @@ class Server:
         if chunks:
             raise RuntimeError(f"a request was refused: {chunks[0].error}")
 
-    def step(self) -> int:
-        """One step of the engine; how many requests it ended."""
+    def step(self) -> None:
+        """One step of the engine."""
         chunks = self.engine.step(perf_counter())
         if error := next((chunk.error for chunk in chunks if chunk.error), ""):
             raise RuntimeError(error)
-        return sum(chunk.is_last for chunk in chunks)
 
 
-def measure_serving(device: torch.device, measured: Mapping[str, float]) -> Iterator[Line]:
+def measure_serving(
+    device: torch.device, measured: Mapping[str, float], _share: int, _num_shares: int
+) -> Iterator[Line]:
     """Throughput, then the steps' times with graphs and without. A tiny model where kernels are interpreted."""
     load = FULL if device.type == "cuda" else TINY
     with tempfile.TemporaryDirectory() as folder:
@@ -163,16 +187,31 @@ def _throughput(server: Server, load: Load, device: torch.device, measured: Mapp
 
 def _full_load(server: Server, load: Load) -> tuple[list[StepTime], float]:
     """The steps of the window, and how long the host waited in it."""
-    num_ended, end_s, first = 0, float("inf"), 0
+    fill(server, load)
+    first, end_s = len(server.times.steps), perf_counter() + load.window_s
     while perf_counter() < end_s or len(server.times.steps) < first + LEAST_STEPS:
-        for _ in range(NUM_WAITING - server.engine.stats().num_waiting):
-            server.add(load.num_prompt_tokens, load.num_output_tokens)
-        num_ended += server.step()
-        if num_ended and end_s == float("inf"):
-            first, end_s = len(server.times.steps), perf_counter() + load.window_s
+        refill(server, load)
     steps = server.times.steps[first:]
     server.engine.reset()
     return steps, sum(step.waited_s for step in steps[1:])
+
+
+def fill(server: Server, load: Load) -> None:
+    """Steps until as many requests run as in the long run, each as far on as one would be then: with another prompt."""
+    most, num_begun = load.num_running(server.num_kv_tokens), 0
+    while server.engine.stats().num_running < ALMOST * most and num_begun < 2 * most:
+        for _ in range(NUM_WAITING - server.engine.stats().num_waiting):
+            left = load.tokens_left(num_begun, most)
+            server.add(load.num_prompt_tokens + load.num_output_tokens - left, left)
+            num_begun += 1
+        server.step()
+
+
+def refill(server: Server, load: Load) -> None:
+    """One step, with requests that wait."""
+    for _ in range(NUM_WAITING - server.engine.stats().num_waiting):
+        server.add(load.num_prompt_tokens, load.num_output_tokens)
+    server.step()
 
 
 def _step_times(server: Server, load: Load, ways: str) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from line import Line
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from gpu_node.executors.cuda.program.graphs import CudaGraphs
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.attention.attention import paged_attention
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
@@ -35,14 +36,18 @@ COPY_RATE, MATRIX_RATE = "copy_gb_per_s", "matrix_tflop_per_s"
 
 
 def median_s(run: Callable[[], object], device: torch.device) -> float:
-    """Seconds on the device, with nothing of use in its caches, and nothing in them that has to be written back."""
+    """Seconds on the device, with nothing of use in its caches, and nothing in them that has to be written back.
+
+    Launched as a graph, so that no kernel waits for the host.
+    """
     others = torch.zeros(CACHE_BYTES // 8, dtype=torch.int64, device=device)
+    replay = CudaGraphs(device).capture(run)
     times: list[float] = []
-    for number in range(NUM_TRIES + 3):  # the first ones compile and warm up
+    for number in range(NUM_TRIES + 3):  # the first ones warm up
         others.amax()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
-        run()
+        replay.replay()
         end.record()
         end.synchronize()
         if number >= 3:
@@ -50,7 +55,7 @@ def median_s(run: Callable[[], object], device: torch.device) -> float:
     return statistics.median(times)
 
 
-def measure_machine(device: torch.device, _: Mapping[str, float]) -> Iterator[Line]:
+def measure_machine(device: torch.device, _: Mapping[str, float], _share: int, _num_shares: int) -> Iterator[Line]:
     """Copies, and a product of large matrices."""
     source, target = (torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device) for _ in range(2))
     host = torch.zeros(COPY_BYTES // 4, dtype=torch.uint8, pin_memory=True)
@@ -65,12 +70,14 @@ def measure_machine(device: torch.device, _: Mapping[str, float]) -> Iterator[Li
     yield Line("product of matrices, bfloat16", rate / 1e12, "TFLOP/s", key=MATRIX_RATE)
 
 
-def measure_attention(device: torch.device, measured: Mapping[str, float]) -> Iterator[Line]:
+def measure_attention(
+    device: torch.device, measured: Mapping[str, float], _share: int, _num_shares: int
+) -> Iterator[Line]:
     """Decodes, then prompts. Goals are of those that keep the device busy."""
     copy = measured.get(COPY_RATE, float("nan"))
     for batch, context in DECODES:
         ours, theirs, failure = _both(
-            [PagedSequence(context - 1, 1, table) for table in _tables(batch, context)], device
+            [PagedSequence(context - 1, 1, table) for table in tables(batch, context)], device
         )
         num_bytes = 2 * batch * context * NUM_KV_HEADS * HEAD_DIM * 2
         what, rate = f"decode, {batch} x {context} tokens", num_bytes / ours / 1e9
@@ -79,7 +86,7 @@ def measure_attention(device: torch.device, measured: Mapping[str, float]) -> It
         goal = DECODE_GOAL if num_bytes >= LEAST_BYTES else None
         yield Line(f"{what}: part of the copy", rate / copy, "", at_least=goal)
     for batch, tokens in PREFILLS:
-        ours, theirs, failure = _both([PagedSequence(0, tokens, table) for table in _tables(batch, tokens)], device)
+        ours, theirs, failure = _both([PagedSequence(0, tokens, table) for table in tables(batch, tokens)], device)
         # two products of two operations a number, for the pairs that the causal mask leaves
         operations = 4 * batch * tokens * (tokens + 1) / 2 * NUM_HEADS * HEAD_DIM
         what, rate = f"prefill, {batch} x {tokens} tokens", operations / ours / 1e12
@@ -89,7 +96,7 @@ def measure_attention(device: torch.device, measured: Mapping[str, float]) -> It
         yield Line(f"{what}: part of torch's", theirs / ours, "", at_least=goal)
 
 
-def _tables(batch: int, tokens: int) -> list[list[int]]:
+def tables(batch: int, tokens: int) -> list[list[int]]:
     """Blocks in random order, as an engine leaves them."""
     size = -(-tokens // BLOCK_SIZE)
     order = torch.randperm(batch * size, generator=torch.Generator().manual_seed(0)).tolist()

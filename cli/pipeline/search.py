@@ -33,6 +33,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @setup_options
 @click.option("--offload", is_flag=True, help="Copy keys and values to the host as they are made.")
 @click.option("--quick", is_flag=True, help="Some seconds of search instead of minutes.")
+@click.option("--spread", is_flag=True, help="Decodes may come among prompts, as in no engine of ours.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of the table.")
 @click.option("--profile", type=_FILE, help="What `treadle profile --kernels --interference` has measured of a device.")
 @click.option("--output", "--out", type=_FILE, help="Write the pipeline into this file, for an engine.")
@@ -46,6 +47,7 @@ def search(
     output_tokens: int,
     offload: bool,
     quick: bool,
+    spread: bool,
     as_json: bool,
     profile: Path | None,
     output: Path | None,
@@ -63,7 +65,10 @@ def search(
     )
     if largest_batch(group, shape, batch.lengths) <= 0 or shape.load_bytes > group.memory_bytes:
         raise CliError(f"the weights of {model} do not fit {num} x {device}; give more with --num")
+    if spread and output is not None:
+        raise CliError("--spread: an engine's steps have their decodes behind all prompts; leave out --output")
     setting, measured = _setting(group, shape, batch, profile)
+    setting = replace(setting, may_spread=spread)
     if offload and not setting.times.copy.row_s:
         raise CliError(f"--offload: nothing is known of the link from {device} to its host")
     if rows % setting.granule_rows or rows < 2 * setting.granule_rows:

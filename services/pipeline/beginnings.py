@@ -35,7 +35,11 @@ def beginnings(setting: Setting, parts_of: Mapping[str, int], num_cuts: int) -> 
     num_rows, granule = setting.batch.num_rows, setting.granule_rows
     middle = num_rows // 2 // granule
     found = []
-    for cut in (granule * (middle + number - num_cuts // 2) for number in range(num_cuts)):
+    places = [granule * (middle + number - num_cuts // 2) for number in range(num_cuts)]
+    behind_decodes = round(setting.batch.num_decodes / granule) * granule
+    if not setting.may_spread and 0 < behind_decodes < num_rows and behind_decodes not in places:
+        places.append(behind_decodes)
+    for cut in places:
         for layout in _layouts(setting, cut):
             layer = ElasticLayer(setting.operators(layout), setting.interference)
             cuts = {
@@ -54,7 +58,8 @@ def _layouts(setting: Setting, cut: int) -> list[LayerLayout]:
     """Of a group: none, the first part or all of the batch gathered. Decodes first, or spread where there are any."""
     gathered = (0, cut, setting.batch.num_rows) if setting.num_devices > 1 else (0,)
     is_mixed = 0 < round(setting.batch.num_decodes) < setting.batch.num_rows
-    return [LayerLayout(num, is_spread) for num in gathered for is_spread in ((False, True) if is_mixed else (False,))]
+    spreads = (False, True) if is_mixed and setting.may_spread else (False,)
+    return [LayerLayout(num, is_spread) for num in gathered for is_spread in spreads]
 
 
 def candidate(cuts: Mapping[str, tuple[int, ...]], schedule: Schedule, interference: Interference) -> Candidate:

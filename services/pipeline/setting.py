@@ -23,6 +23,8 @@ class Setting:
     interference: Interference
     granule_rows: int
     """Cuts are at multiples of it."""
+    may_spread: bool = True
+    """Whether decodes may come among prefill rows. An engine's step has them in one run: no engine runs such a file."""
 
     @classmethod
     def published(cls, group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> Setting:

@@ -145,6 +145,7 @@ class CudaBuilder:
             num_blocks=-(-model.max_model_len // model.block_size),
             context_tokens=model.max_model_len,
             rows_together=rows_together(config.num_heads // config.num_kv_heads),
+            num_kv_heads=config.num_kv_heads,
         )
         tasks = None
         if any(operator.kind is OperatorKind.POLL for operator in prepared.program.operators):

@@ -116,6 +116,9 @@ class DeviceBatch:
     rows_together: int
     max_context_tokens: int
     """No decode sees more."""
+    counts: torch.Tensor | None = None
+    """[3]: how many of ``decodes``, then of ``tiles``, a step has, and the parts of each decode's context; None where
+    that is known when kernels are launched."""
 
     def to(self, device: torch.device) -> DeviceBatch:
         """The same there."""
@@ -151,13 +154,13 @@ def lay_out(
     *,
     rows_together: int,
     splits_decodes: bool = True,
-    num_padding: int = 0,
+    padding: Sequence[int] = (),
 ) -> DeviceBatch:
     """Lay out a step, in host memory. The rows of each sequence are consecutive, in the given order of sequences.
 
     Attention takes up to ``rows_together`` rows of a sequence at a time. ``splits_decodes=False`` is the plain path:
-    single rows like any others, none over a part of its context. ``num_padding`` rows of nobody come last, each a
-    sequence of its own: written nowhere, they see nothing.
+    single rows like any others, none over a part of its context. ``padding``: sequences of nobody, of so many rows,
+    which come last, are written nowhere and see nothing.
     """
     blocks = array("i", chain.from_iterable(sequence.block_table for sequence in sequences))
     num_blocks = _int32([len(sequence.block_table) for sequence in sequences])
@@ -172,20 +175,24 @@ def lay_out(
     sequence_of = torch.arange(len(sequences)).repeat_interleave(num_rows)
     positions = torch.arange(len(sequence_of), dtype=torch.int32) + (starts - first_rows)[sequence_of]
     row_lines = block_lines[first_blocks[sequence_of] + positions // block_size]
+    longest = int(((starts + 1) * (num_rows == 1)).max()) if sequences and splits_decodes else 0
+    nobodys_rows = _int32(padding)
+    num_nobodys = sum(padding)
+    first_rows = torch.cat((first_rows, len(positions) + _sums_before(nobodys_rows)))
+    num_rows, starts = torch.cat((num_rows, nobodys_rows)), torch.cat((starts, -nobodys_rows))
     is_decode = (num_rows == 1) & splits_decodes
-    first_padding = torch.arange(num_padding, dtype=torch.int32)
     return DeviceBatch(
-        positions=_padded(positions, num_padding, 0),
-        row_lines=_padded(row_lines, num_padding, NOWHERE),
+        positions=_padded(positions, num_nobodys, 0),
+        row_lines=_padded(row_lines, num_nobodys, NOWHERE),
         block_lines=block_lines,
-        first_blocks=_padded(first_blocks, num_padding, 0),
-        first_rows=torch.cat((first_rows, len(positions) + first_padding)),
-        starts=_padded(starts, num_padding, -1),
-        num_rows=_padded(num_rows, num_padding, 1),
-        decodes=torch.cat((is_decode.nonzero()[:, 0].to(torch.int32), len(sequences) + first_padding)),
+        first_blocks=_padded(first_blocks, len(padding), 0),
+        first_rows=first_rows,
+        starts=starts,
+        num_rows=num_rows,
+        decodes=is_decode.nonzero()[:, 0].to(torch.int32),
         tiles=_tiles(num_rows, ~is_decode, rows_together),
         rows_together=rows_together,
-        max_context_tokens=int((starts + 1)[is_decode].max()) if bool(is_decode.any()) else 0,
+        max_context_tokens=longest,
     )
 
 

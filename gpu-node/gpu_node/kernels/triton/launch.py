@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -23,6 +23,10 @@ MIN_DOT = 16
 INTERPRETED_PROCESSORS = 8
 """The interpreter has one; it counts as a small device, so that contexts are split there as on others."""
 
+INTERPRETED_SHARED_BYTES = 99 << 10
+"""Of a program there: the least that a device of compute capability 8.0 or higher has."""
+SCRATCH_BYTES = 8 << 10
+"""Of shared memory, that reductions and changes of layout take beside what a kernel asks for."""
 ALIGNMENT_BYTES = 16
 """What begins at such an address is read in the widest pieces; a kernel is compiled anew for one that does not."""
 
@@ -88,6 +92,27 @@ def num_processors(device: torch.device) -> int:
     if device.type != "cuda":
         return INTERPRETED_PROCESSORS
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def num_stages(stage_bytes: int, kept_bytes: int, most: int) -> int:
+    """Turns of a loop that are loaded ahead: as many as a program has shared memory for, ``most`` at most, 1 at least.
+
+    ``stage_bytes`` of one turn, beside ``kept_bytes`` that stay.
+    """
+    return max(1, min(most, (shared_memory_bytes() - SCRATCH_BYTES - kept_bytes) // stage_bytes))
+
+
+def shared_memory_bytes() -> int:
+    """That one program can have, on the device that kernels are launched on."""
+    if INTERPRETED:
+        return INTERPRETED_SHARED_BYTES
+    driver = triton.runtime.driver.active
+    return _shared_memory_bytes(driver.get_current_device())
+
+
+@cache
+def _shared_memory_bytes(device: int) -> int:
+    return int(triton.runtime.driver.active.utils.get_device_properties(device)["max_shared_mem"])
 
 
 def upload(arrays: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:

@@ -69,7 +69,9 @@ def on_device(
     numbers = torch.full((NUM_BLOCKS * block_lines * 64 // dtype.itemsize,), torch.nan, dtype=dtype, device=DEVICE)
     caches = [LayerCache(numbers, shape, layer) for layer in range(LAYERS)]
     there = {name: values.to(DEVICE, dtype) for name, values in weights.items()}
-    limits = InputLimits(MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads))
+    limits = InputLimits(
+        MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads), model.num_kv_heads
+    )
     lowered = lower(
         program,
         there,

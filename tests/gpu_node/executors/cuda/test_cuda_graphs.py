@@ -111,8 +111,53 @@ def test_a_context_grows_over_the_ends_of_blocks_and_prompts_come_between() -> N
         beside = [PagedSequence(0, 2, [3])] if position == 8 else []
         sequences = [PagedSequence(position, 1, table[: position // BLOCK_SIZE + 1]), *beside]
         token_ids = [position, *[8, 9][: 2 * len(beside)]]
-        assert replayed.run(sequences, token_ids).equal(launched.run(sequences, token_ids))
-    assert replayed.arena.equal(launched.arena)
+        assert difference(replayed.run(sequences, token_ids), launched.run(sequences, token_ids)) < FLOAT32_ERROR
+    assert difference(replayed.arena, launched.arena) < FLOAT32_ERROR
+
+
+def difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    """Products of more rows may round otherwise."""
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen2", "gpt2", "mixtral"])
+def test_mixed_steps_are_replayed_up_to_their_draws(name: str) -> None:
+    """Prompts and decodes in any number, on both sides of tiles, some of which draw nothing."""
+    replayed, launched = captured(name), made(name)
+    assert sorted(replayed.program.row_replays) == [MAX_SEQUENCES]
+    steps: list[tuple[list[PagedSequence], list[int]]] = [
+        ([PagedSequence(0, 3, [1])], [2]),
+        ([PagedSequence(9, 1, [4, 2, 3]), PagedSequence(3, 2, [1, 5])], [0, 2]),
+        ([PagedSequence(0, 2, [6]), PagedSequence(10, 1, [4, 2, 3]), PagedSequence(5, 1, [1, 5])], [2, 3]),
+        ([PagedSequence(2, 2, [6]), PagedSequence(0, 2, [7])], []),
+    ]
+    for sequences, draw_rows in steps:
+        token_ids = [7 * row % VOCAB for row in range(sum(one.num_rows for one in sequences))]
+        for device in (replayed, launched):
+            device.poison()
+        ours, theirs = replayed.run(sequences, token_ids, draw_rows), launched.run(sequences, token_ids, draw_rows)
+        assert ours.shape == theirs.shape == (len(draw_rows), VOCAB)
+        assert not draw_rows or difference(ours, theirs) < FLOAT32_ERROR
+        assert difference(replayed.arena, launched.arena) < FLOAT32_ERROR
+
+
+@only_interpreted
+def test_the_graph_of_a_mixed_step_ends_before_its_draws() -> None:
+    found = captured("llama3").program.row_replays[MAX_SEQUENCES]
+    assert isinstance(found, StepRecording)
+    attention = ["_decode", "_combine", "_prefill"]
+    layer = ["_norm", "mm.out", "_write_kv", *attention, "addmm_.default", "_norm", "mm.out", "_silu_mul"]
+    names = [launch.name for launch in found.launches]
+    assert names == ["_lookup", "_lookup", *layer, "addmm_.default", "_norm", "mm.out", "_write_kv", *attention]
+
+
+def test_a_step_of_more_prompts_than_a_graph_has_programs_for_is_launched() -> None:
+    torch.manual_seed(7)
+    device, plain = DeviceProgram(config(**CONFIGS["llama3"]), optimize, max_prompts=0), made("llama3")
+    with torch.inference_mode():
+        device.program.capture(graphs())
+    sequences = [PagedSequence(0, 2, [3]), PagedSequence(0, 2, [4])]
+    assert device.run(sequences, [1, 2, 3, 4], [1, 3]).equal(plain.run(sequences, [1, 2, 3, 4], [1, 3]))
 
 
 def test_rows_of_nobody_are_written_nowhere_and_change_no_other() -> None:
@@ -137,11 +182,13 @@ def test_capturing_and_warming_up_leave_the_arena_as_it_was() -> None:
         device.program.warm_up()
     assert device.arena.equal(before)
     assert sorted(device.program.replays) == [1, 2, 4]
+    assert sorted(device.program.row_replays) == [4]
 
 
-def test_a_step_with_a_prompt_is_launched() -> None:
+def test_a_step_that_nobody_has_captured_is_launched() -> None:
     device, plain = captured("llama3"), made("llama3")
     device.program.replays.clear()
+    device.program.row_replays.clear()
     sequences = [PagedSequence(9, 1, [1, 2]), PagedSequence(0, 2, [3])]
     assert device.run(sequences, [1, 2, 3]).equal(plain.run(sequences, [1, 2, 3]))
 

@@ -102,7 +102,9 @@ def run(
         tasks=tasks,
         remote_ring=receiver.remote_ring if receiver else None,
     )
-    limits = InputLimits(MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads))
+    limits = InputLimits(
+        MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads), model.num_kv_heads
+    )
     ours = CudaProgram(
         served_behind(lowered),
         StepInputs(limits, torch.zeros(1, dtype=torch.int32, device=DEVICE), DEVICE),

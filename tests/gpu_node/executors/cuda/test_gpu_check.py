@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +52,42 @@ def test_without_a_device_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)  # some 20 s of a processor
 @pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
-def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone(tmp_path: Path) -> None:
+def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone() -> None:
+    kernels, engines, serving = (_lines_of(letter) for letter in "abe")
+    assert {line.verdict for line in (*kernels, *engines)} == {"right"}
+    assert len({line.what.partition(",")[0] for line in kernels}) == 11, "every kernel has cases"
+    assert "1 preemptions" in engines[0].note
+    throughput = next(line.value for line in serving if line.what.startswith("total throughput"))
+    assert throughput > 0
+    steps = [line.what for line in serving if line.what.startswith("decode step")]
+    assert steps == [f"decode step of {batch}, {way}" for way in ("graphs", "launch by launch") for batch in (1, 3)]
+
+
+def _lines_of(letter: str) -> list[Any]:
+    """What the process of a part says, to which other packages are not there."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        line = importlib.import_module("line").Line
+    finally:
+        sys.path.remove(str(FOLDER))
+    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PACKAGES, str(SCRIPT), "--interpret"]
+    environment = {**os.environ, "GPU_CHECK_MEASURED": "{}"}
+    done = subprocess.run(
+        [*command, "--run-share", f"{letter}0"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line(**json.loads(text)) for text in done.stdout.splitlines()]
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
+def test_parts_run_in_processes_of_their_own(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PACKAGES, str(SCRIPT), "--interpret", "--parts", "abe"]
-    done = subprocess.run([*command, "--output", str(result)], capture_output=True, text=True, check=False)
+    command = [sys.executable, str(SCRIPT), "--interpret", "--parts", "b", "--output", str(result)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     parts: dict[str, list[dict[str, Any]]] = json.loads(result.read_text())["parts"]
-    kernels, engines, serving = parts.values()
-    assert {line["verdict"] for line in (*kernels, *engines)} == {"right"}
-    assert len({line["what"].partition(",")[0] for line in kernels}) == 10, "every kernel has cases"
-    assert "1 preemptions" in engines[0]["note"]
-    throughput = next(line["value"] for line in serving if line["what"].startswith("total throughput"))
-    assert throughput > 0
-    steps = [line["what"] for line in serving if line["what"].startswith("decode step")]
-    assert steps == [f"decode step of {batch}, {way}" for way in ("graphs", "launch by launch") for batch in (1, 3)]
-    assert done.stdout.rstrip().endswith("nothing wrong, 1 goals missed"), "the rate of the machine was not measured"
+    assert [line["verdict"] for line in parts["Engines against the reference"]] == ["right"]
+    assert done.stdout.rstrip().endswith("nothing wrong, 0 goals missed")
 
 
 @pytest.fixture
@@ -72,24 +95,24 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The script as a module."""
     monkeypatch.syspath_prepend(FOLDER)
     yield importlib.import_module("check")
-    for name in ("check", "line"):
+    for name in ("check", "line", "part"):
         sys.modules.pop(name)
 
 
 def test_a_part_that_fails_or_takes_too_long_hides_no_other(check: Any, tmp_path: Path) -> None:
-    line = check.Line
+    line, part = check.Line, importlib.import_module("part")
 
-    def fails(_: object, __: Mapping[str, float]) -> Iterator[Any]:
+    def fails() -> Iterator[Any]:
         yield line("first", 1.0, "s", key="first")
         raise ValueError("no such kernel\nmore of it")
 
-    def goes_on(_: object, measured: Mapping[str, float]) -> Iterator[Any]:
+    def goes_on(measured: Mapping[str, float]) -> Iterator[Any]:
         yield line("twice the first", 2 * measured["first"], "s", at_least=3.0)
         yield line("not reached", 0.0, "s")
 
     report = check.Report({"device": "none"}, tmp_path / "result.json")
-    for part in (check.Part("a", "A", 60.0, fails), check.Part("b", "B", 0.0, goes_on)):
-        check.run_part(part, None, report)
+    part.run("A", fails(), 60.0, partial(report.add, "A"))
+    part.run("B", goes_on(report.measured), 0.0, partial(report.add, "B"))
     first, failure, second, stop = report.lines
     assert (failure.note, failure.is_wrong) == ("ValueError: no such kernel", True)
     assert (second.value, second.verdict) == (2.0, "missed")
@@ -97,6 +120,15 @@ def test_a_part_that_fails_or_takes_too_long_hides_no_other(check: Any, tmp_path
     parts = json.loads((tmp_path / "result.json").read_text())["parts"]
     assert parts == {"A": [first.row(), failure.row()], "B": [second.row(), stop.row()]}
     assert [title for title in ("A", "B") if f"\n{title}\n" in report.table()] == ["A", "B"]
+
+
+def test_a_process_that_dies_is_wrong_and_what_it_said_before_is_kept(check: Any) -> None:
+    said: list[Any] = []
+    row = json.dumps(asdict(check.Line("before", 1.0, "s")))
+    dies = [sys.executable, "-c", f"import os; print({row!r}, flush=True); os._exit(3)"]
+    importlib.import_module("part").listen(dies, 60.0, {}, said.append)
+    assert [(one.what, one.is_wrong) for one in said] == [("before", False), (said[1].what, True)]
+    assert said[1].what.endswith("ended with 3")
 
 
 def test_a_number_that_is_none_is_outside_of_every_bound(check: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
 from gpu_node.executors.cuda.program.lowering import Lowered, lower
-from gpu_node.executors.cuda.program.program import CudaProgram
+from gpu_node.executors.cuda.program.program import MAX_PROMPTS, CudaProgram
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.kernels.paged_batch import PagedSequence
@@ -31,8 +31,10 @@ BLOCK_SIZE, NUM_BLOCKS, LENGTH, MAX_SEQUENCES, NUM_CELLS = 8, 20, 80, 4, 4
 class DeviceProgram:
     """The same numbers in weights, arena and cells wherever it is made."""
 
-    def __init__(self, model: ModelConfig, change: Pass, pipeline: PipelineFile | None = None) -> None:
-        """With a ``pipeline``, its largest steps go through that."""
+    def __init__(
+        self, model: ModelConfig, change: Pass, pipeline: PipelineFile | None = None, max_prompts: int = MAX_PROMPTS
+    ) -> None:
+        """With a ``pipeline``, its largest steps go through that. ``max_prompts``: of a mixed step that is replayed."""
         plain = build_program(model)
         program = change(plain)
         weights = of_program(program, random_weights(model, plain))
@@ -57,7 +59,7 @@ class DeviceProgram:
         )
         self.cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=DEVICE)
         together = 64 // (model.num_heads // model.num_kv_heads)
-        limits = InputLimits(MAX_SEQUENCES, MAX_SEQUENCES, LENGTH // BLOCK_SIZE, LENGTH, together)
+        limits = InputLimits(MAX_SEQUENCES, MAX_SEQUENCES, LENGTH // BLOCK_SIZE, LENGTH, together, model.num_kv_heads)
         self.program = CudaProgram(
             self.lowered,
             StepInputs(limits, self.cells, DEVICE),
@@ -65,6 +67,7 @@ class DeviceProgram:
             BLOCK_SIZE,
             streams=lane_streams(DEVICE),
             piped_rows=MAX_SEQUENCES,
+            max_prompts=max_prompts,
         )
 
     def poison(self) -> None:
@@ -72,11 +75,14 @@ class DeviceProgram:
         for buffer in self.lowered.buffers.values():
             buffer.fill_(torch.nan)
 
-    def run(self, sequences: list[PagedSequence], token_ids: list[int]) -> torch.Tensor:
-        """The logits of each sequence's last row, in memory of their own."""
+    def run(
+        self, sequences: list[PagedSequence], token_ids: list[int], draw_rows: list[int] | None = None
+    ) -> torch.Tensor:
+        """The logits of these rows, of each sequence's last one where none are named, in memory of their own."""
         ends = torch.tensor([sequence.num_rows for sequence in sequences]).cumsum(0)
+        rows = (ends - 1).tolist() if draw_rows is None else draw_rows
         with torch.inference_mode():
-            return self.program.run(sequences, token_ids, (ends - 1).tolist()).to("cpu", copy=True)
+            return self.program.run(sequences, token_ids, rows).to("cpu", copy=True)
 
 
 def decodes(numbers: random.Random, num_sequences: int) -> list[PagedSequence]:

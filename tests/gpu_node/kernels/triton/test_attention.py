@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import MAX_SPLITS, TILE_TOKENS, decode_attention, num_splits
+from gpu_node.kernels.triton.attention.prefill_attention import prefill_attention
 from gpu_node.kernels.triton.cache import NOWHERE, CacheShape, DeviceBatch, LayerCache, Places, device_batch, lay_out
 from gpu_node.kernels.triton.launch import num_programs, on_part
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
@@ -182,11 +183,36 @@ def test_a_context_in_parts_some_of_them_empty(splits: int, window: int) -> None
     assert error(out.written(), paged.attention(q.view, window)) < ERRORS[torch.float32]
 
 
+@pytest.mark.parametrize(("lengths", "splits"), [([(129, 1), (3, 5), (0, 1), (70, 2)], 4), ([(5, 1), (3, 5)], 1)])
+@pytest.mark.parametrize("window", [UNBOUNDED, 70])
+def test_what_a_step_has_may_be_read_on_the_device(lengths: list[tuple[int, int]], splits: int, window: int) -> None:
+    """The same bits, launched for more decodes and tiles than there are; what lies behind those is not looked at."""
+    torch.manual_seed(8)
+    paged = Paged.of(lengths, CacheShape(LAYERS, 4, 2, 4))
+    paged.write_own()
+    batch = paged.batch(paged.sequences)
+    nobody = torch.full((5, 2), 10**9, dtype=torch.int32, device=DEVICE)
+    counts = torch.tensor([len(batch.decodes), len(batch.tiles), splits], dtype=torch.int32, device=DEVICE)
+    counted = replace(
+        batch,
+        decodes=torch.cat((batch.decodes, nobody[:, 0])),
+        tiles=torch.cat((batch.tiles, nobody)),
+        counts=counts,
+    )
+    q = numbers(sum(rows for _, rows in lengths), 16)
+    ours, theirs = Buffer(*q.shape), Buffer(*q.shape)
+    decode_attention(q, paged.cache, batch, window, theirs.view, splits)
+    prefill_attention(q, paged.cache, batch, window, theirs.view)
+    decode_attention(q, paged.cache, counted, window, ours.view, num_splits=1)
+    prefill_attention(q, paged.cache, counted, window, ours.view)
+    assert ours.written().equal(theirs.written())
+
+
 @pytest.mark.parametrize("splits", [1, 4])
 def test_a_row_of_nobody_sees_nothing_and_is_written_nowhere(splits: int) -> None:
     torch.manual_seed(6)
     paged = Paged.of([(129, 1)], CacheShape(LAYERS, 4, 1, 4))
-    padded = lay_out(paged.sequences, 4, paged.places, rows_together=3, num_padding=2).to(DEVICE)
+    padded = lay_out(paged.sequences, 4, paged.places, rows_together=3, padding=[1, 1]).to(DEVICE)
     k, v = numbers(2, 3, 4)
     paged.write_own()
     write_kv(k[:1], v[:1], paged.cache, paged.batch(paged.sequences))
@@ -202,7 +228,7 @@ def test_a_row_of_nobody_sees_nothing_and_is_written_nowhere(splits: int) -> Non
 
 def test_a_step_is_laid_out_sequence_after_sequence_and_rows_of_nobody_behind() -> None:
     sequences = [PagedSequence(5, 1, [4, 1]), PagedSequence(2, 5, [0, 2]), PagedSequence(0, 1, [3])]
-    batch = lay_out(sequences, 4, Places(page_lines=7, block_lines=3), rows_together=2, num_padding=2)
+    batch = lay_out(sequences, 4, Places(page_lines=7, block_lines=3), rows_together=2, padding=[1, 1])
     assert batch.block_lines.tolist() == [14, 3, 0, 7, 10]  # two blocks a page, and a rest
     assert batch.first_blocks.tolist() == [0, 2, 4, 0, 0]
     assert batch.positions.tolist() == [5, 2, 3, 4, 5, 6, 0, 0, 0]

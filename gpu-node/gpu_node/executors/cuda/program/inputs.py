@@ -14,8 +14,12 @@ import torch
 
 from gpu_node.executors.cuda.memory.marks import mark
 from gpu_node.executors.cuda.memory.pinned_ring import PinnedRing
+from gpu_node.kernels.triton.attention.decode_attention import num_splits
 from gpu_node.kernels.triton.cache import DeviceBatch
+from gpu_node.kernels.triton.launch import num_processors
 
+NUM_COUNTS = 3
+"""Of `DeviceBatch.counts`."""
 NUM_BUFFERS = 4
 """Steps whose inputs may be on their way; a scheduler is one or two ahead."""
 ALIGNED_NUMBERS = 16
@@ -33,15 +37,22 @@ class InputLimits:
     context_tokens: int
     rows_together: int
     """That prefill takes at a time."""
+    num_kv_heads: int
 
     @property
     def sizes(self) -> Mapping[str, int]:
         """Numbers of each input. Block tables come last: of a step, only those that it has are sent."""
         by_row = dict.fromkeys(("token_ids", "positions", "row_lines"), self.num_rows)
         names = ("first_blocks", "first_rows", "starts", "num_rows", "decodes", "draw_rows")
-        by_sequence = dict.fromkeys(names, self.num_sequences)
-        num_tiles = self.num_rows // self.rows_together + self.num_sequences
-        return {**by_row, **by_sequence, "tiles": 2 * num_tiles, "block_lines": self.num_sequences * self.num_blocks}
+        by_sequence = dict.fromkeys(names, self.num_sequences + 1)  # rows of nobody may be one more
+        num_tiles = self.num_rows // self.rows_together + self.num_sequences + 1
+        return {
+            "counts": NUM_COUNTS,
+            **by_row,
+            **by_sequence,
+            "tiles": 2 * num_tiles,
+            "block_lines": self.num_sequences * self.num_blocks,
+        }
 
 
 class StepInputs:
@@ -73,15 +84,21 @@ class StepInputs:
             tiles=self._whole("tiles").view(-1, 2),
             rows_together=limits.rows_together,
             max_context_tokens=limits.context_tokens,
+            counts=self._whole("counts"),
         )
         """In full length: of a step, the beginnings are valid."""
+        self._num_processors = num_processors(device)
 
     def _whole(self, name: str) -> torch.Tensor:
         return self._there.narrow(0, self._begins[name], self._sizes[name])
 
     def send(self, token_ids: Sequence[int], draw_rows: Sequence[int], batch: DeviceBatch) -> None:
         """Queue the inputs of the next step, ``batch`` as `lay_out` makes it. `ValueError` for a step too large."""
+        splits = num_splits(
+            len(batch.decodes) * self.limits.num_kv_heads, self.limits.context_tokens, self._num_processors
+        )
         given = {
+            "counts": torch.tensor([len(batch.decodes), len(batch.tiles), splits], dtype=torch.int32),
             "token_ids": torch.tensor(token_ids, dtype=torch.int32),
             "positions": batch.positions,
             "row_lines": batch.row_lines,

@@ -16,7 +16,17 @@ from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
 from gpu_node.executors.cuda.program.step import CudaStep
-from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
+from gpu_node.graph.program import (
+    ATTENTIONS,
+    COLLECTIVES,
+    POSITIONS,
+    PRODUCTS,
+    TOKEN_IDS,
+    Operator,
+    OperatorKind,
+    Program,
+    Rows,
+)
 from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
@@ -48,6 +58,8 @@ _JOINED_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
 _ANGLES = {OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES}
 _WIDE = {OperatorKind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
+_ONE_BY_ONE = COLLECTIVES | {OperatorKind.SEND, OperatorKind.GATHER}
+"""Operators that nobody has seen in a graph of a device yet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +90,8 @@ class Lowered:
     """The same in lanes, for steps in a pipeline."""
     remote_ring: RemoteRing | None = None
     """Who attends its remote rows, if it sends."""
+    num_of_any: int = 0
+    """Launches, from the first on, that depend on nothing but how many rows a step has."""
 
     @property
     def logits(self) -> torch.Tensor:
@@ -110,8 +124,10 @@ def lower(
     lowering = _Lowering(program, weights, caches, tasks, remote_ring, group, num_rows, max_positions)
     launches: list[Launch] = []
     operators = program.operators
-    index = 0
+    index, num_of_any = 0, 0
     while index < len(operators):
+        if num_of_any == len(launches) and lowering.is_of_any(operators[index]):
+            num_of_any += 1
         operator, follower = operators[index], operators[index + 1] if index + 1 < len(operators) else None
         if joins_norms and follower is not None and _feeds(operator, follower):
             launches.append(lowering.joined_norm(operator, follower))
@@ -123,7 +139,7 @@ def lower(
     lanes = None
     if piped is not None:
         lanes = LaneLaunches.of(piped.lanes, [LOWERINGS[one.kind](lowering, one) for one in piped.operators])
-    return Lowered(tuple(launches), buffers, program.result, lanes, remote_ring)
+    return Lowered(tuple(launches), buffers, program.result, lanes, remote_ring, num_of_any)
 
 
 def _feeds(operator: Operator, follower: Operator) -> bool:
@@ -172,6 +188,11 @@ class _Lowering:
         """The numbers of a buffer in all rows that there may be."""
         buffer = self._buffers[name]
         return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
+
+    def is_of_any(self, operator: Operator) -> bool:
+        """Whether it is on all rows of a step: no part of them, and not those that draw."""
+        of_tokens = all(self._buffers[name].rows is Rows.TOKENS for name in operator.outputs)
+        return of_tokens and operator.share.is_whole and operator.kind not in _ONE_BY_ONE
 
     def _place(self, name: str, share: Share) -> BufferColumns:
         if (name, share) not in self._places_of:

@@ -22,10 +22,21 @@ class CudaStep:
     """What launches are given."""
 
     def __init__(
-        self, inputs: StepInputs, num_rows: Sequence[int], draw_rows: Sequence[int], num_remote: int = 0
+        self,
+        inputs: StepInputs,
+        num_rows: Sequence[int],
+        draw_rows: Sequence[int],
+        num_remote: int = 0,
+        *,
+        max_tiles: int | None = None,
     ) -> None:
-        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: whose logits are wanted."""
+        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: whose logits are wanted.
+
+        ``max_tiles``: it is of any sequences that have as many rows together and no more tiles: what there is of each
+        is read on the device. Its only share is the whole.
+        """
         self._inputs = inputs
+        self._max_tiles = max_tiles
         self._layout = BatchLayout(num_rows, num_remote)
         self._draw_rows = draw_rows
         together = inputs.limits.rows_together
@@ -81,6 +92,16 @@ class CudaStep:
 
     def attended(self, share: Share) -> DeviceBatch:
         """For attention of the sequences of a share, over buffers of the whole step."""
+        if share not in self._attended and self._max_tiles is not None:
+            assert share.is_whole, "where sequences are read on the device, nobody knows how to cut them"
+            whole, num_rows = self._inputs.batch, self._layout.num_rows
+            self._attended[share] = replace(
+                whole,
+                positions=whole.positions[:num_rows],
+                row_lines=whole.row_lines[:num_rows],
+                decodes=whole.decodes[:num_rows],
+                tiles=whole.tiles[: self._max_tiles],
+            )
         if share not in self._attended:
             whole, sequences = self._inputs.batch, self._layout.sequences(share)
             num_rows = self._layout.num_rows
@@ -90,6 +111,7 @@ class CudaStep:
                 row_lines=whole.row_lines[:num_rows],
                 decodes=whole.decodes[_cut(self._before_decode, sequences)],
                 tiles=whole.tiles[_cut(self._before_tile, sequences)],
+                counts=None,
             )
         return self._attended[share]
 

@@ -11,7 +11,8 @@ import math
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.launch import dot
+from gpu_node.kernels.triton.cache import LayerCache
+from gpu_node.kernels.triton.launch import MIN_DOT, dot, num_stages, padded
 
 UNBOUNDED = 1 << 30
 """The window of attention that has none, in tokens."""
@@ -20,6 +21,12 @@ UNBOUNDED = 1 << 30
 def scale_of(head_dim: int) -> float:
     """What scores are multiplied with, so that their powers of 2 are those of e of ``q k / sqrt(head_dim)``."""
     return math.log2(math.e) / math.sqrt(head_dim)
+
+
+def stages_of(cache: LayerCache, tile_tokens: int, kept_bytes: int, most: int) -> int:
+    """Tiles of keys and values that are loaded ahead, beside ``kept_bytes`` of shared memory."""
+    token_bytes = 2 * padded(cache.shape.head_dim, MIN_DOT) * cache.numbers.element_size()
+    return num_stages(tile_tokens * token_bytes, kept_bytes, most)
 
 
 @triton.jit
@@ -54,35 +61,78 @@ def attend(
     before it, ``window`` in all. Returns the weighted sum of values [M, PADDED_DIM] and, as powers of 2, the logarithm
     of the weights' sum [M]: -inf, beside zeros, for a query that sees none of these tokens.
     """
-    dims = tl.arange(0, PADDED_DIM)
-    in_head = dims < HEAD_DIM
-    kind = numbers.dtype.element_ty
-    queries = queries.to(kind)
+    queries = queries.to(numbers.dtype.element_ty)
     most = tl.full([queries.shape[0]], float("-inf"), tl.float32)
     total = tl.zeros([queries.shape[0]], tl.float32)
     sums = tl.zeros([queries.shape[0], PADDED_DIM], tl.float32)
-    for tile in range(begin, end, TILE):
-        tokens = tile + tl.arange(0, TILE)
-        there = tokens < end
-        block = tl.load(lines + tokens // BLOCK_SIZE, mask=there, other=0).to(tl.int64)
-        keys_at = block * LINE_NUMBERS + head + (tokens % BLOCK_SIZE) * HEAD_DIM
-        keys = tl.load(numbers + keys_at[None, :] + dims[:, None], mask=in_head[:, None] & there[None, :], other=0.0)
-        scores = dot(queries, keys, WIDEN) * scale
-        sees = there[None, :] & (tokens[None, :] <= positions[:, None])
-        sees = sees & (tokens[None, :] > positions[:, None] - window)
-        scores = tl.where(sees, scores, float("-inf"))
-        now = tl.maximum(most, tl.max(scores, 1))
-        anchor = tl.where(now == float("-inf"), 0.0, now)  # nothing seen yet: -inf - -inf is no number
-        weights = tl.exp2(scores - anchor[:, None])
-        shrink = tl.exp2(most - anchor)
-        total = total * shrink + tl.sum(weights, 1)
-        values_at = keys_at + BLOCK_SIZE * HEAD_DIM
-        # there may be anything behind the last token, and 0 * NaN is NaN
-        values = tl.load(
-            numbers + values_at[:, None] + dims[None, :], mask=there[:, None] & in_head[None, :], other=0.0
-        )
-        sums = sums * shrink[:, None] + dot(weights.to(kind), values, WIDEN)
-        most = now
+    # tiles that every query sees whole come first: nothing has to be compared there
+    num_seen = tl.maximum(tl.minimum(tl.min(positions) + 1, end) - begin, 0) // TILE * TILE
+    whole_end = begin + tl.where(tl.max(positions) - window < begin, num_seen, 0)
+    for tile in range(begin, whole_end, TILE):
+        most, total, sums = _attend_tile(
+            queries, positions, numbers, lines, head, tile, end, window, scale, most, total, sums,
+            TILE, LINE_NUMBERS, BLOCK_SIZE, HEAD_DIM, PADDED_DIM, WIDEN, IS_WHOLE=True,
+        )  # fmt: skip
+    for tile in range(whole_end, end, TILE):
+        most, total, sums = _attend_tile(
+            queries, positions, numbers, lines, head, tile, end, window, scale, most, total, sums,
+            TILE, LINE_NUMBERS, BLOCK_SIZE, HEAD_DIM, PADDED_DIM, WIDEN, IS_WHOLE=False,
+        )  # fmt: skip
     has_seen = total > 0.0
     result = sums / tl.where(has_seen, total, 1.0)[:, None]
     return result, tl.where(has_seen, most + tl.log2(tl.where(has_seen, total, 1.0)), float("-inf"))
+
+
+@triton.jit
+def _attend_tile(
+    queries,
+    positions,
+    numbers,
+    lines,
+    head,
+    tile,
+    end,
+    window,
+    scale,
+    most,
+    total,
+    sums,
+    TILE: tl.constexpr,
+    LINE_NUMBERS: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PADDED_DIM: tl.constexpr,
+    WIDEN: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+):
+    """The running softmax, with a tile of tokens more, which every query sees where it is whole."""
+    dims = tl.arange(0, PADDED_DIM)
+    tokens = tile + tl.arange(0, TILE)
+    if IS_WHOLE:
+        there = tokens >= tile
+        block = tl.load(lines + tokens // BLOCK_SIZE).to(tl.int64)
+    else:
+        there = tokens < end
+        block = tl.load(lines + tokens // BLOCK_SIZE, mask=there, other=0).to(tl.int64)
+    keys_at = block * LINE_NUMBERS + head + (tokens % BLOCK_SIZE) * HEAD_DIM
+    keys_from = numbers + keys_at[None, :] + dims[:, None]
+    # there may be anything behind the last token, and 0 * NaN is NaN
+    values_from = numbers + (keys_at + BLOCK_SIZE * HEAD_DIM)[:, None] + dims[None, :]
+    if IS_WHOLE and HEAD_DIM == PADDED_DIM:
+        keys, values = tl.load(keys_from), tl.load(values_from)
+    else:
+        here = (dims < HEAD_DIM)[:, None] & there[None, :]
+        keys = tl.load(keys_from, mask=here, other=0.0)
+        values = tl.load(values_from, mask=(dims < HEAD_DIM)[None, :] & there[:, None], other=0.0)
+    scores = dot(queries, keys, WIDEN) * scale
+    if not IS_WHOLE:
+        sees = there[None, :] & (tokens[None, :] <= positions[:, None])
+        sees = sees & (tokens[None, :] > positions[:, None] - window)
+        scores = tl.where(sees, scores, float("-inf"))
+    now = tl.maximum(most, tl.max(scores, 1))
+    anchor = tl.where(now == float("-inf"), 0.0, now)  # nothing seen yet: -inf - -inf is no number
+    weights = tl.exp2(scores - anchor[:, None])
+    shrink = tl.exp2(most - anchor)
+    total = total * shrink + tl.sum(weights, 1)
+    sums = sums * shrink[:, None] + dot(weights.to(values.dtype), values, WIDEN)
+    return now, total, sums

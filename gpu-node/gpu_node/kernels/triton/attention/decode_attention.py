@@ -4,7 +4,8 @@ Few sequences with long contexts would leave most of a device idle: each program
 that share a KV head, which are the rows of one product, and a second kernel puts the parts together.
 
 How many parts a context has at most is the grid, which nothing but the number of rows decides; how many it has is found
-on the device from its length, so a CUDA graph can replay a launch for any lengths.
+on the device from its length, so a CUDA graph can replay a launch for any lengths. Where the number of rows is read on
+the device, too (`DeviceBatch.counts`), as many programs as fill it divide what there is among them.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of
+from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of, stages_of
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, num_programs, padded
+from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, num_processors, num_programs, padded
 
 TILE_TOKENS = 64
 """Tokens of a context that a program takes at a time."""
 MAX_SPLITS = 64
+NUM_WARPS, MOST_STAGES = 2, 4
+"""By measurement: few threads a program leave room for many programs, each with four tiles on their way (H100)."""
 PROGRAMS_A_PROCESSOR = 4
 """So many run beside each other, and load while others compute."""
+COUNTED_PROGRAMS_A_PROCESSOR = 8
+"""By measurement, where programs divide among them what there is: as fast as one program a task (H100, H200)."""
 
 
 def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> int:
@@ -44,12 +49,19 @@ def _parts(position, window, num_splits, TILE: tl.constexpr):
     return seen_from, part, tl.maximum(tl.cdiv(num_tokens, tl.maximum(part, 1)), 1)
 
 
-@triton.jit(do_not_specialize=["num_tasks"])
+def most_split(num_kv_heads: int, num_processors: int) -> int:
+    """Decodes of a step whose contexts are split, at most: `num_splits` of more is 1."""
+    return max(1, PROGRAMS_A_PROCESSOR * num_processors // (2 * num_kv_heads))
+
+
+@triton.jit(do_not_specialize=["splits", "num_tasks"])
 def _decode(
     q,
     numbers,
     out,
+    parts,
     logs,
+    counts,
     decodes,
     starts,
     first_rows,
@@ -60,12 +72,11 @@ def _decode(
     first,
     window,
     scale,
-    num_splits,
+    splits,
     num_tasks,
     num_kv_heads,
     NUM_SHARED: tl.constexpr,
     PADDED_SHARED: tl.constexpr,
-    IS_SPLIT: tl.constexpr,
     TILE: tl.constexpr,
     LINE_NUMBERS: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
@@ -73,7 +84,12 @@ def _decode(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
     IS_BOUNDED: tl.constexpr,
+    IS_COUNTED: tl.constexpr,
 ):
+    num_splits = splits
+    if IS_COUNTED:
+        num_splits = tl.load(counts + 2)
+        num_tasks = tl.load(counts) * num_splits * num_kv_heads
     # with a constant 1 the compiler drops the loop, which costs registers
     own, step = tl.program_id(0), tl.num_programs(0)
     for turn in range(tl.cdiv(num_tasks - own, step) if IS_BOUNDED else 1):
@@ -111,73 +127,98 @@ def _decode(
                 WIDEN,
             )
             mask = here[:, None] & (dims < HEAD_DIM)[None, :]
-            if IS_SPLIT:
+            if num_splits > 1:
                 heads = (decode * num_kv_heads + kv_head) * NUM_SHARED + shared
-                parts = heads * num_splits + split
-                tl.store(logs + parts, log, mask=here)
-                tl.store(out + parts[:, None] * HEAD_DIM + dims[None, :], result, mask=mask)
+                own_part = heads * num_splits + split
+                tl.store(logs + own_part, log, mask=here)
+                tl.store(parts + own_part[:, None] * HEAD_DIM + dims[None, :], result, mask=mask)
             else:
                 at = row.to(tl.int64) * out_stride + columns[:, None] + dims[None, :]
                 tl.store(out + at, result.to(out.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])
 def _combine(
     parts,
     logs,
     out,
+    counts,
     decodes,
     starts,
     first_rows,
     out_stride,
     window,
-    num_splits,
+    splits,
     PADDED_SPLITS: tl.constexpr,
     TILE: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
+    IS_COUNTED: tl.constexpr,
 ):
     decode, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    first = (decode * tl.num_programs(1) + head) * num_splits
-    splits, dims = tl.arange(0, PADDED_SPLITS), tl.arange(0, PADDED_DIM)
-    sequence = tl.load(decodes + decode).to(tl.int64)
-    _, _, num_parts = _parts(tl.load(starts + sequence), window, num_splits, TILE)
-    here = splits < num_parts
-    log = tl.load(logs + first + splits, mask=here, other=float("-inf"))
-    most = tl.max(log, 0)
-    weights = tl.exp2(log - tl.where(most == float("-inf"), 0.0, most))
-    total = tl.sum(weights, 0)  # 0 for a row that sees nothing
-    mask = here[:, None] & (dims < HEAD_DIM)[None, :]
-    part = tl.load(parts + (first + splits)[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0)
-    result = tl.sum(part * weights[:, None], 0) / tl.where(total > 0.0, total, 1.0)
-    row = tl.load(first_rows + sequence).to(tl.int64)
-    at = row * out_stride + head * HEAD_DIM + dims
-    tl.store(out + at, result.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
+    num_splits, is_split = splits, True
+    if IS_COUNTED:
+        num_splits = tl.load(counts + 2)
+        is_split = (num_splits > 1) & (decode < tl.load(counts))
+    if is_split:
+        first = (decode * tl.num_programs(1) + head) * num_splits
+        places, dims = tl.arange(0, PADDED_SPLITS), tl.arange(0, PADDED_DIM)
+        sequence = tl.load(decodes + decode).to(tl.int64)
+        _, _, num_parts = _parts(tl.load(starts + sequence), window, num_splits, TILE)
+        here = places < num_parts
+        log = tl.load(logs + first + places, mask=here, other=float("-inf"))
+        most = tl.max(log, 0)
+        weights = tl.exp2(log - tl.where(most == float("-inf"), 0.0, most))
+        total = tl.sum(weights, 0)  # 0 for a row that sees nothing
+        mask = here[:, None] & (dims < HEAD_DIM)[None, :]
+        part = tl.load(parts + (first + places)[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0)
+        result = tl.sum(part * weights[:, None], 0) / tl.where(total > 0.0, total, 1.0)
+        row = tl.load(first_rows + sequence).to(tl.int64)
+        at = row * out_stride + head * HEAD_DIM + dims
+        tl.store(out + at, result.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
 
 
 def decode_attention(
     q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, num_splits: int
 ) -> None:
-    """The rows of ``batch.decodes``; arguments as checked by `gpu_node.kernels.triton.attention.attention`."""
-    shape = cache.shape
+    """The rows of ``batch.decodes``; arguments as checked by `gpu_node.kernels.triton.attention.attention`.
+
+    ``num_splits`` says nothing where the batch has ``counts``, which say it on the device.
+    """
+    shape, is_counted = cache.shape, batch.counts is not None
     num_decodes = len(batch.decodes)
     num_heads = q.shape[1] // shape.head_dim
     num_shared = num_heads // shape.num_kv_heads
     if num_decodes == 0:
         return
-    parts, logs = out, out  # the second is not written where contexts are whole
-    if num_splits > 1:
-        parts = q.new_empty((num_decodes, num_heads, num_splits, shape.head_dim), dtype=torch.float32)
-        logs = q.new_empty((num_decodes, num_heads, num_splits), dtype=torch.float32)
+    num_processed = num_processors(q.device)
+    num_split, splits = num_decodes, num_splits
+    if is_counted:
+        num_split = min(num_decodes, most_split(shape.num_kv_heads, num_processed))
+        splits = MAX_SPLITS
+    parts = logs = out  # not written where contexts are whole
+    if splits > 1:
+        most_parts = num_split * splits
+        if is_counted:  # fewer decodes have more parts, so that there are about as many in all
+            most_parts = max(num_split, PROGRAMS_A_PROCESSOR * num_processed // shape.num_kv_heads)
+        parts = q.new_empty((most_parts * num_heads, shape.head_dim), dtype=torch.float32)
+        logs = q.new_empty((most_parts * num_heads,), dtype=torch.float32)
     num_tasks = num_decodes * shape.num_kv_heads * num_splits
-    programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
+    if is_counted:
+        programs = num_processed * COUNTED_PROGRAMS_A_PROCESSOR
+    else:
+        programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
+    is_bounded = is_counted or programs < num_tasks
+    counts = batch.decodes if batch.counts is None else batch.counts
     launch(
         _decode,
-        (programs,) if programs < num_tasks else (num_decodes, shape.num_kv_heads, num_splits),
+        (programs,) if is_bounded else (num_decodes, shape.num_kv_heads, num_splits),
         q,
         cache.numbers,
+        out,
         parts,
         logs,
+        counts,
         batch.decodes,
         batch.starts,
         batch.first_rows,
@@ -193,30 +234,34 @@ def decode_attention(
         shape.num_kv_heads,
         NUM_SHARED=num_shared,
         PADDED_SHARED=padded(num_shared, MIN_DOT),
-        IS_SPLIT=num_splits > 1,
         TILE=TILE_TOKENS,
         LINE_NUMBERS=cache.line_numbers,
         BLOCK_SIZE=shape.block_size,
         HEAD_DIM=shape.head_dim,
         PADDED_DIM=padded(shape.head_dim, MIN_DOT),
         WIDEN=INTERPRETED,
-        IS_BOUNDED=programs < num_tasks,
+        IS_BOUNDED=is_bounded,
+        IS_COUNTED=is_counted,
+        num_warps=NUM_WARPS,
+        num_stages=stages_of(cache, TILE_TOKENS, kept_bytes=0, most=MOST_STAGES),
     )
-    if num_splits > 1:
+    if splits > 1:
         launch(
             _combine,
-            (num_decodes, num_heads),
+            (num_split, num_heads),
             parts,
             logs,
             out,
+            counts,
             batch.decodes,
             batch.starts,
             batch.first_rows,
             out.stride(0),
             window,
             num_splits,
-            PADDED_SPLITS=padded(num_splits),
+            PADDED_SPLITS=padded(splits),
             TILE=TILE_TOKENS,
             HEAD_DIM=shape.head_dim,
             PADDED_DIM=padded(shape.head_dim),
+            IS_COUNTED=is_counted,
         )

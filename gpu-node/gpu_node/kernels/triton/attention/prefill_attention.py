@@ -10,15 +10,20 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of
+from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of, stages_of
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
 from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, num_programs, padded
 
-TILE_QUERIES = 64
+TILE_QUERIES = 128
 """Rows times heads that share a KV head that a program takes, unless one row has more."""
 TILE_TOKENS = 64
+WIDE_TILE_TOKENS, WIDE_WARPS = 16, 8
+"""Of float32, whose products no matrix unit makes: all of a tile's are unrolled, which a larger one takes long to
+compile."""
+NUM_WARPS, MOST_STAGES = 4, 3
+"""By measurement: a warpgroup's products take 64 queries, and two of them in a row use what they load (H100)."""
 PROGRAMS_A_PROCESSOR = 2
-"""So many run beside each other, by the registers of eight warps."""
+"""So many run beside each other, by their registers."""
 
 
 def rows_together(num_shared: int) -> int:
@@ -31,6 +36,7 @@ def _prefill(
     q,
     numbers,
     out,
+    counts,
     tiles,
     starts,
     first_rows,
@@ -54,58 +60,68 @@ def _prefill(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
     IS_BOUNDED: tl.constexpr,
+    IS_COUNTED: tl.constexpr,
 ):
     # with a constant 1 the compiler drops the loop, which costs registers
     own, step = tl.program_id(0), tl.num_programs(0)
     for turn in range(tl.cdiv(num_tasks - own, step) if IS_BOUNDED else 1):
+        is_there = True
         if IS_BOUNDED:
             task = own + turn * step
             tile, kv_head = tl.full([], task // num_kv_heads, tl.int64), task % num_kv_heads
         else:
-            tile, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-        sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
-        start = tl.load(starts + sequence)
-        last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
-        query = tl.arange(0, QUERIES)
-        rows = first_of_tile + query // NUM_SHARED
-        here = (query < ROWS * NUM_SHARED) & (rows < last)
-        columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
-        batch_rows = tl.load(first_rows + sequence) + rows
-        queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
-        result, _ = attend(
-            queries,
-            start + rows,
-            numbers,
-            block_lines + tl.load(first_blocks + sequence),
-            first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
-            tl.maximum(start + first_of_tile + 1 - window, 0),
-            start + last,
-            window,
-            scale,
-            TILE,
-            LINE_NUMBERS,
-            BLOCK_SIZE,
-            HEAD_DIM,
-            PADDED_DIM,
-            WIDEN,
-        )
-        dims = tl.arange(0, PADDED_DIM)
-        at = batch_rows.to(tl.int64)[:, None] * out_stride + columns[:, None] + dims[None, :]
-        tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
+            # the last rows of a prompt have most to do: whoever begins with them does not end with them
+            tile, kv_head = tl.num_programs(0) - 1 - tl.program_id(0).to(tl.int64), tl.program_id(1)
+            if IS_COUNTED:
+                is_there = tile < tl.load(counts + 1)
+        if is_there:
+            sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
+            start = tl.load(starts + sequence)
+            last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
+            query = tl.arange(0, QUERIES)
+            rows = first_of_tile + query // NUM_SHARED
+            here = (query < ROWS * NUM_SHARED) & (rows < last)
+            columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
+            batch_rows = tl.load(first_rows + sequence) + rows
+            queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
+            result, _ = attend(
+                queries,
+                start + rows,
+                numbers,
+                block_lines + tl.load(first_blocks + sequence),
+                first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
+                tl.maximum(start + first_of_tile + 1 - window, 0),
+                start + last,
+                window,
+                scale,
+                TILE,
+                LINE_NUMBERS,
+                BLOCK_SIZE,
+                HEAD_DIM,
+                PADDED_DIM,
+                WIDEN,
+            )
+            dims = tl.arange(0, PADDED_DIM)
+            at = batch_rows.to(tl.int64)[:, None] * out_stride + columns[:, None] + dims[None, :]
+            tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
 
 
 def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor) -> None:
     """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention.attention`."""
     shape = cache.shape
     num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
+    queries, padded_dim = padded(batch.rows_together * num_shared, MIN_DOT), padded(shape.head_dim, MIN_DOT)
     num_tasks = len(batch.tiles) * shape.num_kv_heads
-    programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
+    is_counted, is_wide = batch.counts is not None, q.element_size() > 2
+    tile_tokens = WIDE_TILE_TOKENS if is_wide else TILE_TOKENS
+    programs = num_tasks if is_counted else num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
     launch(
         _prefill,
         (programs,) if programs < num_tasks else (len(batch.tiles), shape.num_kv_heads),
         q,
         cache.numbers,
         out,
+        batch.tiles if batch.counts is None else batch.counts,
         batch.tiles,
         batch.starts,
         batch.first_rows,
@@ -121,13 +137,15 @@ def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, wi
         shape.num_kv_heads,
         ROWS=batch.rows_together,
         NUM_SHARED=num_shared,
-        QUERIES=padded(batch.rows_together * num_shared, MIN_DOT),
-        TILE=TILE_TOKENS,
+        QUERIES=queries,
+        TILE=tile_tokens,
         LINE_NUMBERS=cache.line_numbers,
         BLOCK_SIZE=shape.block_size,
         HEAD_DIM=shape.head_dim,
-        PADDED_DIM=padded(shape.head_dim, MIN_DOT),
+        PADDED_DIM=padded_dim,
         WIDEN=INTERPRETED,
         IS_BOUNDED=programs < num_tasks,
-        num_warps=4 if shape.head_dim <= 64 else 8,
+        IS_COUNTED=is_counted,
+        num_warps=WIDE_WARPS if is_wide else NUM_WARPS,
+        num_stages=stages_of(cache, tile_tokens, queries * padded_dim * q.element_size(), MOST_STAGES),
     )
