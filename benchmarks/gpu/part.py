@@ -51,7 +51,7 @@ class Part:
 PARTS = {
     part.letter: part
     for part in (
-        Part("a", "Kernels against the reference", 110.0, "cases", "check_kernels", num_shares=4, is_timed=False),
+        Part("a", "Kernels against the reference", 110.0, "cases", "check_kernels", num_shares=7, is_timed=False),
         Part("b", "Engines against the reference", 110.0, "equality", "check_equality", num_shares=7, is_timed=False),
         Part("c", "The machine", 15.0, "speeds", "measure_machine"),
         Part("d", "Attention", 35.0, "speeds", "measure_attention"),

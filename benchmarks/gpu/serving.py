@@ -83,7 +83,7 @@ FULL = Load(
     options=EngineOptions(max_num_seqs=1024, step_tokens=2048, host_models=0),
     num_prompt_tokens=1024,
     num_output_tokens=512,
-    window_s=60.0,
+    window_s=30.0,
     batches=(1, 8, 32, 128, 256),
     batch_prompt_tokens=512,
     batch_output_tokens=32,
