@@ -19,7 +19,6 @@ from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.redis_queue import RedisQueue
 from gateway.models.models import load_models
-from gateway.workers import garbage
 from gateway.workers.admin_thread import served_aside
 from gateway.workers.key_watch import watching_keys
 from gateway.workers.open_files import allow_connections
@@ -27,6 +26,7 @@ from gateway.workers.sockets import open_sockets
 from gateway.workers.worker import Worker, share
 from shared.bus.bus import check_reachable, connect
 from shared.config.config import ClusterConfig
+from shared.processes import garbage
 from shared.service.admin import Admin, listen_on_sockets, serve_admin, serve_admin_on_path
 from shared.service.durability import Waiting, check_durability
 from shared.service.service import admin_port, instance_name, redis_url, stop_on_signals

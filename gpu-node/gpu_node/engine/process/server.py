@@ -18,6 +18,7 @@ from gpu_node.engine.residents import EngineBusyError
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Payload
+from shared.processes import garbage
 
 log = structlog.get_logger()
 
@@ -105,6 +106,8 @@ class EngineServer:
             load_s = 0.0 if source == "device" else self._clock() - started_s
             log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
             self._commands.loaded(model, load_s, source)
+            if source != "device":
+                garbage.settle()  # beside what loading took, its time is little
             if model.lacks_pipeline and name not in self._unpiped:
                 self._unpiped.add(name)
                 log.warning("no pipeline known: steps run plainly", model=name, rows=self._config.engine.step_tokens)

@@ -1,8 +1,9 @@
 """When Python looks for cycles of objects that nobody needs any more: it stops the process, so seldom and little.
 
-Most objects go when the last reference does. The collector finds the rest, and a full run looks at all there are: with
-4,000 requests in flight these are half a million, a quarter of a second on a busy core. By Python's own measure such a
-run comes with each thousand requests.
+Most objects go when the last reference does. The collector finds the rest, and a full run looks at all there are: at a
+gateway with 4,000 requests in flight these are half a million, a quarter of a second on a busy core, and by Python's
+own measure such a run comes with each thousand requests; at an engine with 300 sequences in its steps it took .13 s
+after each 150 of them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ THRESHOLDS = (2_000, 5, 500)
 
 def settle() -> None:
     """Set aside what the process has loaded and will always need, and have full runs be seldom from now on."""
+    gc.unfreeze()  # what an earlier call set aside may be cycles by now
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
