@@ -74,6 +74,7 @@ def test_a_searched_pipeline_beside_the_sequential_layer(tmp_path: Path) -> None
         (("search", *SETUP[:4], "--rows", "1000", "--quick"), "multiples of 128"),
         (("search", *SETUP[:4], "--rows", "128", "--quick"), "two of them at least"),
         (("search", *SETUP[:2], "--device", "mi300", "--offload", "--quick"), "nothing is known of the link"),
+        (("search", *SETUP, "--spread", "--output", "no.json"), "decodes behind all prompts; leave out --output"),
         (("search", "--model", "smollm2-135m", "--device", "cpu", "--quick"), "measure it with `treadle profile"),
     ],
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.pipeline.batch import DenseBatch, MeanLengths, largest_batch
+from services.pipeline.beginnings import beginnings
 from services.pipeline.ceiling import least_period_s
 from services.pipeline.lanes import TABLE_3, ResourceLane
 from services.pipeline.layer import LayerLayout, edges, layer_operators, split
@@ -43,6 +44,20 @@ def test_a_found_pipeline_keeps_all_rules(name: str, num: int) -> None:
     assert least_period_s(parts, TABLE_3) <= found.schedule.period_s + 1e-12, "no order is better than none at all"
     assert optimal_layer_s(group, model, BATCH) < found.schedule.period_s
     assert found.sequential_s < found.nano_only_s, "parts read weights again"
+
+
+def test_an_engines_pipeline_has_its_decodes_in_one_run() -> None:
+    """In a step of 1,024 rows, 341 decodes come first, and prompts behind them."""
+    setting = replace(Setting.published(A100, SMALL, BATCH), may_spread=False)
+    assert {one.layout.is_spread for one in beginnings(setting, {}, 3)} == {False}
+    assert 384 in {place for one in beginnings(setting, {}, 3) for place in one.candidate.cuts["KQV"]}, "behind decodes"
+    found = search(setting, SHORT, frozen_clock)
+    rows = {
+        (slot.part.operator, row) for slot in found.schedule.slots for row in (slot.part.first_row, slot.part.end_row)
+    }
+    assert {row for name, row in rows if name == "DecAttn"} >= {0, 341}
+    assert {row for name, row in rows if name == "PfAttn"} >= {341, 1024}
+    assert {True, False} == {one.layout.is_spread for one in beginnings(replace(setting, may_spread=True), {}, 3)}
 
 
 def test_copies_are_one_more_operator_of_a_lane_of_their_own() -> None:
