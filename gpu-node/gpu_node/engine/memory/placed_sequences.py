@@ -72,8 +72,9 @@ class PlacedSequences(DeviceBlocks):
     def has_room(self, sequence_id: int, start: int, end: int) -> bool:
         """Whether enough blocks are free where the sequence lies to write positions ``start`` to ``end``."""
         num_new_blocks = self.num_new_blocks(sequence_id, start, end)
-        num_free = self.remote.num_free if self.remote.has(sequence_id) else self._device.num_free
-        return num_new_blocks == 0 or num_new_blocks <= num_free
+        if num_new_blocks == 0:  # nearly always: each sequence of each step asks
+            return True
+        return num_new_blocks <= (self.remote.num_free if self.remote.has(sequence_id) else self._device.num_free)
 
     def can_send(self, sequence_id: int) -> bool:
         """Whether the receiver has room for what has not gone ahead of a sequence on the device."""
