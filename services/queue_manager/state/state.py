@@ -34,6 +34,14 @@ from shared.service.liveness import Liveness
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients
 
 
+class ToldWait(msgspec.Struct, frozen=True, array_like=True):
+    """How long one that comes was predicted to wait for its first token; infinite where no node can serve it."""
+
+    mean_s: float
+    p90_s: float
+    predicted_at_s: float
+
+
 class StatusState(msgspec.Struct):
     """When the gateways are told next how the queue stands."""
 
@@ -47,6 +55,8 @@ class StatusState(msgspec.Struct):
     """When they were told last, of a queue or of none."""
     has_shown: bool = False
     """They believe that there are requests, waiting or running."""
+    waits: dict[tuple[str, str, str], ToldWait] = {}
+    """By tenant, model and kind of promise; no tenant for all of them."""
 
 
 class InventoryDate(msgspec.Struct, frozen=True, array_like=True):

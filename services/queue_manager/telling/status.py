@@ -7,16 +7,14 @@ slowly, as long as gateways live, with what runs or with nothing: one that hears
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
-from math import inf
 
 from services.queue_manager.learnt.wait_intervals import UPPER
-from services.queue_manager.state.group import Group
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
+from services.queue_manager.telling.lines import Lines
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
-from shared.messages.requests import DEFAULT_TENANT, QueueLine, QueuePlace, QueueStatus, Submit, TenantLine
+from shared.messages.requests import QueuePlace, QueueStatus
 from shared.service.core import Effect, Send
 
 STATUS_DELAY_S = 0.25  # a request pulled sooner than this has not waited: no gateway is told
@@ -26,17 +24,16 @@ STATUS_INTERVAL_S = 1.0
 # (`gateway.inflight.queue_view.MAX_STATUS_AGE_S`).
 QUIET_INTERVAL_S = 5.0
 PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
-MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
-MAX_TENANT_LINES = 256  # the same by tenant; each that shares a kind with others takes a prediction of its own
 MAX_PLACES = 256  # places in a message; of the requests that came first
 
 
 class Status:
-    """Owns `State.status`."""
+    """Owns `State.status`, but for `StatusState.waits`."""
 
     def __init__(self, state: State, predictions: Predictions) -> None:
         self._state = state
         self._predictions = predictions
+        self._lines = Lines(state, predictions)
 
     @property
     def wake_at(self) -> float | None:
@@ -56,7 +53,7 @@ class Status:
         if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
             return []
         status.has_told = False
-        return self._to_gateways(self._lines(now), {}, now)
+        return self._to_gateways({}, now)
 
     def _while_waiting(self, now: float) -> list[Effect]:
         status = self._state.status
@@ -66,8 +63,7 @@ class Status:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
         self._watch(now)
-        lines, places = self._lines(now), self._places(now)
-        return self._to_gateways(lines, places, now)
+        return self._to_gateways(self._places(now), now)
 
     def _watch(self, now: float) -> None:
         """One node at a time, so that it costs the same whatever their number."""
@@ -77,9 +73,9 @@ class Status:
         if names:
             self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], now)
 
-    def _to_gateways(self, lines: list[QueueLine], places: dict[str, list[QueuePlace]], now: float) -> list[Effect]:
-        self._state.status.told_at_s, self._state.status.has_shown = now, bool(lines)
-        by_tenant = self._tenant_lines({(line.model, line.slo): line for line in lines}, now)
+    def _to_gateways(self, places: dict[str, list[QueuePlace]], now: float) -> list[Effect]:
+        lines, by_tenant = self._lines.look(now)
+        self._state.status.told_at_s, self._state.status.has_shown = now, bool(self._state.groups)
         return [
             Send(
                 streams.tokens(gateway),
@@ -88,61 +84,6 @@ class Status:
             )
             for gateway in self._state.gateways.heard_s
         ]
-
-    # --- lines ----------------------------------------------------------------------------------------------------
-
-    def _lines(self, now: float) -> list[QueueLine]:
-        """One walk over the groups."""
-        kinds: dict[tuple[str, str], list[Group]] = {}
-        for group in self._state.groups.values():
-            kinds.setdefault((group.model, group.slo_kind), []).append(group)
-        return [self._line(groups, now) for groups in islice(kinds.values(), MAX_LINES)]
-
-    def _tenant_lines(self, lines: dict[tuple[str, str], QueueLine], now: float) -> list[TenantLine]:
-        """The lines of each tenant, of the first groups' first; none where there is only the default tenant.
-
-        Where a kind is one tenant's alone, nothing is predicted anew. Policies that do not tell tenants apart have
-        them in one group, and there only the default tenant counts as told apart.
-        """
-        kinds: dict[tuple[str, str, str], list[Group]] = {}
-        for group in self._state.groups.values():
-            kinds.setdefault((group.tenant or DEFAULT_TENANT, group.model, group.slo_kind), []).append(group)
-        if all(tenant == DEFAULT_TENANT for tenant, _, _ in kinds):
-            return []
-        sharing = Counter((model, kind) for _, model, kind in kinds)
-        return [
-            TenantLine(
-                tenant,
-                lines[model, kind] if sharing[model, kind] == 1 and (model, kind) in lines else self._line(groups, now),
-            )
-            for (tenant, model, kind), groups in islice(kinds.items(), MAX_TENANT_LINES)
-        ]
-
-    def _line(self, groups: list[Group], now: float) -> QueueLine:
-        newest = groups[-1]
-        prospect = self._predictions.of_newcomer(self._another(newest), now)
-        wait = prospect.first_token if prospect is not None else None
-        return QueueLine(
-            model=newest.model,
-            slo=newest.slo_kind,
-            num_waiting=sum(group.num_waiting for group in groups),
-            num_running=sum(group.num_running for group in groups),
-            wait_s=wait.mean_s if wait is not None else inf,
-            wait_p90_s=wait.quantile(UPPER) if wait is not None else inf,
-        )
-
-    def _another(self, group: Group) -> Submit:
-        """A request like the last one of a group."""
-        last = self._state.requests[next(reversed(group.waiting or group.running))]
-        return Submit(
-            request_id="",
-            gateway="",
-            model=last.model,
-            slo=last.slo,
-            tenant=last.tenant,
-            prompt_tokens=last.prompt_tokens,
-            max_tokens=last.max_tokens,
-        )
 
     # --- places ---------------------------------------------------------------------------------------------------
 

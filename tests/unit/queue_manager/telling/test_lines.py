@@ -1,0 +1,81 @@
+"""What a status says of the queue costs the same however many lines it has: predictions take turns."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from services.queue_manager.telling.lines import MAX_PREDICTED, Lines
+from services.queue_manager.waits.predictions import Prospect
+from shared.estimator.wait import NOW, Wait
+from shared.messages.requests import QueueLine, Submit, TenantLine
+from tests.unit.queue_manager.made import MadeGroups
+
+
+class Predicted:
+    """Predictions that say how many there have been, and of whom."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.unserved: set[str] = set()
+
+    def of_newcomer(self, message: Submit, now: float) -> Prospect | None:
+        self.asked.append((message.tenant, message.model))
+        return None if message.model in self.unserved else Prospect(True, Wait(float(len(self.asked)), 0.0), NOW)
+
+
+def made(num_tenants: int, num_models: int = 1) -> tuple[MadeGroups, Predicted, Lines]:
+    """A request of each tenant for each model."""
+    groups, predicted = MadeGroups(), Predicted()
+    for model in range(num_models):
+        for tenant in range(num_tenants):
+            groups.add(f"{tenant}.{model}", model=f"m{model}", tenant=f"t{tenant}")
+    predictions: Any = predicted
+    return groups, predicted, Lines(groups.state, predictions)
+
+
+def test_few_lines_are_all_predicted_each_time() -> None:
+    _, predicted, lines = made(num_tenants=2)
+    assert lines.look(1.0) == (
+        [QueueLine("m0", "interactive", 2, 0, 1.0, 1.0)],
+        [
+            TenantLine("t0", QueueLine("m0", "interactive", 1, 0, 2.0, 2.0)),
+            TenantLine("t1", QueueLine("m0", "interactive", 1, 0, 3.0, 3.0)),
+        ],
+    )
+    lines.look(2.0)
+    assert predicted.asked == [("t1", "m0"), ("t0", "m0"), ("t1", "m0")] * 2, "of all of a kind, like the last one"
+
+
+def test_many_take_turns_and_have_their_kinds_wait_until_then() -> None:
+    """Ten tenants and a line of all: eight predictions at first, then the three others and the oldest five."""
+    groups, predicted, lines = made(num_tenants=10)
+    (of_all,), tenants = lines.look(1.0)
+    assert len(predicted.asked) == MAX_PREDICTED == 8
+    assert (of_all.num_waiting, of_all.wait_s) == (10, 1.0)
+    assert [one.line.wait_s for one in tenants] == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1.0, 1.0, 1.0]
+    groups.add("more", model="m0", tenant="t9")
+    (of_all,), tenants = lines.look(2.0)
+    assert of_all.wait_s == 12.0, "three new ones were before it"
+    assert [one.line.wait_s for one in tenants] == [13.0, 14.0, 15.0, 16.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+    assert [one.line.num_waiting for one in tenants] == [1] * 9 + [2], "counts are of now"
+
+
+def test_kinds_that_nobody_has_predicted_yet_are_left_out() -> None:
+    _, predicted, lines = made(num_tenants=1, num_models=10)
+    first, tenants = lines.look(1.0)
+    assert [line.model for line in first] == [f"m{number}" for number in range(8)]
+    assert [one.line.model for one in tenants] == [line.model for line in first], (
+        "a kind of one tenant is that tenant's"
+    )
+    assert [line.model for line in lines.look(2.0)[0]] == [f"m{number}" for number in range(10)]
+    assert len(predicted.asked) == 16
+
+
+def test_a_model_that_no_node_can_serve_has_an_infinite_wait_and_what_is_gone_is_forgotten() -> None:
+    groups, predicted, lines = made(num_tenants=1, num_models=2)
+    predicted.unserved = {"m1"}
+    assert [line.wait_s for line in lines.look(1.0)[0]] == [1.0, inf]
+    groups.finish(groups.state.requests["0.1"])
+    lines.look(2.0)
+    assert list(groups.state.status.waits) == [("", "m0", "interactive")]
