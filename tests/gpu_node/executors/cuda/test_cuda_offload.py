@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda.program.lowering import Lowered, lower
+from gpu_node.executors.cuda.program.lowered import Lowered
+from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.offload import offload

@@ -11,7 +11,8 @@ import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
-from gpu_node.executors.cuda.program.lowering import Lowered, lower
+from gpu_node.executors.cuda.program.lowered import Lowered
+from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import MAX_PROMPTS, CudaProgram
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.nano_batches import nano_batches

@@ -7,7 +7,6 @@ shares are rows. Whatever torch makes is written where it belongs, so a step all
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -15,7 +14,7 @@ from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
-from gpu_node.executors.cuda.program.step import CudaStep
+from gpu_node.executors.cuda.program.lowered import BufferColumns, Launch, Lowered
 from gpu_node.graph.program import (
     ATTENTIONS,
     COLLECTIVES,
@@ -39,8 +38,6 @@ from gpu_node.kernels.triton.cache import LayerCache
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.route import route
 
-Launch = Callable[[CudaStep], None]
-
 _ACTIVATIONS: Mapping[OperatorKind, Callable[..., None]] = {
     OperatorKind.SILU_MUL: activations.silu_mul,
     OperatorKind.RELU: activations.relu,
@@ -60,43 +57,6 @@ _WIDE = {OperatorKind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
 _ONE_BY_ONE = COLLECTIVES | {OperatorKind.SEND, OperatorKind.GATHER}
 """Operators that nobody has seen in a graph of a device yet."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BufferColumns:
-    """Some columns of a buffer, in the rows of a share. There is one of each."""
-
-    numbers: torch.Tensor
-    rows: Rows
-    share: Share
-
-    def of(self, step: CudaStep) -> torch.Tensor:
-        """Those rows that the step has."""
-        found = step.views.get(self)
-        if found is None:
-            found = step.views[self] = self.numbers[step.rows(self.rows, self.share)]
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Lowered:
-    """A program on a device."""
-
-    launches: tuple[Launch, ...]
-    buffers: Mapping[str, torch.Tensor]
-    """[most rows, columns] or [most draws, columns], by name."""
-    result: str
-    lanes: LaneLaunches | None = None
-    """The same in lanes, for steps in a pipeline."""
-    remote_ring: RemoteRing | None = None
-    """Who attends its remote rows, if it sends."""
-    num_of_any: int = 0
-    """Launches, from the first on, that depend on nothing but how many rows a step has."""
-
-    @property
-    def logits(self) -> torch.Tensor:
-        """float32 [most draws, vocabulary]."""
-        return self.buffers[self.result]
 
 
 def lower(

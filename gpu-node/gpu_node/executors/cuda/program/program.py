@@ -18,7 +18,7 @@ from gpu_node.executors.cuda.program.buckets import bucket_of, bucket_sizes, row
 from gpu_node.executors.cuda.program.graphs import Graphs, Replay
 from gpu_node.executors.cuda.program.inputs import StepInputs
 from gpu_node.executors.cuda.program.lane_streams import LaneStreams
-from gpu_node.executors.cuda.program.lowering import Lowered
+from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.cache import DeviceBatch, Places, lay_out

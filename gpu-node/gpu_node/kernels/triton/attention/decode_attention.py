@@ -10,6 +10,8 @@ the device, too (`DeviceBatch.counts`), as many programs as fill it divide what 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -178,6 +180,32 @@ def _combine(
         tl.store(out + at, result.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where parts of contexts are kept until they are put together; the result's own memory, where none is split."""
+
+    results: torch.Tensor
+    logs: torch.Tensor
+    num_decodes: int
+    """Whose contexts may be split."""
+    num_splits: int
+    """Of each, at most."""
+
+    @classmethod
+    def of(cls, q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, num_splits: int, out: torch.Tensor) -> _Parts:
+        """For these decodes; where they are counted on the device, for any number of them."""
+        shape, num_decodes, most = cache.shape, len(batch.decodes), len(batch.decodes) * num_splits
+        if batch.counts is not None:  # fewer decodes have more parts, so that there are about as many in all
+            processors, num_splits = num_processors(q.device), MAX_SPLITS
+            num_decodes = min(num_decodes, most_split(shape.num_kv_heads, processors))
+            most = max(num_decodes, PROGRAMS_A_PROCESSOR * processors // shape.num_kv_heads)
+        if num_splits == 1:
+            return cls(out, out, num_decodes, num_splits)
+        num_rows = most * q.shape[1] // shape.head_dim
+        results = q.new_empty((num_rows, shape.head_dim), dtype=torch.float32)
+        return cls(results, q.new_empty((num_rows,), dtype=torch.float32), num_decodes, num_splits)
+
+
 def decode_attention(
     q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, num_splits: int
 ) -> None:
@@ -185,40 +213,25 @@ def decode_attention(
 
     ``num_splits`` says nothing where the batch has ``counts``, which say it on the device.
     """
-    shape, is_counted = cache.shape, batch.counts is not None
-    num_decodes = len(batch.decodes)
-    num_heads = q.shape[1] // shape.head_dim
-    num_shared = num_heads // shape.num_kv_heads
+    shape, num_decodes, is_counted = cache.shape, len(batch.decodes), batch.counts is not None
     if num_decodes == 0:
         return
-    num_processed = num_processors(q.device)
-    num_split, splits = num_decodes, num_splits
-    if is_counted:
-        num_split = min(num_decodes, most_split(shape.num_kv_heads, num_processed))
-        splits = MAX_SPLITS
-    parts = logs = out  # not written where contexts are whole
-    if splits > 1:
-        most_parts = num_split * splits
-        if is_counted:  # fewer decodes have more parts, so that there are about as many in all
-            most_parts = max(num_split, PROGRAMS_A_PROCESSOR * num_processed // shape.num_kv_heads)
-        parts = q.new_empty((most_parts * num_heads, shape.head_dim), dtype=torch.float32)
-        logs = q.new_empty((most_parts * num_heads,), dtype=torch.float32)
+    num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
     num_tasks = num_decodes * shape.num_kv_heads * num_splits
+    programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
     if is_counted:
-        programs = num_processed * COUNTED_PROGRAMS_A_PROCESSOR
-    else:
-        programs = num_programs(num_tasks, q.device, PROGRAMS_A_PROCESSOR)
+        programs = num_processors(q.device) * COUNTED_PROGRAMS_A_PROCESSOR
     is_bounded = is_counted or programs < num_tasks
-    counts = batch.decodes if batch.counts is None else batch.counts
+    parts = _Parts.of(q, cache, batch, num_splits, out)
     launch(
         _decode,
         (programs,) if is_bounded else (num_decodes, shape.num_kv_heads, num_splits),
         q,
         cache.numbers,
         out,
-        parts,
-        logs,
-        counts,
+        parts.results,
+        parts.logs,
+        batch.decodes if batch.counts is None else batch.counts,
         batch.decodes,
         batch.starts,
         batch.first_rows,
@@ -245,23 +258,30 @@ def decode_attention(
         num_warps=NUM_WARPS,
         num_stages=stages_of(cache, TILE_TOKENS, kept_bytes=0, most=MOST_STAGES),
     )
-    if splits > 1:
-        launch(
-            _combine,
-            (num_split, num_heads),
-            parts,
-            logs,
-            out,
-            counts,
-            batch.decodes,
-            batch.starts,
-            batch.first_rows,
-            out.stride(0),
-            window,
-            num_splits,
-            PADDED_SPLITS=padded(splits),
-            TILE=TILE_TOKENS,
-            HEAD_DIM=shape.head_dim,
-            PADDED_DIM=padded(shape.head_dim),
-            IS_COUNTED=is_counted,
-        )
+    if parts.num_splits > 1:
+        _put_together(parts, cache, batch, window, out, num_splits)
+
+
+def _put_together(
+    parts: _Parts, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, num_splits: int
+) -> None:
+    head_dim = cache.shape.head_dim
+    launch(
+        _combine,
+        (parts.num_decodes, out.shape[1] // head_dim),
+        parts.results,
+        parts.logs,
+        out,
+        batch.decodes if batch.counts is None else batch.counts,
+        batch.decodes,
+        batch.starts,
+        batch.first_rows,
+        out.stride(0),
+        window,
+        num_splits,
+        PADDED_SPLITS=padded(parts.num_splits),
+        TILE=TILE_TOKENS,
+        HEAD_DIM=head_dim,
+        PADDED_DIM=padded(head_dim),
+        IS_COUNTED=batch.counts is not None,
+    )
