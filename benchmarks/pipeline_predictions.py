@@ -26,7 +26,7 @@ from gpu_node.engine.measures.cost_learner import CostLearner
 from services.pipeline.batch import DenseBatch, MeanLengths
 from services.pipeline.machine import machine
 from services.pipeline.search import QUICK, search
-from services.pipeline.search_report import PUBLISHED, pipeline_file
+from services.pipeline.search_report import pipeline_file
 from services.pipeline.setting import Setting
 from services.simulator.devices.catalogue import STEP_TOKENS, cluster_config, devices_of, with_pipeline
 from services.simulator.devices.device import SimulatedDevice
@@ -37,7 +37,7 @@ from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import PipelineFile
+from shared.config.pipeline_file import PUBLISHED, PipelineFile
 from shared.config.queue import QueueOptions
 from shared.messages.payload import Payload, Sampling
 

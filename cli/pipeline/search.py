@@ -19,10 +19,10 @@ from services.pipeline.machine import GroupPeaks
 from services.pipeline.profiled import profiled_setting
 from services.pipeline.search import FULL, QUICK, add_copies
 from services.pipeline.search import search as find
-from services.pipeline.search_report import PUBLISHED, pipeline_file, search_report
+from services.pipeline.search_report import pipeline_file, search_report
 from services.pipeline.setting import Setting
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import PipelineFile, encode_pipeline
+from shared.config.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
 from shared.config.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
 from shared.config.pipelines import cpu_name
 

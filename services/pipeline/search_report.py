@@ -15,9 +15,6 @@ from services.pipeline.setting import Setting
 from shared.config.hardware import ModelShape
 from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 
-PUBLISHED = "NanoFlow, tables 2 and 3 (A100)"
-"""Where times of operators come from that nobody has measured here."""
-
 
 def optimal_layer_s(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:
     """Of one layer, if products ran all the time as fast as they can (equation 5)."""

@@ -15,6 +15,10 @@ from shared.errors import OperatorError
 
 FORMAT = "treadle pipeline 2"
 LANES = ("compute", "memory", "network", "copy")
+PUBLISHED = "NanoFlow, tables 2 and 3 (A100)"
+"""The profile of a pipeline whose times and interference nobody has measured."""
+PUBLISHED_DEVICE = "a100"
+"""That these are of."""
 SEARCH_AGAIN = "search again with `treadle pipeline search`"
 
 
@@ -76,6 +80,11 @@ class PipelineFile:
     def is_by(self, kernels: str) -> bool:
         """Whether its times are of these kernels, or of nobody's."""
         return self.kernels in ("", kernels)
+
+    @property
+    def is_of_its_device(self) -> bool:
+        """Whether what it rests on is known of the device that it is for, not of another one."""
+        return self.profile != PUBLISHED or self.device == PUBLISHED_DEVICE
 
 
 def encode_pipeline(pipeline: PipelineFile) -> str:

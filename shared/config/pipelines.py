@@ -1,7 +1,8 @@
 """Which pipeline an engine runs of a model (`EngineOptions.pipeline`), in the standard library alone.
 
 ``auto`` looks among the pipelines of a folder for one that was searched for just this, and takes the one that is
-predicted to be fastest, if that is faster than one operator after another. A file is taken whatever it predicts.
+predicted to be fastest, if that is faster than one operator after another. On a device it passes over those that rest
+on what is published of another one. A file is taken whatever it predicts.
 """
 
 from __future__ import annotations
@@ -66,7 +67,10 @@ class Pipelines:
     def _fitting(self, spec: ModelSpec, device: str, num_devices: int, kernels: str | None) -> list[PipelineFile]:
         wanted = _searched_name(spec), device, num_devices, self.rows
         fitting = [one for one in self.files if (one.model, one.device, one.num_devices, one.rows) == wanted]
-        return [one for one in fitting if kernels is None or one.is_by(kernels)]
+        if kernels is None:
+            return fitting
+        # live: what an A100 gives up for attention says nothing of others (docs/log/nvidia.md)
+        return [one for one in fitting if one.is_by(kernels) and one.is_of_its_device]
 
 
 NO_PIPELINES = Pipelines()

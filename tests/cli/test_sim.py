@@ -13,12 +13,11 @@ from click.testing import CliRunner, Result
 from cli.errors import CliError
 from cli.main import main
 from cli.simulate.checked_run import checked_run
-from services.pipeline.search_report import PUBLISHED
 from services.simulator.cluster import cluster
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator, encode_pipeline
+from shared.config.pipeline_file import FORMAT, PUBLISHED, PipelineFile, PipelineOperator, encode_pipeline
 from shared.config.queue import QueueOptions
 
 pytestmark = pytest.mark.slow

@@ -17,10 +17,9 @@ from services.pipeline.lanes import TABLE_3, ResourceLane
 from services.pipeline.machine import machine
 from services.pipeline.periodic import Gap, shortest_period
 from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S
-from services.pipeline.search_report import PUBLISHED
 from services.pipeline.times import calibrate
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import PipelineError, PipelineFile
+from shared.config.pipeline_file import PUBLISHED, PipelineError, PipelineFile
 from shared.messages.step_cost import StepCost
 
 SLOWNESS = tuple(number / 4 for number in range(21))

@@ -18,10 +18,10 @@ from gpu_node.models.architectures.families import build_program
 from services.pipeline.batch import DenseBatch, MeanLengths
 from services.pipeline.machine import machine
 from services.pipeline.search import SearchBudget, search
-from services.pipeline.search_report import PUBLISHED, pipeline_file
+from services.pipeline.search_report import pipeline_file
 from services.pipeline.setting import Setting
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import PipelineError, PipelineFile
+from shared.config.pipeline_file import PUBLISHED, PipelineError, PipelineFile
 from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
 from tests.gpu_node.thread_group import run_ranks
 

@@ -16,10 +16,11 @@ from services.pipeline.paper import FIGURE_7, FIGURE_9, FIGURE_9_LENGTHS, TRACE_
 from services.pipeline.prediction import dense_batch, head_s, num_tokens, throughput
 from services.pipeline.schedule import PartSlot, Schedule
 from services.pipeline.search import QUICK, Found, Stage, add_copies, refine, search
-from services.pipeline.search_report import PUBLISHED, optimal_layer_s, pipeline_file
+from services.pipeline.search_report import optimal_layer_s, pipeline_file
 from services.pipeline.setting import Setting
 from services.pipeline.times import calibrate, layer_times
 from shared.config.hardware import model_named
+from shared.config.pipeline_file import PUBLISHED
 
 SHORT = replace(QUICK, num_plays=600, structure_s=0.1, allocation_s=0.1)
 A100, A100_8 = machine("a100", 1), machine("a100", 8)

@@ -10,7 +10,7 @@ import pytest
 
 from shared.config.config import parse_config
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipeline_file import PipelineError, PipelineFile, encode_pipeline
+from shared.config.pipeline_file import PUBLISHED, PipelineError, PipelineFile, encode_pipeline
 from shared.config.pipelines import NO_PIPELINES, Pipelines, card_name, pipelines_folder, read_pipelines
 from tests.unit.shared.config.test_pipeline_file import PIPELINE
 
@@ -84,6 +84,18 @@ def test_auto_takes_the_fastest_that_fits_and_none_that_is_predicted_to_be_slowe
     slower = replace(PIPELINE, layer_s=PIPELINE.sequential_s)
     assert auto(slower).of(SPEC, "a100") is None
     assert not auto(slower).lacks(SPEC, "a100")
+
+
+def test_auto_passes_over_what_rests_on_figures_of_another_device() -> None:
+    """Live; a predicted device is what is published of it. Whoever names the file gets it."""
+    elsewhere = replace(PIPELINE, profile=PUBLISHED, device="h100")
+    assert auto(elsewhere).of(SPEC, "h100", kernels="") is None
+    assert auto(elsewhere).lacks(SPEC, "h100", kernels="")
+    assert auto(elsewhere).of(SPEC, "h100") == elsewhere
+    assert Pipelines("some.json", 256, (elsewhere,)).of(SPEC, "h100", kernels="") == elsewhere
+    there = replace(PIPELINE, profile=PUBLISHED)
+    assert auto(there).of(SPEC, "a100", kernels="") == there
+    assert auto(replace(elsewhere, profile="measured")).of(SPEC, "h100", kernels="") is not None
 
 
 def test_auto_without_a_pipeline_runs_plainly_and_lacks_one(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import pytest
 from services.pipeline.batch import DenseBatch, MeanLengths
 from services.pipeline.machine import machine
 from services.pipeline.search import QUICK, search
-from services.pipeline.search_report import PUBLISHED, pipeline_file
+from services.pipeline.search_report import pipeline_file
 from services.pipeline.setting import Setting
 from services.simulator.devices.catalogue import device, with_pipeline
 from services.simulator.devices.device_group import group_named
 from shared.config.hardware import LINK_EFFICIENCY, UnknownHardwareError, model_named, step_cost
+from shared.config.pipeline_file import PUBLISHED
 
 MODEL = model_named("llama-2-70b")
 
