@@ -19,13 +19,15 @@ tenant that asks for its share only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from operator import attrgetter
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.fairness import DEFAULT_TENANT
 from services.queue_manager.state.group import Group
-from services.queue_manager.state.node import Node
+from services.queue_manager.state.node import Node, WaitingGroups
 from services.queue_manager.state.state import State
 from shared.config.queue import TenantSpec
 from shared.estimator.batching import batching
@@ -35,10 +37,12 @@ RESERVE = 1 / 16  # of the places of a batch: as many begin at once where anothe
 LEAST_SHARE = 1 / 2  # of the batch that tenants held back may have, however many share the node
 MAX_LOOKED = 1024  # groups of a queue among which those of tenants below their share are looked for
 MAX_FAVOURED = 32  # groups of theirs that a node is told at a time; as many as a window has
+SHORT_QUEUE = 128  # groups that are looked at each time; of a longer queue what was found holds for `STALE_S`
+STALE_S = 0.05
 
 
 class TenantShares:
-    """Owns `Node.favoured`, `Node.held_back`, `Node.beside` and `Node.max_unread`."""
+    """Owns `Node.waiting`, `Node.favoured`, `Node.held_back`, `Node.beside` and `Node.max_unread`."""
 
     def __init__(self, state: State, groups: RequestGroups, tenants: Mapping[str, TenantSpec]) -> None:
         self._state = state
@@ -46,16 +50,19 @@ class TenantShares:
         self._tenants = tenants
 
     def look(self, node: Node, now: float) -> None:
-        """Bring them up to date, behind `Headroom.look`; O(1) while one tenant is alone, else O(`MAX_LOOKED`)."""
+        """Bring them up to date, behind `BatchLimits.look`; O(1) while one tenant is alone.
+
+        Else O(tenants and `SHORT_QUEUE`), and each `STALE_S` O(`MAX_LOOKED`).
+        """
         self._forget(node, now)
         if len(node.shares) < 2:
-            node.favoured, node.held_back, node.beside, node.max_unread = [], [], None, None
+            node.waiting, node.favoured, node.held_back, node.beside, node.max_unread = None, [], [], None, None
             return
         weights = {tenant: self._tenants.get(tenant, DEFAULT_TENANT).weight for tenant in node.shares}
         each = node.num_running / sum(weights.values())
         below = {tenant for tenant, share in node.shares.items() if share.num_running < weights[tenant] * each}
         node.held_back = [tenant for tenant in node.shares if tenant not in below]
-        node.favoured = self._first_of(node, below)
+        node.favoured = self._first_of(node, below, now)
         part = sum(weights[tenant] for tenant in node.held_back) / sum(weights.values())
         node.beside, node.max_unread = self._bounds(node, max(LEAST_SHARE, part), now)
 
@@ -66,19 +73,36 @@ class TenantShares:
             elif now > share.seen_s + ACTIVE_S:
                 del node.shares[tenant]
 
-    def _first_of(self, node: Node, tenants: set[str]) -> list[str]:
+    def _first_of(self, node: Node, tenants: set[str], now: float) -> list[str]:
         """Groups of these in which a request waits for the node's model, due first first."""
-        num_left = sum(node.shares[tenant].num_members - node.shares[tenant].num_running for tenant in tenants)
-        found: list[Group] = []
+        found = node.waiting
+        if len(node.queue) <= SHORT_QUEUE or found is None or now >= found.stale_at_s or found.model != node.model:
+            found = node.waiting = WaitingGroups(node.model, self._waiting_at(node), now + STALE_S)
+        due_first = (self._still_waiting(node, found.by_tenant.get(tenant, [])) for tenant in sorted(tenants))
+        merged = heapq.merge(*due_first, key=attrgetter("start_by_s"))
+        return [group.gid for group in islice(merged, MAX_FAVOURED)]
+
+    def _waiting_at(self, node: Node) -> dict[str, list[str]]:
+        """Of each tenant the first groups in which a request waits for the node's model, due first first."""
+        num_left = sum(share.num_members - share.num_running for share in node.shares.values())
+        found: dict[str, list[Group]] = {}
         for gid in node.queue[:MAX_LOOKED]:
             if num_left <= 0:
                 break
             group = self._state.groups[gid]
-            if group.waiting and group.tenant in tenants:
+            if group.waiting:
                 num_left -= len(group.waiting)
                 if group.model == node.model:
-                    found.append(group)
-        return [group.gid for group in sorted(found, key=attrgetter("start_by_s"))[:MAX_FAVOURED]]
+                    found.setdefault(group.tenant, []).append(group)
+        return {
+            tenant: [group.gid for group in heapq.nsmallest(MAX_FAVOURED, groups, key=attrgetter("start_by_s"))]
+            for tenant, groups in found.items()
+        }
+
+    def _still_waiting(self, node: Node, gids: Sequence[str]) -> Iterator[Group]:
+        """Those of these groups that still stand at the node and wait."""
+        groups = (self._state.groups.get(gid) for gid in gids)
+        return (one for one in groups if one is not None and one.waiting and one.node == node.node)
 
     def _bounds(self, node: Node, part: float, now: float) -> tuple[int | None, int | None]:
         """Requests beside which a tenant held back may begin, with this part of the batch; and prompts.

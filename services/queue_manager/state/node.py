@@ -43,6 +43,15 @@ class TenantShare(msgspec.Struct, array_like=True):
     """When it last had some, as far as was looked."""
 
 
+class WaitingGroups(msgspec.Struct, frozen=True, array_like=True):
+    """Groups of a queue in which somebody waits for the model that the node holds."""
+
+    model: str
+    by_tenant: dict[str, list[str]]
+    """The first few of each, due first first."""
+    stale_at_s: float
+
+
 class Promises(msgspec.Struct, frozen=True, array_like=True):
     """What members of a node's groups were promised (`node_counts`)."""
 
@@ -102,6 +111,8 @@ class Node(msgspec.Struct):
     """Of `num_members`, those that a node works on."""
     shares: dict[str, TenantShare] = {}
     """By tenant that is here, or was of late."""
+    waiting: WaitingGroups | None = None
+    """As they were looked for last."""
     favoured: list[str] = []
     """Groups of tenants below their share, which go first (`tenant_shares`)."""
     held_back: list[str] = []
