@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.queues.tenant_shares import ACTIVE_S, TenantShares, in_turn, is_below
+from services.queue_manager.queues.tenant_shares import ACTIVE_S, SHORT_QUEUE, STALE_S, TenantShares, in_turn, is_below
 from services.queue_manager.state.node import Node
+from services.queue_manager.state.node_counts import counted_shares
 from services.queue_manager.state.state import State
 from services.queue_manager.telling.window import window, yielding
 from services.queue_manager.waits.refusals import Refusals
@@ -49,6 +50,23 @@ def fill(*tenants: tuple[str, int, int], kind: str = "interactive") -> State:
 
 def told(state: State) -> list[GroupRef]:
     return window(state, state.nodes["n0"])
+
+
+def test_of_a_long_queue_what_was_found_holds_for_a_while() -> None:
+    """A tenant below its share stands behind more groups than are looked at each time."""
+    state = fill(*((f"flood{number}", 1, 0) for number in range(SHORT_QUEUE)), ("flood", 0, 12), ("late", 2, 0))
+    for group in state.groups.values():
+        group.tenant = group.tenant.rstrip("0123456789")
+    node = state.nodes["n0"]
+    node.shares = counted_shares(state, node)
+    assert look(state).favoured == ["late"]
+    make_group(state, "later", waiting=1, tenant="late", kind="interactive")
+    place(state, "n0", "later")
+    node.shares = counted_shares(state, node)
+    assert look(state, now=0.9 * STALE_S).favoured == ["late"]
+    assert look(state, now=STALE_S).favoured == ["late", "later"]
+    state.groups["late"].waiting.clear()
+    assert look(state, now=1.1 * STALE_S).favoured == ["later"], "nobody waits in the other any more"
 
 
 def test_a_tenant_that_is_alone_is_not_held_back() -> None:
