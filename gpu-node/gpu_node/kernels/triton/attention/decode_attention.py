@@ -35,7 +35,7 @@ def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> 
     """Into how many parts each context is cut, so that every processor of the device has something to do.
 
     ``num_tasks``: decodes times KV heads. ``num_context_tokens``: of the longest. A part has one tile at least. Powers
-    of two, for each number is compiled by itself.
+    of two, for each is compiled by itself where parts are put together.
     """
     wanted = PROGRAMS_A_PROCESSOR * num_processors // max(1, num_tasks)
     most = min(wanted, -(-num_context_tokens // TILE_TOKENS), MAX_SPLITS)
