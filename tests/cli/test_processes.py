@@ -113,6 +113,8 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_time(start: La
 def test_who_cleans_up_behind_others_is_left_the_time_to(start: Launcher) -> None:
     record, name = start(SHARING)
     assert Path("/dev/shm", name).exists()
+    while not any("resource_tracker" in " ".join(one.cmdline()) for one in record.family()):
+        pass  # it is forked, and does not run its own program yet
     family = record.family()
     assert len(family) == 2
     stop([record], grace_s=0)
