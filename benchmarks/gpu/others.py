@@ -31,7 +31,9 @@ def measure_others(device: torch.device, _: Mapping[str, float], _share: int, _n
         asked, what = _Asked(num_rows, context, device), f"{num_rows} x {context} tokens"
         yield Line(f"attention here, {what}", 1e6 * median_s(asked.attend, device), "us")
         asked_s = median_s(asked.ask, device)
-        yield Line(f"asked for, {what}", 1e6 * asked_s, "us", "the receiver was lost" if asked.asks.is_lost else "")
+        if asked.asks.is_lost:
+            raise RuntimeError(f"a poll has not answered: {what}")
+        yield Line(f"asked for, {what}", 1e6 * asked_s, "us")
 
 
 class _Asked:

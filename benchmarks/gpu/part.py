@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import math
@@ -70,6 +71,7 @@ def run_here(part: Part, share: int, measured: Mapping[str, float], *, is_interp
         torch.set_num_threads(1)  # tensors are tiny
     device = torch.device("cpu" if is_interpreted else "cuda")
     num_shares = 1 if is_interpreted else part.num_shares
+    faulthandler.dump_traceback_later(part.limit_s + 0.8 * GRACE_S, exit=True)  # what hangs says where, and ends
     lines = part.load()(device, measured, share, num_shares)
     run(part.title, lines, part.limit_s, lambda line: print(json.dumps(asdict(line)), flush=True))
     return 0

@@ -2,9 +2,9 @@
 
 A line says how many wait and run, which is counted each time, and how long one that comes now can be expected to wait.
 That is a prediction over all groups of some nodes, milliseconds of it where there are a thousand. So at most
-`MAX_PREDICTED` lines have a new one each time, those that have none before others, then those whose is oldest: what is
-told costs the same however many tenants there are. A tenant's line without one has its kind's; a kind without one is
-left out, for nothing is known of it yet.
+`MAX_PREDICTED` lines have a new one each time, those whose is oldest, and half of the turns are for lines of all where
+these want them: what is told costs the same however many tenants there are, and come and go. A tenant's line begins
+with its kind's wait; a kind without one goes first, and is left out until then, for nothing is known of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 from math import inf
+
+import msgspec
 
 from services.queue_manager.learnt.wait_intervals import UPPER
 from services.queue_manager.state.group import Group
@@ -50,8 +52,8 @@ class Lines:
         has_tenants = any(tenant != DEFAULT_TENANT for tenant, _, _ in tenants)
         tenants = dict(islice(tenants.items(), MAX_TENANT_LINES)) if has_tenants else {}
         sharing = Counter(key[1:] for key in tenants)
-        shared = {key: groups for key, groups in tenants.items() if sharing[key[1:]] > 1}
-        self._predict({**kinds, **shared}, now)
+        own = {key: all_ for key, all_ in tenants.items() if sharing[key[1:]] > 1 or ("", *key[1:]) not in kinds}
+        self._predict(kinds, own, now)
         lines = [self._line(groups, (key,)) for key, groups in kinds.items()]
         tenant_lines = [(key[0], self._line(groups, (key, ("", *key[1:])))) for key, groups in tenants.items()]
         return (
@@ -59,14 +61,22 @@ class Lines:
             [TenantLine(tenant, line) for tenant, line in tenant_lines if line is not None],
         )
 
-    def _predict(self, groups_of: dict[LineKey, list[Group]], now: float) -> None:
+    def _predict(self, kinds: dict[LineKey, list[Group]], own: dict[LineKey, list[Group]], now: float) -> None:
         """Anew for some of these, and forget lines that are no more."""
+        groups_of = {**kinds, **own}
         waits = {key: wait for key, wait in self._state.status.waits.items() if key in groups_of}
-        oldest = sorted(groups_of, key=lambda key: waits[key].predicted_at_s if key in waits else -inf)
-        for key in oldest[:MAX_PREDICTED]:
+
+        def oldest(keys: Iterable[LineKey]) -> list[LineKey]:
+            return sorted(keys, key=lambda key: waits[key].predicted_at_s if key in waits else -inf)
+
+        turns = oldest(kinds)[: MAX_PREDICTED - min(len(own), MAX_PREDICTED // 2)]
+        for key in (*turns, *oldest(own)[: MAX_PREDICTED - len(turns)]):
             prospect = self._predictions.of_newcomer(self._another(groups_of[key][-1]), now)
             wait = prospect.first_token if prospect is not None else None
             waits[key] = ToldWait(inf, inf, now) if wait is None else ToldWait(wait.mean_s, wait.quantile(UPPER), now)
+        for key in own.keys() - waits.keys():
+            if (of_all := waits.get(("", *key[1:]))) is not None:
+                waits[key] = msgspec.structs.replace(of_all, predicted_at_s=now)
         self._state.status.waits = waits
 
     def _line(self, groups: list[Group], keys: Iterable[LineKey]) -> QueueLine | None:

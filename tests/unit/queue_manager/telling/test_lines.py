@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from services.queue_manager.telling.lines import MAX_PREDICTED, Lines
+from services.queue_manager.telling.lines import MAX_LINES, MAX_PREDICTED, Lines
 from services.queue_manager.waits.predictions import Prospect
 from shared.estimator.wait import NOW, Wait
 from shared.messages.requests import QueueLine, Submit, TenantLine
@@ -47,8 +47,8 @@ def test_few_lines_are_all_predicted_each_time() -> None:
     assert predicted.asked == [("t1", "m0"), ("t0", "m0"), ("t1", "m0")] * 2, "of all of a kind, like the last one"
 
 
-def test_many_take_turns_and_have_their_kinds_wait_until_then() -> None:
-    """Ten tenants and a line of all: eight predictions at first, then the three others and the oldest five."""
+def test_many_take_turns_and_begin_with_their_kinds_wait() -> None:
+    """Ten tenants and a line of all: eight predictions each time, of the oldest; the line of all is one of them."""
     groups, predicted, lines = made(num_tenants=10)
     (of_all,), tenants = lines.look(1.0)
     assert len(predicted.asked) == MAX_PREDICTED == 8
@@ -56,9 +56,29 @@ def test_many_take_turns_and_have_their_kinds_wait_until_then() -> None:
     assert [one.line.wait_s for one in tenants] == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1.0, 1.0, 1.0]
     groups.add("more", model="m0", tenant="t9")
     (of_all,), tenants = lines.look(2.0)
-    assert of_all.wait_s == 12.0, "three new ones were before it"
-    assert [one.line.wait_s for one in tenants] == [13.0, 14.0, 15.0, 16.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+    assert of_all.wait_s == 9.0
+    assert [one.line.wait_s for one in tenants] == [10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 1.0, 1.0, 1.0]
     assert [one.line.num_waiting for one in tenants] == [1] * 9 + [2], "counts are of now"
+    (of_all,), tenants = lines.look(3.0)
+    assert [one.line.wait_s for one in tenants[7:]] == [18.0, 19.0, 20.0], "their turn, behind the line of all"
+
+
+def test_tenants_that_come_and_go_take_no_turn_from_lines_of_all() -> None:
+    groups, _, lines = made(num_tenants=1, num_models=2)
+    for second in range(1, 6):
+        for number in range(20):
+            groups.add(f"{second}.{number}", model="m0", tenant=f"t{second}.{number}")
+        lines.look(float(second))
+        waits = groups.state.status.waits
+        assert {waits["", model, "interactive"].predicted_at_s for model in ("m0", "m1")} == {second}
+        for number in range(20):
+            groups.finish(groups.state.requests[f"{second}.{number}"])
+
+
+def test_a_tenant_alone_in_a_kind_beyond_those_that_are_told_has_a_line_of_its_own() -> None:
+    _, _, lines = made(num_tenants=1, num_models=MAX_LINES + 1)
+    found = [lines.look(float(second)) for second in range(60)][-1]
+    assert (len(found[0]), len(found[1])) == (MAX_LINES, MAX_LINES + 1)
 
 
 def test_kinds_that_nobody_has_predicted_yet_are_left_out() -> None:

@@ -41,7 +41,10 @@ class CudaProgram:
         piped_rows: int = 0,
         max_prompts: int = MAX_PROMPTS,
     ) -> None:
-        """``streams`` are for the lanes that ``lowered`` has. ``max_prompts``: of a mixed step that is replayed."""
+        """``streams`` are for the lanes that ``lowered`` has; steps of ``piped_rows`` or more go through them.
+
+        ``max_prompts``: of a mixed step that is replayed.
+        """
         self.lowered = lowered
         self.replays: dict[int, Replay] = {}
         """By the number of rows; what is not captured is launched."""
@@ -50,8 +53,7 @@ class CudaProgram:
         self.row_replays: dict[int, Replay] = {}
         """By the number of rows, of steps that are mixed: all that comes before what is done for draws alone."""
         self._streams = streams
-        self.piped_rows = piped_rows
-        """Of the steps that go through lanes, or more; whoever compares both ways changes it."""
+        self._piped_rows = piped_rows
         self._inputs = inputs
         self._max_prompts = max_prompts
         self._places = places
@@ -172,7 +174,7 @@ class CudaProgram:
         return CudaStep(self._inputs, [1] * size, range(size))
 
     def _is_piped(self, num_rows: int) -> bool:
-        return self.lowered.lanes is not None and num_rows >= self.piped_rows
+        return self.lowered.lanes is not None and num_rows >= self._piped_rows
 
     def _queue(self, step: CudaStep, *, in_lanes: bool = False) -> None:
         if in_lanes:
