@@ -70,8 +70,13 @@ def harmless_batch(work: Batching, promised: Iterable[PromisedEnd]) -> int | Non
     while size < work.batch:
         if late_by_batch(work, kinds, size + 1) > MAX_LATE:
             return size
-        size = max(size + 1, int(size * GROWTH))
+        size = next_size(size)
     return None
+
+
+def next_size(size: int) -> int:
+    """Of a batch, the size that is looked at behind this one."""
+    return max(size + 1, int(size * GROWTH))
 
 
 def paced(node: NodeState, shape: RequestShape, promised: Iterable[PromisedEnd]) -> NodeState:

@@ -18,7 +18,7 @@ BUSY_S = 1.0  # a node at whose head a request has waited for so long has no pla
 
 
 class Observer:
-    """Owns nothing: it tells `Lengths` and `Calibration` what it sees."""
+    """Owns `Node.kept`, and tells `Lengths` and `Calibration` what it sees."""
 
     def __init__(
         self, state: State, running: RunningRequests, lengths: Lengths, paces: TokenRates, calibration: Calibration
@@ -52,6 +52,9 @@ class Observer:
             node, members = self._state.nodes.get(name), by_node[name]
             if node is None or node.model != model or look.since_s > MAX_SINCE_S or not self._is_busy(node, now):
                 continue
+            if node.max_running is not None and node.patient:  # its batch may have been kept small
+                node.kept = node.kept.seen(model, node.max_running, len(members), look.since_s)
+                continue
             num_running = sum(one.begins_s <= now for one in members)  # others have no place, but wait for prompts
             self._calibration.observe(node.known, self._like(model, members), num_running, num_tokens, look.since_s)
 
@@ -66,8 +69,6 @@ class Observer:
         group = self._state.groups.get(node.told[0][0]) if node.told else None
         if group is None or group.model != node.model or not group.waiting or node.known.is_loading:
             return False
-        if node.max_running is not None and node.patient:
-            return False  # its batch may have been kept small
         return now - self._state.requests[next(iter(group.waiting))].arrival_s >= BUSY_S
 
     def _like(self, model: str, members: list[Request]) -> RequestShape:

@@ -79,12 +79,15 @@ def first_groups(state: State, node: Node) -> list[Group]:
 
 
 def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
-    """For how long each group can wait, due first first: who waits in one with more than 0 is patient."""
+    """For how long each group can wait, due first first: who waits in one with more than 0 is patient.
+
+    None at all where its requests begin at once.
+    """
     slacks: dict[str, float] = {}
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):
         ahead_s += group.drain_s
-        slacks[group.gid] = _slack_s(group, ahead_s, now)
+        slacks[group.gid] = 0.0 if begins_at_once(group) else _slack_s(group, ahead_s, now)
     return slacks
 
 
@@ -94,7 +97,7 @@ def _patient(groups: Sequence[Group], now: float) -> list[str]:
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):
         ahead_s += group.drain_s
-        if group.waiting and not _begins_at_once(group) and _slack_s(group, ahead_s, now) > 0.0:
+        if group.waiting and not begins_at_once(group) and _slack_s(group, ahead_s, now) > 0.0:
             patient.append(group.gid)
     return patient
 
@@ -104,6 +107,6 @@ def _slack_s(group: Group, ahead_s: float, now: float) -> float:
     return group.start_by_s - now - ahead_s / SLOWEST
 
 
-def _begins_at_once(group: Group) -> bool:
+def begins_at_once(group: Group) -> bool:
     """Whether its requests came to begin at a node, rather than to wait anywhere."""
     return bool(group.key.place) and not group.key.root

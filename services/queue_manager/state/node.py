@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from services.queue_manager.learnt.kept_batch import KeptBatch
 from shared.estimator.harm import PromisedEnd
 from shared.messages.nodes import NodeState
 from shared.messages.step_cost import ModelRate
@@ -121,6 +122,8 @@ class Node(msgspec.Struct):
     """Requests beside which theirs may begin; None: as many as fit."""
     max_unread: int | None = None
     """Prompts beside which theirs may be pulled; None: any number."""
+    kept: KeptBatch = KeptBatch()
+    """How many have run together while those with slack waited."""
 
     @property
     def model(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import hypot
+from math import hypot, sqrt
 
 from services.queue_manager.queues.batch_limit import SLOWEST
 from shared.estimator.estimator import MODEL_ERROR, GroupForecast
@@ -25,11 +25,14 @@ class Served:
     """Of newcomers that go ahead."""
     behind_s: float
     """What the forecast does not know of the work before it."""
+    prompts_s: float = 0.0
+    """Rate of the variance of what prompts of all that come add to steps."""
 
     def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
         """Of the member behind so many others, if none came."""
         place, prompt = (NOW, NOW) if self.forecast is None else self.forecast.place_and_prompt(position)
-        return later(place, self.behind_s), prompt
+        beside_s = sqrt(self.prompts_s * prompt.mean_s)  # prompts of as many stand before it, or are in its steps
+        return later(place, self.behind_s), prompt.then(Wait(0.0, beside_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +71,19 @@ class GroupWait:
 
     def place_and_prompt(self, position: int) -> tuple[Wait, Wait]:
         """Until it has a place, by the model's own spread, and from then on."""
-        full, _ = self.full.place_and_prompt(position)
-        small, prompt = (self.small or self.full).place_and_prompt(position)
-        place = self._overtaken(full, small, position)
+        place, prompt = self._overtaken(position)
         if self.full.forecast is None:
             return place, NOW
         return place.give_or_take(MODEL_ERROR), prompt.give_or_take(MODEL_ERROR)
 
-    def _overtaken(self, full: Wait, small: Wait, position: int) -> Wait:
-        if self.small is None:
-            return overtaken(full, self.full.streams)
+    def _overtaken(self, position: int) -> tuple[Wait, Wait]:
+        """With newcomers that go ahead. A member that has no slack has its prompt in the full batch, too."""
+        full, prompt = self.full.place_and_prompt(position)
         slack_s = self.slack.first_s + position * self.slack.member_s
-        if slack_s <= 0.0:
-            return overtaken(full, self.full.streams)
-        return patient(small, self.small.streams, BatchSlack(slack_s, self.slack.pace, SLOWEST, full))
+        if self.small is None or slack_s <= 0.0:
+            return overtaken(full, self.full.streams), prompt
+        small, prompt = self.small.place_and_prompt(position)
+        return patient(small, self.small.streams, BatchSlack(slack_s, self.slack.pace, SLOWEST, full)), prompt
 
 
 def later(wait: Wait, seconds: float) -> Wait:

@@ -40,6 +40,8 @@ class NewcomerKind(NamedTuple):
     """For as long as they can be expected to come."""
     num_present: float
     """That keep the node from other models at a time (`interruptions`); 0.0 of those that wait for their turn."""
+    prompts_s: float
+    """λ E[c]²: the rate of the variance of what their prompts add to steps. A long one is spread over many steps."""
 
 
 class Joining(NamedTuple):
@@ -81,7 +83,8 @@ class Newcomers:
         number = 0.0
         if self._has_interruptions:
             number = num_present(known, shape.model, work, coming.patience_s, per_s)
-        return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number)
+        prompts_s = per_s * work.prompt_rows_s**2
+        return NewcomerKind(flow.model, flow.slo_kind, coming.patience_s, stream, number, prompts_s)
 
     def joining(self, group: Group, work: Batching, begin_s: float, now: float) -> Iterator[Joining]:
         """Requests that will join the group, which begins in so many seconds, at its pace so far."""

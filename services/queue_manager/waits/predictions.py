@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import fsum
 
 import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.wait_intervals import WaitIntervals
-from services.queue_manager.queues.batch_limit import SLOWEST, slacks_s
+from services.queue_manager.queues.batch_limit import SLOWEST, begins_at_once, slacks_s
 from services.queue_manager.queues.planned_order import index_by_plan, planned_order
 from services.queue_manager.queues.tenant_shares import in_turn, is_below
 from services.queue_manager.queues.virtual_queues import VirtualQueues
@@ -136,18 +137,23 @@ class Predictions:
                 way.forecasts.get(gid),
                 self._newcomers.streams(group, way.kinds, way.joining, now),
                 behind_s * way.mixed,
+                fsum(kind.prompts_s for kind in way.kinds if kind.model == group.model),
             )
             for way in ways
         )
         return GroupWait(full, small[0] if small else None, slack, self._widened(group))
 
     def _ways(self, node: Node, groups: Sequence[Group], loads: list[GroupLoad], now: float) -> list[_Way]:
-        """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound."""
+        """In the batch that takes as many as fit, and in the one that leaves headroom where there is a bound.
+
+        The small batch has as many as have run beside such a bound of late (`kept_batch`): a wait outlives the bound.
+        """
         full = self._calibration.expected(node.known)
         ways = [full]
         prompts, ready_s = left(node, now), node.known.ready_in_s(now)
         if node.max_running is not None and self._has_slack:
-            ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), node.max_running))))
+            num_kept = node.kept.expected(node.model, node.max_running)
+            ways.append(msgspec.structs.replace(full, max_num_seqs=max(1, min(num_seqs(full), num_kept))))
         return [self._way(node, known, forecast(known, loads, prompts, ready_s), groups, now) for known in ways]
 
     def _way(
@@ -228,8 +234,10 @@ class Predictions:
         ways = self._ways(node, [*others, group], loads, now)
         for _ in self._along(node, others, ways, now):
             pass  # they are only to say what will join them
-        due_before = [one for one in self._groups_at(node) if one.start_by_s <= group.start_by_s]
-        slack_s = due_s - now - sum(one.drain_s for one in due_before) / SLOWEST if len(ways) > 1 else 0.0
+        slack_s = 0.0
+        if len(ways) > 1 and not begins_at_once(group):
+            due_before = [one for one in self._groups_at(node) if one.start_by_s <= group.start_by_s]
+            slack_s = due_s - now - sum(one.drain_s for one in due_before) / SLOWEST
         behind_s = sum(one.drain_s for one in ahead[FORECAST_GROUPS:])
         return self._outlook(ways, group, NEWCOMER, Slack(slack_s, 0.0, _pace(ways, NEWCOMER)), behind_s, now)
 

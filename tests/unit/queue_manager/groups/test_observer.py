@@ -9,6 +9,7 @@ import pytest
 
 from services.queue_manager.groups.observer import BUSY_S, Observer
 from services.queue_manager.learnt.calibration import MEMORY_S, PRIOR_S, Calibration
+from services.queue_manager.learnt.kept_batch import KeptBatch
 from services.queue_manager.learnt.lengths import LengthKey, Lengths, bin_of
 from services.queue_manager.learnt.running import LOOK_INTERVAL_S, MAX_SINCE_S, RunningRequests
 from services.queue_manager.learnt.token_rates import TokenRate, TokenRates
@@ -90,6 +91,14 @@ def test_nothing_is_concluded_where_nobody_waits_or_no_pace_is_known() -> None:
     assert observed(now=8.0, before_s=MAX_SINCE_S + 0.1, pace=pace).fits == {}, "much may have changed since then"
     assert observed(now=3.0, pace=pace, patient=("g0",)).fits == {}, "a small batch tells nothing of places"
     assert observed(now=3.0, pace=pace, ready_at_s=4.0).fits == {}, "it loads"
+
+
+def test_where_a_batch_is_kept_small_it_is_seen_how_many_run() -> None:
+    """For a second, one that runs and five that wait for their prompts: all six have a place, beside a limit of 1."""
+    pace = TokenRate(tokens=20.0, seconds=2.0)
+    state = observed(now=3.0, pace=pace, patient=("g0",), num_unread=5)
+    assert state.nodes["n0"].kept == KeptBatch("a", 1, 1.0, 6.0)
+    assert observed(now=3.0, pace=pace, num_unread=5).nodes["n0"].kept == KeptBatch()
 
 
 def test_what_runs_counts_at_what_it_has_drawn() -> None:

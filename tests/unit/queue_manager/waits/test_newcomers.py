@@ -55,6 +55,7 @@ def test_what_comes_is_told_as_a_share_of_the_node() -> None:
     assert (soon.patience_s, later.patience_s) == pytest.approx((20.0, 3600.0))
     assert soon.stream.share == pytest.approx(coming.rate_per_s * work.request_s)
     assert soon.stream.square_s == pytest.approx(coming.rate_per_s * (work.request_s**2 + work.std_request_s**2))
+    assert soon.prompts_s == pytest.approx(coming.rate_per_s * work.prompt_rows_s**2)
     assert soon.stream.horizon_s == 99.0 + 2 * 99.0  # as long as they have come, and as streams do: none has ended
 
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.learnt.kept_batch import KeptBatch
 from services.queue_manager.state.node import Node, Unread
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
@@ -19,6 +20,7 @@ from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
+NOTHING_SEEN = KeptBatch()
 RATE = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0)
 
 
@@ -39,11 +41,11 @@ def newcomer(model: str) -> Submit:
 # --- where a batch keeps headroom for the promises of those who run -------------------------------------------------
 
 
-def waits(max_running: int | None, later_s: float = 3600.0) -> dict[str, float]:
+def waits(max_running: int | None, later_s: float = 3600.0, kept: KeptBatch = NOTHING_SEEN) -> dict[str, float]:
     """Of the first member of each group, behind four who run where there are eight places; ``later`` is due then."""
     rate = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=0.0)
     known = NodeState("n0", "a", max_num_seqs=8, rates=[rate])
-    state = State(nodes={"n0": Node("n0", "1", known, max_running=max_running)})
+    state = State(nodes={"n0": Node("n0", "1", known, max_running=max_running, kept=kept)})
     make_group(state, "runs", waiting=0, running=4)
     make_group(state, "soon", due_s=0.0, kind="soon")
     make_group(state, "later", due_s=later_s, kind="later")
@@ -69,6 +71,28 @@ def test_it_waits_no_longer_than_its_time_lasts() -> None:
     assert waits(4, later_s=1e-3)["later"] == waits(4)["later"]
     assert 0.0 < waits(3, later_s=1e-3)["later"] < 0.01 < waits(3)["later"]
     assert waits(4, later_s=0.0)["later"] == 0.0
+
+
+def test_that_batch_is_as_large_as_it_was_beside_such_a_limit() -> None:
+    """For 30 s, with 16 / 3 that ran, beside a limit of 4: (10 * 4 + 30 * 16 / 3) / 40 = 5."""
+    assert waits(4, kept=KeptBatch("a", 4, seconds=30.0, running_s=160.0)) == waits(5)
+    assert 0.0 < waits(5)["later"] < waits(4)["later"]
+
+
+def test_a_request_that_begins_at_once_waits_for_no_headroom_though_it_has_time() -> None:
+    """Four run where there are eight places, and the batch is to have no more: half a step is left, and one is its own.
+
+    It is found a place at the node, beside the limit: that is for requests which came to wait.
+    """
+    known = NodeState("n0", "a", max_num_seqs=8, rates=[RATE])
+    state = State(nodes={"n0": Node("n0", "1", known, max_running=4)})
+    make_group(state, "runs", waiting=0, running=4)
+    make_group(state, "later", due_s=3600.0, kind="later", waiting=20)
+    place(state, "n0", "runs", "later")
+    state.nodes["n0"].patient = ["later"]
+    prospect = predictions_of(state).of_newcomer(newcomer("a"), 0.0)
+    assert prospect is not None
+    assert prospect.first_token.mean_s == pytest.approx(0.05 + 0.1)
 
 
 # --- who is still ahead ---------------------------------------------------------------------------------------------
