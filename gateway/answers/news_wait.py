@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.answers.sse import SseStream
-from gateway.inflight.call import InflightCall
+from gateway.inflight.call import InflightCall, Take
 from gateway.openai import errors
 from gateway.openai.delta import Delta, End
 from shared.messages.requests import QueuePlace
@@ -99,22 +98,15 @@ async def rest(call: InflightCall, patience: NewsWait) -> list[Delta] | End:
     return call.all_news()
 
 
-async def pass_on(
-    call: InflightCall, patience: NewsWait, take: Callable[[list[Delta] | End], bool], stream: SseStream
-) -> None:
+async def pass_on(call: InflightCall, patience: NewsWait, take: Take, stream: SseStream) -> None:
     """Give the further tokens to ``take`` until it wants no more now, or there will be none.
 
     There are comments on the stream while no token comes; `ApiError` 503 when none does for too long.
     """
-    silence_s = 0.0
-
-    def heard(news: list[Delta] | End) -> bool:
-        nonlocal silence_s
-        silence_s = 0.0
-        return take(news)
-
-    while not await call.pass_on(heard, patience.keep_alive_s):
-        silence_s += patience.keep_alive_s
+    silence_s, num_passed = 0.0, call.num_passed
+    while not await call.pass_on(take, patience.keep_alive_s):
+        silence_s = patience.keep_alive_s + (silence_s if call.num_passed == num_passed else 0.0)
+        num_passed = call.num_passed
         _check_silence(call, patience, silence_s)
         await stream.keep_alive()
 

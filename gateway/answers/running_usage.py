@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.answers.sse import SseEvent
+from gateway.answers.event import SseEvent
 from gateway.openai.responses import Usage
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
+from gateway.answers.event import SseEvent, written
 from gateway.http.context import CONNECTIONS, KEYS
 from gateway.openai.queue_answers import PlaceComment
 from shared.messages.requests import QueuePlace
@@ -19,11 +19,7 @@ _HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # tells nginx to pass each event on at once
 }
-_encode = msgspec.json.encode
-
-
-SseEvent = msgspec.Struct | msgspec.Raw | Mapping[str, Any]
-"""What is sent as one event; raw, where it is JSON already."""
+MAX_UNTIMED_BYTES = 16 << 10  # behind nothing else, these are taken by the connection's buffer: nobody is waited for
 
 
 class ClientGoneError(Exception):
@@ -69,22 +65,22 @@ class SseStream:
         """The client takes less than it is sent: there is something to `drain`."""
         return self._protocol.writing_paused
 
-    def put(self, *events: SseEvent) -> None:
+    def put(self, events: Sequence[SseEvent]) -> None:
         """Send events, all in one write, without waiting for the client."""
         if len(events) == 1:  # a token, mostly
-            self._write(b"data: %b\n\n" % _encode(events[0]))
+            self._write(written(events[0]))
         elif events:
-            self._write(b"".join([b"data: %b\n\n" % _encode(event) for event in events]))
+            self._write(b"".join([written(event) for event in events]))
 
     async def send(self, *events: SseEvent) -> None:
         """The same, and wait until the client has taken most of what was sent."""
-        self.put(*events)
+        self.put(events)
         await self.drain()
 
     async def show_place(self, place: QueuePlace) -> None:
         """Send where the request stands, as a comment, which clients skip unless they know of it."""
         told = PlaceComment.of(place, own=self._request.app[KEYS].ring.has_tenants)
-        self._write(b": queue %b\n\n" % _encode(told))
+        self._write(b": queue %b\n\n" % msgspec.json.encode(told))
         await self.drain()
 
     async def keep_alive(self) -> None:
@@ -92,11 +88,15 @@ class SseStream:
         self._write(b": keep-alive\n\n")
         await self.drain()
 
-    async def close(self) -> None:
-        """Say that the stream is complete."""
+    async def close(self, events: Sequence[SseEvent]) -> None:
+        """Send the last events, and with them, in the same write, that the stream is complete."""
+        last = b"%bdata: [DONE]\n\n" % b"".join([written(event) for event in events])
         try:
+            if self._is_idle and len(last) <= MAX_UNTIMED_BYTES:
+                await self.response.write_eof(last)  # which waits for nothing
+                return
             async with asyncio.timeout(self._write_s):
-                await self.response.write_eof(b"data: [DONE]\n\n")
+                await self.response.write_eof(last)
         except (ConnectionError, TimeoutError) as error:
             raise ClientGoneError from error
 
@@ -110,6 +110,16 @@ class SseStream:
                 await self._writer.drain()
         except (ConnectionError, TimeoutError) as error:
             raise ClientGoneError from error
+
+    @property
+    def is_lost(self) -> bool:
+        """The client is not connected any more."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def _is_idle(self) -> bool:
+        """All that was sent is written to the connection."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def _write(self, data: bytes) -> None:
         transport = self._transport

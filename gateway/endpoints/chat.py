@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.answers.event import SseEvent
 from gateway.answers.spliced import MARK, SplicedText
-from gateway.answers.sse import SseEvent
 from gateway.endpoints import job_parts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.chat_template import ChatTemplateError

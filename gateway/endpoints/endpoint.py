@@ -9,9 +9,10 @@ from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
 
-from gateway.answers.answer import Renderer, answer_stream, answer_whole
+from gateway.answers.answer import Renderer, answer_whole
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
+from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints import job_parts
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
@@ -159,13 +160,5 @@ async def _respond(
 ) -> web.StreamResponse:
     if not body.stream:
         return await answer_whole(record, call, renderer, patience)
-    return await answer_stream(
-        http,
-        record,
-        call,
-        renderer,
-        patience,
-        include_usage=body.include_usage,
-        include_running_usage=body.include_running_usage,
-        include_queue=body.include_queue,
-    )
+    answer = StreamedAnswer(http, record, call, renderer, patience, include_running_usage=body.include_running_usage)
+    return await answer.send(include_usage=body.include_usage, include_queue=body.include_queue)

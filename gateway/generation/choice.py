@@ -25,6 +25,7 @@ class Choice:
         self._detokenizer = Detokenizer(token_bytes)
         self._stops = StopMatcher(stops)
         self._scores = HeldScores() if sampling.num_logprobs is not None else None
+        self._is_plain = not stops and self._scores is None
         self._num_decoded = 0  # characters; some may be held back, as they may begin a stop string
         self._num_out = 0
 
@@ -40,6 +41,31 @@ class Choice:
 
         ``scores`` is one a token, or empty where no logprobs were asked for.
         """
+        if self._is_plain:
+            return self._take_plain(token_ids, finish_reason)
+        return self._take_watched(token_ids, scores, finish_reason)
+
+    def _take_plain(self, token_ids: Sequence[int], finish_reason: FinishReason | None) -> Delta:
+        """Nothing can end it before the last of these tokens, and nothing is held back but a piece of a character.
+
+        What `_take_watched` gives too, token by token; most answers are plain, and most deltas are one token.
+        """
+        num_left = self._max_tokens - len(self.token_ids)
+        if len(token_ids) >= num_left:
+            # Also bounds what a node that does not count could make this process hold.
+            finish_reason = finish_reason if finish_reason and len(token_ids) == num_left else "length"
+            token_ids = token_ids[:num_left]
+        self.token_ids += token_ids
+        feed = self._detokenizer.feed
+        text = feed(token_ids[0]) if len(token_ids) == 1 else "".join(map(feed, token_ids))
+        if finish_reason is not None:
+            text += self._detokenizer.flush()
+            self.finish_reason = finish_reason
+        return Delta(text, len(token_ids), finish_reason, self._number)
+
+    def _take_watched(
+        self, token_ids: Sequence[int], scores: Sequence[TokenLogprob], finish_reason: FinishReason | None
+    ) -> Delta:
         pieces: list[str] = []
         num_tokens = 0
         for token_id in token_ids:
@@ -50,7 +76,6 @@ class Choice:
             if is_stopped:
                 return self._stopped("".join(pieces), num_tokens)
             if len(self.token_ids) == self._max_tokens:
-                # Also bounds what a node that does not count could make this process hold.
                 finish_reason = finish_reason if num_tokens == len(token_ids) and finish_reason else "length"
                 break
         if finish_reason is not None:

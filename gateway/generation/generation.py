@@ -81,7 +81,8 @@ class Generation:
         if chunk.finish_reason == "refused":
             self.is_over = self.ended_by_node = True
             return NodeRefusal(chunk.error)
-        if self._is_wrong(chunk):
+        is_simple = not (chunk.finish_reason or chunk.is_last or chunk.choice or self._wants_logprobs)  # most are
+        if not is_simple and self._is_wrong(chunk):
             self.is_over, self.ended_by_node = True, chunk.is_last
             return Failure.ENGINE
         choice = self._choices[chunk.choice]
@@ -95,8 +96,7 @@ class Generation:
             return Verdict.GAP
         if end < expected or (end == expected and not chunk.finish_reason):
             return Verdict.IGNORED
-        num_known = expected - chunk.index
-        return self._take(choice, chunk, num_known)
+        return self._take(choice, chunk, num_known=expected - chunk.index)
 
     def reject(self, message: Rejected) -> Rejection | Verdict:
         """End without an answer, unless it is over or this is about another attempt."""
@@ -148,9 +148,10 @@ class Generation:
         )
 
     def _take(self, choice: Choice, chunk: Chunk, num_known: int) -> Delta:
-        token_ids = chunk.token_ids[num_known:]
+        token_ids = chunk.token_ids[num_known:] if num_known else chunk.token_ids
         scores = chunk.logprobs[num_known:] if self._wants_logprobs else []
-        delta = choice.take(token_ids, scores, _FINISH_REASONS.get(chunk.finish_reason))
+        finish_reason = _FINISH_REASONS[chunk.finish_reason] if chunk.finish_reason else None
+        delta = choice.take(token_ids, scores, finish_reason)
         if delta.finish_reason is not None:
             self.is_over = all(one.finish_reason is not None for one in self._choices)
             self.ended_by_node = chunk.is_last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -14,6 +15,9 @@ from gateway.openai.delta import Delta, End, merged
 from shared.messages.payload import Sampling
 from shared.messages.requests import QueueLine, QueuePlace
 from shared.messages.slo import Slo
+
+Take = Callable[[list[Delta] | End, float], bool]
+"""Is given all that is new of a call and the loop's time, and answers whether it wants more now."""
 
 
 class InflightCall:
@@ -32,9 +36,12 @@ class InflightCall:
         self._news: list[Delta | End] = []
         self._places: dict[str, QueuePlace] = {}
         self._bell = Bell()
-        self._take: Callable[[list[Delta] | End], bool] | None = None
+        self._take: Take | None = None
         self._timeout_s = 0.0
         self._is_due = False
+        self._is_over = False
+        self.num_passed = 0
+        """How often there was something to `pass_on`."""
         self._is_collected = False
         self._error: Exception | None = None
         first_choices = accumulate((job.sampling.num_choices for job in jobs), initial=0)
@@ -105,7 +112,7 @@ class InflightCall:
             return min(places.values(), key=lambda place: place.wait_s)
         return self.all_news()
 
-    async def pass_on(self, take: Callable[[list[Delta] | End], bool], timeout_s: float) -> bool:
+    async def pass_on(self, take: Take, timeout_s: float) -> bool:
         """Give all that is new of an answer that has begun to ``take``, as it comes.
 
         Until ``take`` answers that it wants no more now, or all there is has been given; whatever it raises is raised
@@ -116,7 +123,7 @@ class InflightCall:
         self._timeout_s = timeout_s
         try:
             if self._news:
-                self._pass()
+                self._pass(asyncio.get_running_loop().time())
             is_in_time = await self._bell.wait(timeout_s)
         finally:
             self._take = None
@@ -135,31 +142,26 @@ class InflightCall:
         finally:
             self._is_collected = False
 
-    def _pass(self, now: float | None = None) -> None:
+    def _pass(self, now: float) -> None:
         """In the round of the loop that follows the arrival: what came together is given together."""
         self._is_due = False
         if self._take is None or not self._news:  # whoever waited has enough, is gone, or has them already
             return
-        if now is not None:
-            self._bell.put_off(now + self._timeout_s)
+        self.num_passed += 1
+        self._bell.put_off(now + self._timeout_s)
         try:
-            wants_more = self._take(self.all_news())
+            wants_more = self._take(self.all_news(), now)
         except Exception as error:
             self._error, wants_more = error, False
         if not wants_more or self.is_complete:
             self._take = None
             self._bell.ring()
 
-    @property
-    def _is_over(self) -> bool:
-        for request in self.requests:  # noqa: SIM110 - for every token: `all` over a generator takes three times as long
-            if not request.generation.is_over:
-                return False
-        return True
-
     def all_news(self) -> list[Delta] | End:
         """All that is new, one delta a choice, or why there is no answer."""
         news, self._news = self._news, []
+        if len(news) == 1 and isinstance(one := news[0], Delta):  # a token, mostly
+            return [one]
         deltas: list[Delta] = []
         for one in news:
             if not isinstance(one, Delta):
@@ -180,6 +182,8 @@ class InflightCall:
             return
         assert len(self._news) < self._max_news
         self._news.append(news)
+        if not isinstance(news, Delta) or news.finish_reason is not None:
+            self._is_over = all(request.generation.is_over for request in self.requests)
         if self._take is not None:
             if not self._is_due:
                 self._is_due = True

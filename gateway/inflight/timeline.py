@@ -19,7 +19,8 @@ class Timeline:
     def add(self, num_tokens: int, now: float, choice: int = 0) -> None:
         """Tokens of a choice have come."""
         if num_tokens:
-            self.first_token_s = now if self.first_token_s is None else self.first_token_s
+            if self.first_token_s is None:
+                self.first_token_s = now
             self.last_token_s = now
             self._num_tokens[choice] = self._num_tokens.get(choice, 0) + num_tokens
 

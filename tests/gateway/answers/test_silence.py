@@ -14,9 +14,9 @@ from opentelemetry.trace import INVALID_SPAN
 from prometheus_client import CollectorRegistry
 
 from gateway.answers import call_record
-from gateway.answers.answer import answer_stream
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait, first_news, rest
+from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints.completions import CompletionRenderer
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
@@ -63,9 +63,8 @@ async def impatient(*jobs: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
         patience = NewsWait(queue_ttl_s=WAIT_S, cold_start_ttl_s=WAIT_S, keep_alive_s=0.01, max_silence_s=0.03)
         renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""] * len(jobs), None, include_usage=False)
         async with dispatcher.run(*jobs) as call:
-            return await answer_stream(
-                http, record(), call, renderer, patience, include_usage=False, include_queue=False
-            )
+            answer = StreamedAnswer(http, record(), call, renderer, patience, include_running_usage=False)
+            return await answer.send(include_usage=False, include_queue=False)
 
     app = web.Application()
     app[CONNECTIONS] = Connections(1)

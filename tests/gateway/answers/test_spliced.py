@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from gateway.answers.event import written
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints.chat import ChatRenderer
 from gateway.endpoints.completions import CompletionRenderer
@@ -38,7 +38,7 @@ def test_chat(text: str, choice: int, include_usage: bool) -> None:
         choices=[ChatChunkChoice(index=choice, delta=ChatDelta(content=text))],
         usage=None if include_usage else UNSET,
     )
-    assert msgspec.json.encode(event) == msgspec.json.encode(whole)
+    assert event == written(whole)
 
 
 @given(text=TEXTS, choice=st.integers(0, 2), include_usage=st.booleans())
@@ -54,7 +54,7 @@ def test_completion(text: str, choice: int, include_usage: bool) -> None:
         choices=[CompletionChoice(index=choice, text=text)],
         usage=None if include_usage else UNSET,
     )
-    assert msgspec.json.encode(event) == msgspec.json.encode(whole)
+    assert event == written(whole)
 
 
 def test_an_event_without_the_mark_is_no_pattern() -> None:

@@ -49,8 +49,8 @@ async def listening(handle: Callable[[web.Request], Awaitable[web.StreamResponse
 async def two_events(stream: SseStream) -> None:
     await stream.send({"n": 1})
     await stream.keep_alive()
-    stream.put({"n": 2}, {"n": 3})
-    await stream.close()
+    stream.put([{"n": 2}, {"n": 3}])
+    await stream.close([{"n": 4}])
 
 
 async def asked(place: tuple[str, int], version: str) -> tuple[bytes, bytes]:
@@ -63,7 +63,12 @@ async def asked(place: tuple[str, int], version: str) -> tuple[bytes, bytes]:
     return head, body
 
 
-EVENTS = [b'data: {"n":1}\n\n', b": keep-alive\n\n", b'data: {"n":2}\n\ndata: {"n":3}\n\n', b"data: [DONE]\n\n"]
+EVENTS = [
+    b'data: {"n":1}\n\n',
+    b": keep-alive\n\n",
+    b'data: {"n":2}\n\ndata: {"n":3}\n\n',
+    b'data: {"n":4}\n\ndata: [DONE]\n\n',
+]
 
 
 async def test_each_write_is_a_chunk_of_http_1_1() -> None:
@@ -89,13 +94,13 @@ async def test_a_client_that_reads_late_gets_all_of_it() -> None:
     async def answer(stream: SseStream) -> None:
         nonlocal num_sent
         while not stream.is_full:
-            stream.put({"n": num_sent, "text": LARGE})
+            stream.put([{"n": num_sent, "text": LARGE}])
             num_sent += 1
             assert num_sent < MAX_LARGE
         is_full.set()
         await stream.drain()
         assert not stream.is_full
-        await stream.close()
+        await stream.close([])
 
     async with served(answer) as (host, port):
         reader, writer = await asyncio.open_connection(host, port, limit=2 * len(LARGE))
@@ -107,6 +112,15 @@ async def test_a_client_that_reads_late_gets_all_of_it() -> None:
         writer.close()
 
 
+async def test_a_long_end_waits_for_its_client() -> None:
+    async def answer(stream: SseStream) -> None:
+        await stream.close([{"text": LARGE}] * 16)
+
+    async with served(answer) as place:
+        _, body = await asked(place, "1.0")
+    assert body == b'data: {"text":"%b"}\n\n' % LARGE.encode() * 16 + b"data: [DONE]\n\n"
+
+
 async def test_a_client_that_leaves_while_it_is_waited_for_is_noticed() -> None:
     is_full = asyncio.Event()
     heard: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
@@ -114,10 +128,10 @@ async def test_a_client_that_leaves_while_it_is_waited_for_is_noticed() -> None:
     async def answer(stream: SseStream) -> None:
         try:
             while not stream.is_full:
-                stream.put({"text": LARGE})
+                stream.put([{"text": LARGE}])
             is_full.set()
             await stream.drain()
-            stream.put({"text": LARGE})
+            stream.put([{"text": LARGE}])
         except (ClientGoneError, asyncio.CancelledError) as error:
             heard.set_result(error)
             raise
@@ -139,7 +153,7 @@ async def test_nothing_is_written_to_a_client_that_has_left() -> None:
         assert http.transport is not None
         http.transport.abort()
         with pytest.raises(ClientGoneError):
-            stream.put({"n": 1})
+            stream.put([{"n": 1}])
         heard.set_result(None)
         return stream.response
 

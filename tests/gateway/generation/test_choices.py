@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
 from gateway.openai.delta import Delta, Failure, merged
+from gateway.openai.responses import FinishReason
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk
 from tests.gateway.tiny import ids
@@ -32,6 +34,28 @@ def test_choices_are_counted_apart() -> None:
     assert answer.accept(chunk(1, 2, "z")) is Verdict.IGNORED
     assert answer.accept(chunk(1, 4, "!")) is Verdict.GAP
     assert answer.outputs == [Output(ids("abc")), Output(ids("xyz"))]
+
+
+NEVER = "\ud800"  # no UTF-8 gives it, so nothing is held back for it
+
+
+@given(
+    pieces=st.lists(st.lists(st.integers(0, 255), max_size=4), max_size=6),
+    max_tokens=st.integers(1, 12),
+    finish_reason=st.sampled_from([None, "stop", "length"]),
+)
+@example(pieces=[[0xF0, 0x9F], [0xA7, 0xB5]], max_tokens=3, finish_reason=None)
+@example(pieces=[[0xF0], [0x9F]], max_tokens=2, finish_reason="stop")
+def test_watched_for_what_never_comes_an_answer_is_the_plain_one(
+    pieces: list[list[int]], max_tokens: int, finish_reason: FinishReason | None
+) -> None:
+    plain, watched = (Choice(0, BYTES, stops, Sampling(max_tokens=max_tokens)) for stops in ([], [NEVER]))
+    for number, piece in enumerate(pieces, 1):
+        reason = finish_reason if number == len(pieces) else None
+        assert plain.take(piece, [], reason) == watched.take(piece, [], reason)
+        assert plain.output == watched.output
+        if plain.finish_reason:
+            break
 
 
 def test_it_is_over_when_all_choices_are() -> None:
