@@ -13,6 +13,9 @@ from shared.messages.requests import GroupRef
 
 WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
 WINDOW_GROUPS = 32  # bounds the message where groups are small
+# Of the prompts that one step reads, those that a tenant above its share may have unread: a step full of them is twice
+# as long as one that draws tokens, and another tenant's request waits for the one that runs and for the one behind it.
+HELD_BACK_PROMPTS = 1 / 2
 
 
 def window(state: State, node: Node, first: list[Group] | None = None) -> list[GroupRef]:
@@ -73,12 +76,12 @@ def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -
 def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
     """Prompts beside which those of a group may be pulled; None: any number.
 
-    A tenant below its share is never behind more than one step of others, and still takes no more places than it should
-    before the node has been told that it has its share.
+    A tenant below its share is never behind more than that part of a step of others', and still takes no more places
+    than it should before the node has been told that it has its share.
     """
     if node.max_unread is None or group.model != node.model:
         return None
-    return node.max_unread if may_wait else 2 * node.max_unread
+    return max(1, int(HELD_BACK_PROMPTS * node.max_unread)) if may_wait else 2 * node.max_unread
 
 
 def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
