@@ -1,8 +1,8 @@
 """What the cluster says, in portions that one round of the event loop can take. No I/O, no clock.
 
-What is delivered wakes the handlers of its requests, and all that are woken run in the next round: so a round is
-bounded by how many are woken, and by how much they are told. Several tokens of one request wake it once, and go out in
-one piece: a gateway that is behind catches up by that, so a portion is not bounded by time.
+To take news in costs little beside what they make happen: some wake a handler, which runs in the next round; tokens of
+streams are written in the rounds that follow (`rounds`), and what comes for one before its turn goes out with it. So a
+gateway that is behind catches up, and whoever knocks meanwhile waits for rounds of a millisecond.
 """
 
 from __future__ import annotations
@@ -14,44 +14,42 @@ import msgspec
 from gateway.inflight.dispatcher import Inbound
 from shared.messages.requests import QueueStatus, Tokens
 
-WOKEN_A_ROUND = 128  # handlers, each of which writes to its client: 0.1 ms
-CHUNKS_A_ROUND = 1024  # to take one in costs 10 µs
+NEWS_A_ROUND = 32  # chunks and places; to take one in costs 10 µs, and it may wake a handler for 0.1 ms
 
 Portion = list[Inbound]
 
 
 def portions(messages: Iterable[Inbound]) -> Iterator[Portion]:
-    """All messages in their order; what wakes too many at once is divided."""
+    """All messages in their order; what tells of too many requests at once is divided."""
     portion: Portion = []
-    woken: set[str] = set()
-    num_chunks = 0
+    num_news = 0
     for message in messages:
-        for part in _parts(message):
-            ids = _ids(part)
+        for part in _parts(message, NEWS_A_ROUND - num_news):
             portion.append(part)
-            woken.update(ids)
-            num_chunks += len(ids)
-            if len(woken) >= WOKEN_A_ROUND or num_chunks >= CHUNKS_A_ROUND:
+            num_news += _num_news(part)
+            if num_news >= NEWS_A_ROUND:
                 yield portion
-                portion, woken, num_chunks = [], set(), 0
+                portion, num_news = [], 0
     if portion:
         yield portion
 
 
-def _parts(message: Inbound) -> Iterator[Inbound]:
-    if not isinstance(message, Tokens) or len(message.chunks) <= WOKEN_A_ROUND:
+def _parts(message: Inbound, num_first: int) -> Iterator[Inbound]:
+    """The message, or a step's tokens in pieces of which the first is the rest of a portion."""
+    if not isinstance(message, Tokens) or len(message.chunks) <= num_first:
         yield message
         return
-    for start in range(0, len(message.chunks), WOKEN_A_ROUND):
-        yield msgspec.structs.replace(message, chunks=message.chunks[start : start + WOKEN_A_ROUND])
+    chunks = message.chunks
+    yield msgspec.structs.replace(message, chunks=chunks[:num_first])
+    for start in range(num_first, len(chunks), NEWS_A_ROUND):
+        yield msgspec.structs.replace(message, chunks=chunks[start : start + NEWS_A_ROUND])
 
 
-def _ids(message: Inbound) -> list[str]:
-    """Whom it wakes."""
+def _num_news(message: Inbound) -> int:
     match message:
         case Tokens():
-            return [chunk.request_id for chunk in message.chunks]
+            return len(message.chunks)
         case QueueStatus():
-            return [place.request_id for place in message.places]
+            return len(message.places)
         case _:  # attempts are submitted one after the other, and each waits for Redis
-            return []
+            return 0

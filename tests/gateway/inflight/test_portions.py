@@ -1,10 +1,10 @@
-"""What the cluster says is delivered in its order, and no portion wakes more than one round of the loop can run."""
+"""What the cluster says is delivered in its order, and no portion is more than one round of the loop can take."""
 
 from __future__ import annotations
 
 from gateway.inflight.dispatcher import Inbound
-from gateway.inflight.portions import CHUNKS_A_ROUND, WOKEN_A_ROUND, portions
-from shared.messages.requests import Attempt, Chunk, Rejected, Resubmit, Tokens
+from gateway.inflight.portions import NEWS_A_ROUND, portions
+from shared.messages.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Tokens
 
 
 def tokens(*ids: str, index: int = 0) -> Tokens:
@@ -22,23 +22,31 @@ def test_a_few_messages_are_one_portion() -> None:
     assert list(portions([])) == []
 
 
-def test_a_step_with_more_requests_than_a_round_can_wake_is_divided_in_its_order() -> None:
-    ids = names(2 * WOKEN_A_ROUND + 1)
+def test_a_step_with_more_requests_than_a_round_can_take_is_divided_in_its_order() -> None:
+    ids = names(2 * NEWS_A_ROUND + 1)
     found = list(portions([tokens(*ids), tokens("last")]))
     assert found == [
-        [tokens(*ids[:WOKEN_A_ROUND])],
-        [tokens(*ids[WOKEN_A_ROUND:-1])],
+        [tokens(*ids[:NEWS_A_ROUND])],
+        [tokens(*ids[NEWS_A_ROUND:-1])],
         [tokens(ids[-1]), tokens("last")],
     ]
 
 
-def test_requests_that_are_woken_once_count_once() -> None:
-    behind = [tokens("a", "b", index=step) for step in range(CHUNKS_A_ROUND // 2)]
-    assert list(portions(behind)) == [behind], "a stream that is behind gets all its tokens in one piece"
-    assert [len(one) for one in portions([*behind, *behind])] == [len(behind)] * 2
+def test_each_token_of_a_stream_that_is_behind_counts() -> None:
+    behind = [tokens("a", "b", index=step) for step in range(NEWS_A_ROUND)]
+    half = NEWS_A_ROUND // 2
+    assert list(portions(behind)) == [behind[:half], behind[half:]]
 
 
-def test_steps_of_several_nodes_wake_no_more_than_a_round_can_run() -> None:
-    half = WOKEN_A_ROUND // 2
-    steps = [tokens(*(f"{node}-{name}" for name in names(half))) for node in range(5)]
-    assert list(portions(steps)) == [steps[:2], steps[2:4], steps[4:]]
+def test_a_portion_is_filled_with_the_beginning_of_the_next_step() -> None:
+    ids = names(NEWS_A_ROUND)
+    assert list(portions([tokens("first"), tokens(*ids)])) == [
+        [tokens("first"), tokens(*ids[:-1])],
+        [tokens(ids[-1])],
+    ]
+
+
+def test_places_in_the_queue_count_too() -> None:
+    places = [QueuePlace(name, 1, 1.0, 2.0) for name in names(NEWS_A_ROUND)]
+    status = QueueStatus(lines=[], places=places)
+    assert list(portions([status, tokens("a")])) == [[status], [tokens("a")]]
