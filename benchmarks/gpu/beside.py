@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
+from laid_out import LaidOut
 from line import Line
-from speeds import BLOCK_SIZE, HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, median_s, tables
+from speeds import median_s
 
-from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.attention.attention import paged_attention
-from gpu_node.kernels.triton.attention.prefill_attention import rows_together
-from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.launch import on_part
 
 NUM_DECODES, CONTEXT_TOKENS, NUM_ROWS = 300, 1280, 896
@@ -29,7 +26,8 @@ FIRST = -1
 
 def measure_beside(device: torch.device, _: Mapping[str, float], _share: int, _num_shares: int) -> Iterator[Line]:
     """Alone, then together by part."""
-    attention, products = _attention(device), _products(device)
+    attention = LaidOut(NUM_DECODES, CONTEXT_TOKENS - 1, 1, device).attend
+    products = _products(device)
     alone_s = median_s(products, device), median_s(attention, device)
     yield Line("products alone", 1e3 * alone_s[0], "ms")
     yield Line("attention alone", 1e3 * alone_s[1], "ms")
@@ -72,16 +70,3 @@ def _products(device: torch.device) -> Callable[[], None]:
             torch.mm(x, weight, out=out)
 
     return run
-
-
-def _attention(device: torch.device) -> Callable[[], None]:
-    shape = CacheShape(1, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM)
-    lines = shape.block_lines(2)
-    sequences = [PagedSequence(CONTEXT_TOKENS - 1, 1, table) for table in tables(NUM_DECODES, CONTEXT_TOKENS)]
-    num_blocks = sum(len(sequence.block_table) for sequence in sequences)
-    cache = LayerCache(torch.randn(num_blocks * lines * 32, device=device).bfloat16(), shape, 0)
-    together = rows_together(NUM_HEADS // NUM_KV_HEADS)
-    batch = device_batch(sequences, BLOCK_SIZE, Places(num_blocks * lines, lines), device, rows_together=together)
-    q = torch.randn(NUM_DECODES, NUM_HEADS * HEAD_DIM, device=device).bfloat16()
-    out = torch.empty_like(q)
-    return lambda: paged_attention(q, cache, batch, out)

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import torch
+from laid_out import HEAD_DIM, NUM_KV_HEADS, SHAPE, LaidOut
 from line import Line
-from speeds import BLOCK_SIZE, HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, median_s, tables
+from speeds import median_s
 
-from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.attention.attention import paged_attention
 from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
-from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.attention.remote import RemoteRing, RemoteRows, gather, send
-from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.launch import num_processors
 
 CASES = ((1, 1024), (16, 1024), (64, 1024), (64, 4096))
@@ -29,7 +26,7 @@ def measure_others(device: torch.device, _: Mapping[str, float], _share: int, _n
     yield Line("a poll that finds nothing", 1e6 * median_s(_Asked(*CASES[0], device).look, device), "us")
     for num_rows, context in CASES:
         asked, what = _Asked(num_rows, context, device), f"{num_rows} x {context} tokens"
-        yield Line(f"attention here, {what}", 1e6 * median_s(asked.attend, device), "us")
+        yield Line(f"attention here, {what}", 1e6 * median_s(asked.rows.attend, device), "us")
         asked_s = median_s(asked.ask, device)
         if asked.asks.is_lost:
             raise RuntimeError(f"a poll has not answered: {what}")
@@ -40,32 +37,19 @@ class _Asked:
     """Rows whose contexts lie in an arena, and a ring by which they can be asked for."""
 
     def __init__(self, num_rows: int, context: int, device: torch.device) -> None:
-        shape = CacheShape(1, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM)
-        lines = shape.block_lines(2)
-        sequences = [PagedSequence(context - 1, 1, table) for table in tables(num_rows, context)]
-        num_blocks = sum(len(sequence.block_table) for sequence in sequences)
-        places = Places(num_blocks * lines, lines)
-        self.cache = LayerCache(torch.randn(num_blocks * lines * 32, device=device).bfloat16(), shape, 0)
-        together = rows_together(NUM_HEADS // NUM_KV_HEADS)
-        self.batch = device_batch(sequences, BLOCK_SIZE, places, device, rows_together=together)
-        self.q = torch.randn(num_rows, NUM_HEADS * HEAD_DIM, device=device).bfloat16()
+        self.rows = rows = LaidOut(num_rows, context - 1, 1, device)
         self.k, self.v = torch.randn(2, num_rows, NUM_KV_HEADS * HEAD_DIM, device=device).bfloat16()
-        self.out = torch.empty_like(self.q)
         self.counters = PollCounters.new(num_processors(device), 2, device)
-        self.ring = TaskRing.new(shape, 2, num_rows, num_blocks // num_rows, self.q.shape[1], self.q)
-        self.asks = RemoteRing.new(self.counters, self.ring, places)
-        self.rows = RemoteRows(self.batch.positions, self.batch.first_blocks, self.batch.block_lines)
+        self.ring = TaskRing.new(SHAPE, 2, num_rows, rows.blocks_each, rows.q.shape[1], rows.q)
+        self.asks = RemoteRing.new(self.counters, self.ring, rows.places)
+        self.remote = RemoteRows(rows.batch.positions, rows.batch.first_blocks, rows.batch.block_lines)
 
     def look(self) -> None:
         """A poll."""
-        poll(self.counters, self.ring, self.cache.numbers)
-
-    def attend(self) -> None:
-        """Without asking."""
-        paged_attention(self.q, self.cache, self.batch, self.out)
+        poll(self.counters, self.ring, self.rows.cache.numbers)
 
     def ask(self) -> None:
         """A round trip."""
-        send(self.asks, self.q, self.k, self.v, self.cache, self.rows)
+        send(self.asks, self.rows.q, self.k, self.v, self.rows.cache, self.remote)
         self.look()
-        gather(self.asks, self.out, None, self.cache.numbers)
+        gather(self.asks, self.rows.out, None, self.rows.cache.numbers)

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
+from laid_out import HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, LaidOut
 from line import Line
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_node.executors.cuda.program.graphs import CudaGraphs
-from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.attention.attention import paged_attention
-from gpu_node.kernels.triton.attention.prefill_attention import rows_together
-from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
 
-NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE = 32, 8, 128, 16
-"""Llama 3 8B."""
 DECODES = [(1, 4096), (1, 32768), (16, 4096), (64, 1024), (64, 4096), (256, 1024), (512, 1280)]
 """Sequences and tokens of context."""
 PREFILLS = [(1, 512), (1, 2048), (1, 8192), (8, 1024)]
@@ -77,9 +72,7 @@ def measure_attention(
     """Decodes, then prompts. Goals are of those that keep the device busy."""
     copy = measured.get(COPY_RATE, float("nan"))
     for batch, context in DECODES:
-        ours, theirs, failure = _both(
-            [PagedSequence(context - 1, 1, table) for table in tables(batch, context)], device
-        )
+        ours, theirs, failure = _both(batch, context - 1, 1, device)
         num_bytes = 2 * batch * context * NUM_KV_HEADS * HEAD_DIM * 2
         what, rate = f"decode, {batch} x {context} tokens", num_bytes / ours / 1e9
         note = failure or f"torch's flash attention, contiguous: {num_bytes / theirs / 1e9:,.0f}"
@@ -87,7 +80,7 @@ def measure_attention(
         goal = DECODE_GOAL if num_bytes >= LEAST_BYTES else None
         yield Line(f"{what}: part of the copy", rate / copy, "", at_least=goal)
     for batch, tokens in PREFILLS:
-        ours, theirs, failure = _both([PagedSequence(0, tokens, table) for table in tables(batch, tokens)], device)
+        ours, theirs, failure = _both(batch, 0, tokens, device)
         # two products of two operations a number, for the pairs that the causal mask leaves
         operations = 4 * batch * tokens * (tokens + 1) / 2 * NUM_HEADS * HEAD_DIM
         what, rate = f"prefill, {batch} x {tokens} tokens", operations / ours / 1e12
@@ -97,30 +90,15 @@ def measure_attention(
         yield Line(f"{what}: part of torch's", theirs / ours, "", at_least=goal)
 
 
-def tables(batch: int, tokens: int) -> list[list[int]]:
-    """Blocks in random order, as an engine leaves them."""
-    size = -(-tokens // BLOCK_SIZE)
-    order = torch.randperm(batch * size, generator=torch.Generator().manual_seed(0)).tolist()
-    return [order[number * size : (number + 1) * size] for number in range(batch)]
-
-
-def _both(sequences: Sequence[PagedSequence], device: torch.device) -> tuple[float, float, str]:
+def _both(num_sequences: int, start: int, num_rows: int, device: torch.device) -> tuple[float, float, str]:
     """Seconds of ours and of torch's attention for the rows of these sequences, all of one length.
 
     NaN for torch's, and why, where it has none for this device.
     """
-    shape = CacheShape(1, BLOCK_SIZE, NUM_KV_HEADS, HEAD_DIM)
-    lines = shape.block_lines(2)
-    num_blocks = sum(len(sequence.block_table) for sequence in sequences)
-    numbers = torch.randn(num_blocks * lines * 32, device=device).bfloat16()
-    cache, together = LayerCache(numbers, shape, 0), rows_together(NUM_HEADS // NUM_KV_HEADS)
-    batch = device_batch(sequences, BLOCK_SIZE, Places(num_blocks * lines, lines), device, rows_together=together)
-    q = torch.randn(len(batch.positions), NUM_HEADS * HEAD_DIM, device=device).bfloat16()
-    out = torch.empty_like(q)
-    ours = median_s(lambda: paged_attention(q, cache, batch, out), device)
-    num_rows, context = sequences[0].num_rows, sequences[0].start + sequences[0].num_rows
-    queries = q.view(len(sequences), num_rows, NUM_HEADS, HEAD_DIM).transpose(1, 2)
-    k, v = torch.randn(2, len(sequences), NUM_KV_HEADS, context, HEAD_DIM, device=device).bfloat16()
+    rows, context = LaidOut(num_sequences, start, num_rows, device), start + num_rows
+    ours = median_s(rows.attend, device)
+    queries = rows.q.view(num_sequences, num_rows, NUM_HEADS, HEAD_DIM).transpose(1, 2)
+    k, v = torch.randn(2, num_sequences, NUM_KV_HEADS, context, HEAD_DIM, device=device).bfloat16()
     try:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # not what torch thinks best: that differs between versions
             theirs = median_s(
