@@ -51,9 +51,8 @@ NUM_LEARNT = 50
 def found_pipeline() -> PipelineFile:
     """Of one device."""
     group, model, batch = machine(DEVICE, 1), model_named(MODEL), DenseBatch(ROWS, LENGTHS)
-    return pipeline_file(
-        search(Setting.published(group, model, batch), QUICK, time.monotonic), group, model, batch, PUBLISHED
-    )
+    setting = replace(Setting.published(group, model, batch), may_spread=False)  # as the steps of an engine
+    return pipeline_file(search(setting, QUICK, time.monotonic), group, model, batch, PUBLISHED)
 
 
 def learner_errors(
