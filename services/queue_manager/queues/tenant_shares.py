@@ -107,7 +107,8 @@ class TenantShares:
     def _bounds(self, node: Node, part: float, now: float) -> tuple[int | None, int | None]:
         """Requests beside which a tenant held back may begin, with this part of the batch; and prompts.
 
-        Prompts of one step: `window` says how many of them a newcomer may find before it. None where nothing is known of requests.
+        Prompts of one step: `window` says how many of them a newcomer may find before it. None where nothing is known
+        of requests.
         """
         typical = self._groups.typical(node.model, now)
         if typical is None:
