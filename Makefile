@@ -50,6 +50,9 @@ TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offl
 	tests/gateway/models/test_hf_model.py tests/gateway/models/test_hf_tokenizer.py \
 	tests/fuzz tests/vllm tests/cli/test_bench_conversations.py tests/cli/test_bench_engine.py tests/cli/test_profile.py
 
+# Some shells and images set it; then each of the processes of a cluster, and of its tests, would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
