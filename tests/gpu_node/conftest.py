@@ -16,6 +16,8 @@ from shared.files.model_file import model_path
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
+INTERPRETER = "triton.runtime.interpreter"
+
 # torch is imported where it is used: to import it takes as long as all tests here that compute nothing with it
 
 
@@ -30,6 +32,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_interpreter() -> None:
+    if INTERPRETER in sys.modules:
+        from tests.gpu_node.quick_interpreter import quicken
+
+        quicken()
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,8 @@ import pytest
 
 from gpu_node.kernels.triton.launch import INTERPRETED
 
-FOLDER = Path(__file__).parents[4] / "benchmarks" / "gpu"
+ROOT = Path(__file__).parents[4]
+FOLDER = ROOT / "benchmarks" / "gpu"
 SCRIPT = FOLDER / "check.py"
 NOT_NEEDED = ("msgspec", "pydantic", "structlog", "safetensors", "gguf", "yaml", "redis", "aiohttp")
 """numpy is, by Triton's interpreter alone: see tests/gpu_node/engine/test_needs_torch_alone.py."""
@@ -31,6 +32,10 @@ class Blocked:
             raise ModuleNotFoundError(f"{{name}} is not installed here")
 
 sys.meta_path.insert(0, Blocked())
+sys.path.insert(0, {str(ROOT)!r})
+from tests.gpu_node.quick_interpreter import quicken
+
+quicken()
 sys.argv = sys.argv[1:]
 sys.path.insert(0, {str(FOLDER)!r})
 runpy.run_path(sys.argv[0], run_name="__main__")
