@@ -34,14 +34,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.cluster.ports import free_port
 from cli.cluster.redis_server import find_server
 from shared.bus import streams
-from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, REDIS_ENV, load_config
+from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, INSTANCE_ENV, REDIS_ENV, load_config
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
 from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import Cancel, GatewayBeat, Submit
 from shared.messages.slo import Slo
 from shared.messages.step_cost import ModelRate, StepCost
-from shared.service.service import INSTANCE_ENV
 
 HOST = "127.0.0.1"
 SERVICE = "queue-manager"

@@ -26,6 +26,7 @@ CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"
 KEYS_ENV = "TREADLE_KEYS"
 NODE_ENV = "TREADLE_NODE"
+INSTANCE_ENV = "TREADLE_INSTANCE"  # a pod's name; two processes of one service must not share it
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
 OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 

@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import psutil
 
-from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, NODE_ENV
+from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, INSTANCE_ENV, NODE_ENV
 from shared.processes.process_record import ProcessRecord, is_running
 from shared.processes.processes import launch
-from shared.service.service import INSTANCE_ENV
 from shared.telemetry.log_files import log_file, rotate
 
 MARKED_WITHIN_S = 5.0  # a process shows its environment: it takes microseconds

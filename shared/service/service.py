@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from shared.bus.bus import check_reachable, connect
-from shared.config.config import ADMIN_PORT_ENV, ClusterConfig, ConfigError, load_config
+from shared.config.config import ADMIN_PORT_ENV, INSTANCE_ENV, ClusterConfig, ConfigError, load_config
 from shared.errors import OperatorError
 from shared.messages.placement import PlacementProblem, Plan
 from shared.service.admin import Admin, serve_admin
@@ -32,7 +32,6 @@ from shared.telemetry.telemetry import configure_logging, configure_tracing
 Alongside = Callable[[ClusterConfig, Redis, Callable[[], bool]], Coroutine[None, None, None]]
 """What runs beside a core, for as long: with its configuration, its Redis, and whether this instance is active."""
 
-INSTANCE_ENV = "TREADLE_INSTANCE"  # a pod's name; two processes of one service must not share it
 MAX_PORT = 65_535
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 

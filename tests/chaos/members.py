@@ -11,12 +11,12 @@ from cli.cluster.process_plan import SERVICES, ProcessSpec, process_environment,
 from shared.config.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,
+    INSTANCE_ENV,
     REDIS_ENV,
     SMOLLM2_SHA256,
     SMOLLM2_SOURCE,
     load_config,
 )
-from shared.service.service import INSTANCE_ENV
 from tests.chaos.member import Member
 from tests.chaos.tiny_model import write_tiny_model
 from tests.ports import free_port_range

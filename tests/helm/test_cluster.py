@@ -14,6 +14,7 @@ from shared.config.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,
     CONFIG_ENV,
+    INSTANCE_ENV,
     KEYS_ENV,
     REDIS_ENV,
     SERVICES,
@@ -21,7 +22,6 @@ from shared.config.config import (
     parse_config,
 )
 from shared.files.model_file import MODELS_ENV
-from shared.service.service import INSTANCE_ENV
 from tests.helm import engine
 from tests.helm.chart import (
     DEFAULTS,
