@@ -52,6 +52,10 @@ class Range:
     start: Fraction = Fraction(0)
     end: Fraction = Fraction(1)
 
+    def __hash__(self) -> int:
+        """Of whole numbers: that of a fraction takes longer than all else that a program's check does."""
+        return hash((self.part, self.start.as_integer_ratio(), self.end.as_integer_ratio()))
+
     @property
     def is_full(self) -> bool:
         """Whether it is all of its part."""
@@ -178,5 +182,6 @@ class BatchLayout:
         first, end = self._parts[one.part]
         before = self._before[first]
         num_rows = self._before[end] - before
-        cuts = (bisect_left(self._before, before + num_rows * cut, first, end) for cut in (one.start, one.end))
-        return range(*cuts)
+        # whole numbers, for this is asked in each step: at least a fraction of the rows is at least that, rounded up
+        cuts = (-(-num_rows * cut.numerator // cut.denominator) for cut in (one.start, one.end))
+        return range(*(bisect_left(self._before, before + cut, first, end) for cut in cuts))
