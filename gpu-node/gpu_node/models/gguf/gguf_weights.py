@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 
 from gpu_node.models.config import Family, ModelConfig
@@ -14,8 +15,8 @@ from gpu_node.models.stored import Stored
 from gpu_node.models.stored_weight import weight_of
 from shared.files.gguf_file import GgufFile, GgufTensor
 
-_ROWS_AT_A_TIME = 1024
-"""So that what the package makes of them on the way stays small."""
+_NUMBERS_AT_A_TIME = 1 << 18
+"""So that what the package makes of them on the way stays in a processor's cache."""
 _PAIRS_SIDE_BY_SIDE = (Family.LLAMA, Family.MIXTRAL)
 """Families of the architecture "llama", whose files have another order of rows in queries and keys."""
 
@@ -46,10 +47,13 @@ def _weights(file: GgufFile, config: ModelConfig, wanted: Mapping[str, Stored]) 
 def _read(tensor: GgufTensor) -> torch.Tensor:
     """Its values as float32, of its shape."""
     values = torch.empty(tensor.shape)
-    rows, packed = values.numpy().reshape(-1, tensor.shape[-1]), tensor.data.reshape(-1, tensor.data.shape[-1])
-    for first in range(0, len(rows), _ROWS_AT_A_TIME):
-        part = slice(first, first + _ROWS_AT_A_TIME)
-        rows[part] = dequantize(packed[part], tensor.type)
+    block_numbers, block_bytes = GGML_QUANT_SIZES[tensor.type]
+    numbers, blocks = values.numpy().reshape(-1, block_numbers), tensor.data.reshape(-1, block_bytes)
+    step = _NUMBERS_AT_A_TIME // block_numbers
+    for first in range(0, len(blocks), step):
+        part = slice(first, first + step)
+        # as one long row: the package computes few rows at a time, and these are short
+        numbers[part] = dequantize(blocks[part].reshape(1, -1), tensor.type).reshape(-1, block_numbers)
     return values
 
 
