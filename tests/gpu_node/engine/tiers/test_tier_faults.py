@@ -18,10 +18,11 @@ import pytest
 from gpu_node.engine.memory.prefix import Chains
 from gpu_node.engine.memory.ssd_index import Slot
 from gpu_node.engine.tiers.disk import PAGE_BYTES, DirectDisk, SystemDisk, disk_of
-from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode, encode, header_of
+from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode
 from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder
 from shared.config.tiers import TierOptions
 from tests.gpu_node.engine.tiers.conversations import NUM_TURNS, NUM_USERS, engine, host_ssd, make_model
+from tests.gpu_node.engine.tiers.slots import CONTENT_BYTES, SLOT_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -207,7 +208,7 @@ from pathlib import Path
 from gpu_node.engine.memory.ssd_index import Slot
 from gpu_node.engine.tiers.disk import SystemDisk
 from gpu_node.engine.tiers.ssd_folder import SsdFolder
-from tests.gpu_node.engine.tiers.test_tier_faults import SLOT_BYTES, pieces
+from tests.gpu_node.engine.tiers.slots import SLOT_BYTES, pieces
 
 class Killed(SystemDisk):
     def write(self, fd, pieces, offset):
@@ -220,16 +221,6 @@ folder = SsdFolder(Path(sys.argv[1]), Killed())
 for number in range(3):
     folder.write(Slot(0, number, SLOT_BYTES), pieces(number))
 """
-
-CONTENT_BYTES = 6000
-SLOT_BYTES = 3 * HEADER_BYTES
-
-
-def pieces(number: int) -> list[memoryview]:
-    """What is written of a block whose tokens are all ``number``."""
-    cache = Chains()
-    content = memoryview(bytes([number]) * CONTENT_BYTES)
-    return [memoryview(encode(header_of(cache.extend(cache.root, (number,) * 4), number, [content]))), content]
 
 
 @pytest.mark.parametrize("num_bytes", [1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + CONTENT_BYTES - 1])
