@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
+import gguf
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -31,9 +33,12 @@ def reference(real_model: ModelSpec) -> LlamaForCausalLM:
     `from_pretrained(gguf_file=...)` does the same but asks for a package, accelerate, that we need for nothing else.
     """
     path = str(model_path(real_model))
-    metadata = load_gguf_checkpoint(path, return_tensors=False)
-    model: LlamaForCausalLM = LlamaForCausalLM(LlamaConfig(**metadata["config"]))
-    state = load_gguf_checkpoint(path, True, model)["tensors"]
+    with pytest.MonkeyPatch.context() as patch:  # the same file and the same names, which it asks for again and again
+        for name in ("GGUFReader", "get_tensor_name_map"):
+            patch.setattr(gguf, name, cache(getattr(gguf, name)))
+        metadata = load_gguf_checkpoint(path, return_tensors=False)
+        model: LlamaForCausalLM = LlamaForCausalLM(LlamaConfig(**metadata["config"]))
+        state = load_gguf_checkpoint(path, True, model)["tensors"]
     missing = model.load_state_dict(state, strict=False).missing_keys
     assert missing == ["lm_head.weight"]
     model.tie_weights()
@@ -59,7 +64,7 @@ def check_greedy(reference: LlamaForCausalLM, prompt: list[int], output: list[in
     """Each token is the most likely one after those before it: one pass over prompt and output tells for all."""
     assert len(output) == NUM_TOKENS
     with torch.inference_mode():
-        logits = reference(torch.tensor([prompt + output[:-1]])).logits[0, len(prompt) - 1 :]
+        logits = reference(torch.tensor([prompt + output[:-1]]), logits_to_keep=NUM_TOKENS).logits[0]
     behind = logits.max(dim=-1).values - logits[torch.arange(NUM_TOKENS), torch.tensor(output)]
     assert float(behind.max()) < TIE, f"{output} is not greedy after {len(prompt)} tokens: {behind.tolist()}"
 
