@@ -11,9 +11,12 @@ import subprocess
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
-from shared.config.config import load_config
+import yaml
 
+SERVICES = ["queue-manager", "scheduler", "kv-manager", "gateway"]
+"""In the order of their admin ports; all others are nodes."""
 STATUS: dict[str, object] = {
     "device": "cpu",
     "model": "tiny",
@@ -38,17 +41,27 @@ class Health(BaseHTTPRequestHandler):
 
 def serve(name: str) -> None:
     """Be process ``name`` until SIGTERM; if TREADLE_TEST_FAIL names it, die with a message instead."""
-    config = load_config()
     if os.environ.get("TREADLE_TEST_FAIL") == name:
         sys.exit(f"{name}: told to fail")
-    if name in {node.name for node in config.nodes}:
+    if name not in SERVICES:
         # like an agent with its engine; ended by a signal, it leaves this child behind
         engine = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
         STATUS["engine_pid"] = engine.pid
         if broken := os.environ.get("TREADLE_TEST_BROKEN"):
             STATUS["broken_models"] = {"tiny": broken}
     STATUS["omp_num_threads"] = int(os.environ["OMP_NUM_THREADS"])
-    HTTPServer((config.admin_host, config.admin_port_of(name)), Health).serve_forever()
+    HTTPServer(_address(name), Health).serve_forever()
+
+
+def _address(name: str) -> tuple[str, int]:
+    """Where it answers. A node asks the configuration itself; to import that is most of the start of such a process."""
+    if name not in SERVICES:
+        from shared.config.config import load_config
+
+        checked = load_config()
+        return checked.admin_host, checked.admin_port_of(name)
+    written: dict[str, Any] = yaml.load(Path(os.environ["TREADLE_CONFIG"]).read_text(), yaml.CSafeLoader)
+    return written["admin_host"], written["admin_port"] + SERVICES.index(name)
 
 
 def install(folder: Path) -> None:
