@@ -153,8 +153,10 @@ class Residences:
         self._return(self._blocks.settle())
 
     def drop_plan(self) -> None:
-        """It was empty, and will not run."""
+        """It was empty, and will not run: pages that wait for its end wait for that of the step before it."""
         self._num_planned -= 1
+        if self._leaving and self._leaving[-1][0] > self._num_planned:
+            self._return(self._leaving.pop()[1])
 
     def take_in(self, step: Step, plan: StepPlan, result: StepResult) -> None:
         """A step has run. What was behind the link may be lost: then it is computed again."""

@@ -7,7 +7,7 @@ ids (`integer_device`), so blocks that are shared wrongly would show as wrong to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from hypothesis import event, given, settings
@@ -317,6 +317,14 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)
     run.lease(num_granted, ratio)
+    weave(run, step_tokens, leases, losses, ratio)
+    num_lost = one.residences.num_lost
+    event("lost" if num_lost else "called back" if run.num_called_back else "sent" if run.num_sent else "never sent")
+    check_ends(one, clients)
+
+
+def weave(run: Run, step_tokens: int, leases: Mapping[int, int], losses: Collection[int], ratio: float) -> None:
+    """Until all have ended, while pages are granted and withdrawn."""
     for step in range(MAX_STEPS):
         run.lease(leases.get(step, 0), ratio)
         if step in losses:
@@ -325,6 +333,23 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
         run.step(float(step), step_tokens)
         if run.is_idle and step >= LAST_ARRIVAL:
             break
-    num_lost = one.residences.num_lost
-    event("lost" if num_lost else "called back" if run.num_called_back else "sent" if run.num_sent else "never sent")
+
+
+def test_pages_that_leave_with_an_empty_plan_wait_for_no_further_step() -> None:
+    """A request lies in pages that are wanted back, and there is no room at home: it is to be computed anew.
+
+    With a step in flight the plan is empty then, and nobody was told of the page until a further one had run.
+    """
+    one = scheduler(11, BLOCK_SIZE, MAX_MODEL_LEN, 6, 12, AlwaysRecompute(), 2, host_kv_bytes=1, chunked_prefill=False)
+    teach_short_outputs(one)
+    asked = [(0, 1, 1, False), (1, 2, 10, True), (0, 3, 1, False), (0, 8, 8, False)]  # found by the test above
+    asked += [(1, 1, 8, False), (1, 2, 10, True), (0, 6, 9, False)]
+    clients = [
+        Client(arrives_at, payload(str(number), [0] * num_prompt, max_tokens, ignore_eos=ignore_eos))
+        for number, (arrives_at, num_prompt, max_tokens, ignore_eos) in enumerate(asked)
+    ]
+    run = Run(one, clients, 2)
+    run.lease(1, 0.5)
+    weave(run, 6, {2: 3, 15: -2}, (), 0.5)
+    assert run.num_called_back
     check_ends(one, clients)
