@@ -50,10 +50,26 @@ class BatchLimits:
             node.max_running, node.patient = None, []
             return groups
         if node.limit is None or now >= node.limit.stale_at_s:
-            node.limit = BatchLimit(self._most_running(node, now), now + STALE_S)
+            behind = self._with_slack_behind(node, groups, now)
+            node.limit = BatchLimit(self._most_running(node, now), now + STALE_S, *behind)
         node.max_running = node.limit.max_running
         node.patient = _patient(groups, now) if node.max_running is not None else []
         return groups
+
+    def _with_slack_behind(self, node: Node, first: Sequence[Group], now: float) -> tuple[int, int]:
+        """Requests and tokens of groups behind the ``first`` that have slack though all at the node is done before them.
+
+        Nobody is pulled from there while a bound holds, so they are no members of the batch, however many they are.
+        """
+        num_requests = num_tokens = 0
+        begins_s = now + node.drain_s / SLOWEST
+        for gid in node.queue[len(first) :]:
+            group = self._state.groups[gid]
+            if group.waiting and group.start_by_s > begins_s:
+                totals = group.waiting_totals
+                num_requests += len(group.waiting)
+                num_tokens += totals.prompt_tokens + totals.done_tokens
+        return num_requests, num_tokens
 
     def _most_running(self, node: Node, now: float) -> int | None:
         """The size of the batch from which on one more does harm; None where none does, or nothing is known."""

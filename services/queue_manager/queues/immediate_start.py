@@ -98,7 +98,7 @@ class ImmediateStarts:
     def _cost(self, node: Node, load: GroupLoad, slo: Slo, bring_in_s: float, *, has_time: bool) -> float | None:
         """None where there is no room, a model has to be loaded before, or others would be harmed too much."""
         waiting = NOTHING_HELD if has_time else with_slack(self._state, node)
-        num_members = node.num_members - waiting.num_requests
+        num_members = max(node.num_running, node.num_members - waiting.num_requests)
         if num_members >= num_seqs(node.known):
             return None
         promised = promises(self._state, node)

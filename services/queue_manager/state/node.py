@@ -23,6 +23,10 @@ class BatchLimit(msgspec.Struct, frozen=True, array_like=True):
     """None: as many as fit."""
     stale_at_s: float
     """When it is worked out anew."""
+    num_behind: int = 0
+    """Requests with slack behind the groups that are looked at each time."""
+    tokens_behind: int = 0
+    """Of their prompts, and of their answers where they were evicted or lost."""
 
 
 class Unread(msgspec.Struct, frozen=True, array_like=True):

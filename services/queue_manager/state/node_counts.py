@@ -48,11 +48,18 @@ def promises(state: State, node: Node) -> Promises:
 
 
 def with_slack(state: State, node: Node) -> MembersWithSlack:
-    """Those who wait there until the batch has room, because they have time: they take no place from who has none."""
+    """Those who wait there until the batch has room, because they have time: they take no place from who has none.
+
+    Behind the groups that are looked at each time as many as there were when the bound was worked out.
+    """
+    num_behind, tokens_behind = 0, 0
+    if node.max_running is not None and node.limit is not None:
+        num_behind, tokens_behind = node.limit.num_behind, node.limit.tokens_behind
     groups = [group for gid in node.patient if (group := state.groups.get(gid)) is not None and group.node == node.node]
     totals = [group.waiting_totals for group in groups]
     return MembersWithSlack(
-        sum(group.num_waiting for group in groups), sum(one.prompt_tokens + one.done_tokens for one in totals)
+        num_behind + sum(group.num_waiting for group in groups),
+        tokens_behind + sum(one.prompt_tokens + one.done_tokens for one in totals),
     )
 
 

@@ -137,6 +137,26 @@ def test_the_walk_along_a_queue_is_bounded_and_nobody_behind_it_overtakes_the_pa
     assert all(ref.max_running == node.max_running for ref in window(state, node))
 
 
+def test_requests_with_slack_behind_the_groups_that_are_looked_at_are_counted() -> None:
+    """Of those behind, the one that is due in 100 s has no slack where all that is before it takes 60 s at full pace."""
+    state = make_state()
+    come(state)
+    make_group(state, "runs", waiting=0, running=1, due_s=4.0)
+    place(state, "n0", "runs")
+    for number in range(MAX_GROUPS):
+        make_group(state, f"g{number}", due_s=3600.0, kind="batch")
+        place(state, "n0", f"g{number}")
+    make_group(state, "behind", waiting=3, due_s=3600.0, kind="batch")
+    make_group(state, "soon", waiting=2, due_s=100.0)
+    place(state, "n0", "behind", "soon")
+    state.nodes["n0"].drain_s = 60.0
+    limit = look(state).limit
+    assert limit is not None
+    totals = state.groups["behind"].waiting_totals
+    assert (limit.num_behind, limit.tokens_behind) == (3, totals.prompt_tokens + totals.done_tokens)
+    assert limit.tokens_behind > 0
+
+
 def test_where_nothing_has_come_or_nobody_waits_there_is_no_bound() -> None:
     state = make_state()
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.queue_manager.queues.immediate_start import ImmediateStarts
-from services.queue_manager.state.node import Node, Unread
+from services.queue_manager.state.node import BatchLimit, Node, Unread
 from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad
@@ -125,6 +125,19 @@ def test_who_waits_with_slack_takes_no_place_from_who_is_in_a_hurry() -> None:
     assert (best(state, 20.0), best(state, 3600.0)) == ("", "")
     state.nodes["n0"].patient = ["patient", "gone"]
     assert (best(state, 20.0), best(state, 3600.0)) == ("n0", "")
+
+
+def test_nor_who_waits_with_slack_behind_the_groups_that_are_looked_at() -> None:
+    """Of four places two are taken, and behind all that is looked at two requests wait that have time."""
+    state = make_state(make_node("n0", 0.05, max_num_seqs=4))
+    make_group(state, "runs", waiting=0, running=2, due_s=20.0)
+    make_group(state, "behind", waiting=2, due_s=3600.0)
+    place(state, "n0", "runs", "behind")
+    node = state.nodes["n0"]
+    node.max_running, node.limit = 3, BatchLimit(3, stale_at_s=1.0, num_behind=1, tokens_behind=8)
+    assert best(state, 20.0) == "n0"
+    node.limit = BatchLimit(3, stale_at_s=1.0)
+    assert best(state, 20.0) == ""
 
 
 def test_no_seat_where_the_batch_is_full_or_another_model_is_served_or_wanted() -> None:
