@@ -57,7 +57,7 @@ class BatchLimits:
         return groups
 
     def _with_slack_behind(self, node: Node, first: Sequence[Group], now: float) -> tuple[int, int]:
-        """Requests and tokens of groups behind the ``first`` that have slack though all at the node is done before them.
+        """Of groups behind the ``first`` that have slack though all at the node is done before them: requests, tokens.
 
         Nobody is pulled from there while a bound holds, so they are no members of the batch, however many they are.
         """

@@ -138,7 +138,7 @@ def test_the_walk_along_a_queue_is_bounded_and_nobody_behind_it_overtakes_the_pa
 
 
 def test_requests_with_slack_behind_the_groups_that_are_looked_at_are_counted() -> None:
-    """Of those behind, the one that is due in 100 s has no slack where all that is before it takes 60 s at full pace."""
+    """Of those behind, the one that is due in 100 s has no slack where all that is before it takes 60 s alone."""
     state = make_state()
     come(state)
     make_group(state, "runs", waiting=0, running=1, due_s=4.0)
