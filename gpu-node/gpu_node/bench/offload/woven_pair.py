@@ -42,6 +42,7 @@ class WovenPair:
     granted: list[int] = field(default_factory=list)
     num_lost: int = 0
     """Requests that were computed again because the receiver lost them."""
+    is_closed: bool = False
 
     def connect(self) -> None:
         """Make a link and serve it. Raises `LinkRefusedError`."""
@@ -77,6 +78,7 @@ class WovenPair:
         """The hot one's end, at once: the receiver may be gone."""
         self.hot.send(CloseLink(self.link))
         self.granted.clear()
+        self.is_closed = True
 
     def hear(self, event: EngineEvent) -> StepReport | None:
         """What the hot one says; what is about requests is handed on."""
@@ -85,7 +87,8 @@ class WovenPair:
                 return event
             case PagesReturned(pages=pages):
                 self.granted = [page for page in self.granted if page not in pages]
-                self.cold.send(TakeBackPages(self.link, pages))
+                if not self.is_closed:  # else the receiver has them already, or is gone
+                    self.cold.send(TakeBackPages(self.link, pages))
             case RemoteRequestsLost(num_requests=num_requests):
                 self.num_lost += num_requests
             case LinkRefused(reason=reason):
