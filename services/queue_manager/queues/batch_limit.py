@@ -50,8 +50,9 @@ class BatchLimits:
             node.max_running, node.patient = None, []
             return groups
         if node.limit is None or now >= node.limit.stale_at_s:
-            behind = self._with_slack_behind(node, groups, now)
-            node.limit = BatchLimit(self._most_running(node, now), now + STALE_S, *behind)
+            most_running = self._most_running(node, now)
+            behind = (0, 0) if most_running is None else self._with_slack_behind(node, groups, now)
+            node.limit = BatchLimit(most_running, now + STALE_S, *behind)
         node.max_running = node.limit.max_running
         node.patient = _patient(groups, now) if node.max_running is not None else []
         return groups

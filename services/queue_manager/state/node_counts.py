@@ -50,7 +50,8 @@ def promises(state: State, node: Node) -> Promises:
 def with_slack(state: State, node: Node) -> MembersWithSlack:
     """Those who wait there until the batch has room, because they have time: they take no place from who has none.
 
-    Behind the groups that are looked at each time as many as there were when the bound was worked out.
+    Behind the groups that are looked at each time as many as there were when the bound was worked out: who has moved up
+    since then counts twice until it is worked out again.
     """
     num_behind, tokens_behind = 0, 0
     if node.max_running is not None and node.limit is not None:

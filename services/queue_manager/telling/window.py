@@ -76,8 +76,8 @@ def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -
 def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
     """Prompts beside which those of a group may be pulled; None: any number.
 
-    A tenant below its share is never behind more than that part of a step of others', and still takes no more places
-    than it should before the node has been told that it has its share.
+    A tenant below its share is never behind more than `HELD_BACK_PROMPTS` of a step of others' prompts, and still takes
+    no more places than it should before the node has been told that it has its share.
     """
     if node.max_unread is None or group.model != node.model:
         return None
