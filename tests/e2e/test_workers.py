@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ import pytest
 
 from tests.e2e.cluster import POLL_S, Cluster, runs, wait_for
 
-LONG, SHORT = 500, 4  # tokens; a long answer takes seconds
+LONG, SHORT = 700, 4  # tokens; a long answer takes seconds
 NUM_STREAMS = 12
-MAX_STREAMS = 60  # until each worker has some
+MAX_CONNECTIONS = 60  # until each worker has some
 NUM_CLIENTS = 6
 
 
@@ -53,7 +54,6 @@ def workers(cluster: Cluster) -> dict[int, psutil.Process]:
 class Stream:
     """An answer that comes token by token over a connection of its own."""
 
-    local_port: int = 0
     num_tokens: int = 0
     is_whole: bool = False
     failure: str = ""
@@ -65,8 +65,6 @@ async def follow(session: aiohttp.ClientSession, cluster: Cluster, stream: Strea
     try:
         async with session.post(f"{cluster.url}/v1/completions", json=body) as answer:
             assert answer.status == 200, await answer.text()
-            if answer.connection is not None and answer.connection.transport is not None:
-                stream.local_port = answer.connection.transport.get_extra_info("sockname")[1]
             async for line in answer.content:
                 stream.num_tokens += line.startswith(b"data: {")
                 stream.is_whole = stream.is_whole or line == b"data: [DONE]\n"
@@ -75,7 +73,7 @@ async def follow(session: aiohttp.ClientSession, cluster: Cluster, stream: Strea
 
 
 def owners(cluster: Cluster) -> dict[int, int]:
-    """Which worker has the other end of a connection, by its port at this end: one look, while streams go on."""
+    """Which worker has the other end of a connection, by its port at this end."""
     port = cluster.config["gateway"]["port"]
     return {
         one.raddr.port: pid
@@ -85,27 +83,51 @@ def owners(cluster: Cluster) -> dict[int, int]:
     }
 
 
+async def connect(cluster: Cluster, stack: AsyncExitStack) -> tuple[aiohttp.ClientSession, int]:
+    """A connection that stays open, alone in its session; its port at this end."""
+    sockets: list[socket.socket] = []
+
+    def factory(address: aiohttp.AddrInfoType) -> socket.socket:
+        sockets.append(socket.socket(*address[:3]))
+        return sockets[-1]
+
+    connector = aiohttp.TCPConnector(limit=1, socket_factory=factory)
+    session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120))
+    await stack.enter_async_context(session)
+    async with session.get(f"{cluster.url}/v1/models") as answer:
+        assert answer.status == 200, await answer.text()
+    return session, sockets[-1].getsockname()[1]
+
+
+async def connections_to_both(cluster: Cluster, stack: AsyncExitStack) -> dict[int, list[aiohttp.ClientSession]]:
+    """Open connections by worker; each of the two has some. Whose they are takes a while to see, so no answer runs."""
+    found: dict[int, list[aiohttp.ClientSession]] = {pid: [] for pid in workers(cluster)}
+    while not all(found.values()):
+        assert sum(map(len, found.values())) < MAX_CONNECTIONS, "one worker takes all connections"
+        opened = [await connect(cluster, stack) for _ in range(NUM_STREAMS)]
+        by_port = await asyncio.to_thread(owners, cluster)
+        for session, local_port in opened:
+            found[by_port[local_port]].append(session)
+    return found
+
+
 @asynccontextmanager
-async def streams_on_both(session: aiohttp.ClientSession, cluster: Cluster) -> AsyncIterator[dict[int, list[Stream]]]:
+async def streams_on_both(cluster: Cluster) -> AsyncIterator[dict[int, list[Stream]]]:
     """Streams that are underway, by worker; each of the two has some."""
-    found: dict[int, list[Stream]] = {pid: [] for pid in workers(cluster)}
-    everything: list[Stream] = []
-    try:
-        while not all(found.values()):
-            assert len(everything) < MAX_STREAMS, "one worker takes all connections"
-            streams = [Stream() for _ in range(NUM_STREAMS)]
-            everything += streams
-            for stream in streams:
-                stream.task = asyncio.create_task(follow(session, cluster, stream))
+    async with AsyncExitStack() as stack:
+        sessions = await connections_to_both(cluster, stack)
+        found: dict[int, list[Stream]] = {pid: [Stream() for _ in of_one] for pid, of_one in sessions.items()}
+        everything = [stream for streams in found.values() for stream in streams]
+        try:
+            for pid, streams in found.items():
+                for session, stream in zip(sessions[pid], streams, strict=True):
+                    stream.task = asyncio.create_task(follow(session, cluster, stream))
             async with asyncio.timeout(60):
-                while not all(stream.num_tokens for stream in streams):  # noqa: ASYNC110 - they are counters
+                while not all(stream.num_tokens for stream in everything):  # noqa: ASYNC110 - they are counters
                     await asyncio.sleep(POLL_S)
-            by_port = await asyncio.to_thread(owners, cluster)
-            for stream in streams:
-                found[by_port[stream.local_port]].append(stream)
-        yield found
-    finally:
-        await asyncio.gather(*(stream.task for stream in everything if stream.task))
+            yield found
+        finally:
+            await asyncio.gather(*(stream.task for stream in everything if stream.task))
 
 
 @dataclass
@@ -141,21 +163,13 @@ async def knocking(cluster: Cluster) -> AsyncIterator[Knocks]:
         await task
 
 
-@asynccontextmanager
-async def connections() -> AsyncIterator[aiohttp.ClientSession]:
-    """A connection of its own for each request."""
-    timeout = aiohttp.ClientTimeout(total=120)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True), timeout=timeout) as session:
-        yield session
-
-
 async def until_both_are_ready(cluster: Cluster) -> None:
     await asyncio.to_thread(wait_for, "both workers", lambda: cluster.status("gateway").get("num_ready") == 2)
 
 
 async def test_both_serve_and_the_admin_port_puts_them_together(cluster: Cluster) -> None:
     counted = cluster.metric("gateway", "treadle_requests_total")
-    async with connections() as session, streams_on_both(session, cluster) as found:
+    async with streams_on_both(cluster) as found:
         status = cluster.status("gateway")
         assert [worker["worker"] for worker in status["workers"]] == [0, 1]
         assert status["inflight"] == sum(worker["inflight"] for worker in status["workers"])
@@ -177,8 +191,8 @@ async def test_both_serve_and_the_admin_port_puts_them_together(cluster: Cluster
 
 async def test_a_killed_worker_breaks_its_own_streams_and_another_stands_in_its_place(cluster: Cluster) -> None:
     before = set(workers(cluster))
-    async with connections() as session, knocking(cluster) as knocks:
-        async with streams_on_both(session, cluster) as found:
+    async with knocking(cluster) as knocks:
+        async with streams_on_both(cluster) as found:
             (victim, broken), (survivor, whole) = found.items()
             assert not any(stream.is_whole for stream in [*broken, *whole]), "over before anything is done to it"
             os.kill(victim, signal.SIGKILL)
@@ -210,9 +224,9 @@ async def test_workers_are_replaced_one_by_one_and_no_request_fails(cluster: Clu
                 asked.append(stream)
                 await follow(session, cluster, stream, SHORT)
 
-    async with connections() as session, knocking(cluster) as knocks:
+    async with knocking(cluster) as knocks:
         clients = [asyncio.create_task(client()) for _ in range(NUM_CLIENTS)]
-        async with streams_on_both(session, cluster) as found:
+        async with streams_on_both(cluster) as found:
             os.kill(cluster.pids()["gateway"], signal.SIGHUP)
         await asyncio.to_thread(wait_for, "new processes", lambda: not before & set(workers(cluster)))
         await until_both_are_ready(cluster)
