@@ -7,11 +7,28 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 UNPROMISED_S = 86_400.0
 """A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
 
 BEAM_SEARCH = "beam search"
+STRUCTURED_OUTPUT = "structured output"
+
+ConstraintKind = Literal["json_schema", "regex", "choice", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What an output has to be: a word of a formal language. Tokens that cannot lead there are never drawn.
+
+    An output ends where its language allows it, or at ``max_tokens``, then maybe in the middle of a word.
+    """
+
+    kind: ConstraintKind
+    text: str
+    """A JSON schema; a regular expression of the whole output (of Rust's regex crate); a JSON list of texts, of which
+    it is one; or a context-free grammar, in Lark's or llama.cpp's (GBNF) notation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +65,8 @@ class Sampling:
     """Candidates are the most likely sequences (beam search) instead of independent draws."""
     length_penalty: float = 1.0
     """Candidates are ranked by their summed logprobs over their length to this power."""
+    constraint: Constraint | None = None
+    """What each continuation has to be; None for any text. Not beside ``is_beam``."""
 
     @property
     def has_penalties(self) -> bool:
@@ -57,6 +76,8 @@ class Sampling:
     @property
     def needs(self) -> str:
         """What not every engine can do, by the name under which `NodeFacts.lacks` has it; ``""`` where any can."""
+        if self.constraint is not None:
+            return STRUCTURED_OUTPUT
         return BEAM_SEARCH if self.is_beam else ""
 
     @property

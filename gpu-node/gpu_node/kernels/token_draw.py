@@ -28,3 +28,5 @@ class TokenDraw(NamedTuple):
     prompt_token_ids: Sequence[int]
     output_token_ids: Sequence[int]
     """Token ids or cell marks. Both are empty where no penalty asks for them."""
+    allowed: bytes = b""
+    """A bit a token, as in `Draw`; empty: any token."""

@@ -40,6 +40,9 @@ class Draw:
     What is missing of ``position`` tokens the executor adds at the end: the tokens that were drawn last for the row's
     sequence, the last of them the row's own. `DRAWN` does not occur here.
     """
+    allowed: bytes = b""
+    """Token i may be drawn if bit ``i % 8`` of byte ``i // 8`` is set; what lies behind the end may not. One is
+    allowed at least. Empty: any token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,5 +18,7 @@ def draws_of(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list
             output: Sequence[int] = ()
             if draw.sampling.has_penalties:
                 prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
-            draws.append(TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output))
+            draws.append(
+                TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output, draw.allowed)
+            )
     return draws
