@@ -39,7 +39,7 @@ from shared.messages.nodes import (
     Scale,
     Scaled,
 )
-from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.payload import Constraint, Output, Payload, Sampling
 from shared.messages.placement import (
     Arrivals,
     GroupLoad,
@@ -181,6 +181,7 @@ _SAMPLING = Sampling(
     num_candidates=4,
     is_beam=True,
     length_penalty=0.5,
+    constraint=Constraint("regex", "[0-9]+"),
 )
 
 MESSAGES: list[Message] = [
