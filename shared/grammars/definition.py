@@ -38,8 +38,16 @@ class GrammarError(ValueError):
 def definition(constraint: Constraint) -> str:
     """The grammar of the constraint, as llguidance's matchers take it. `GrammarError` where there is none.
 
-    It may still be wrong, too large or without any word: `shared.grammars.problem` says whether.
+    It may still be wrong, too large or without any word: `shared.grammars.problem` says whether. Where only one text
+    can follow, any cut of it into tokens is allowed, so that the model writes it as it is used to: llguidance would
+    else allow the one cut that it takes for the tokenizer's.
     """
+    inner = json.loads(_own_definition(constraint))
+    unforced = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @constraint'}
+    return json.dumps({"grammars": [unforced, {**inner["grammars"][0], "name": "constraint"}]})
+
+
+def _own_definition(constraint: Constraint) -> str:
     try:
         if constraint.kind == "json_schema":
             if not isinstance(_json(constraint.text), dict):
@@ -49,7 +57,8 @@ def definition(constraint: Constraint) -> str:
             texts = _json(constraint.text)
             if not (isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)):
                 raise GrammarError("choices are a JSON list of at least one string")
-        return grammar_from(constraint.kind, constraint.text)
+        text = grammar_from(constraint.kind, constraint.text)
+        return text if constraint.kind == "regex" else json.dumps({"grammars": [{"lark_grammar": text}]})
     except ValueError as error:
         raise GrammarError(str(error)) from error
 
