@@ -14,6 +14,7 @@ from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints import job_parts
+from gateway.endpoints.constraint_check import check_constraint
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
 from gateway.http.flush import deliver
@@ -28,6 +29,7 @@ from gateway.openai.schema import GenerationRequest
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
+from shared.messages.payload import Constraint
 from shared.messages.slo import Slo
 
 Body = TypeVar("Body", bound=GenerationRequest)
@@ -109,11 +111,14 @@ class Handler(Generic[Body]):
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = job_parts.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
+        constraint = body.constraint
+        if constraint is not None:
+            await check_constraint(constraint, body.constraint_param)
         prompts = await endpoint.prompts(body, model)
-        payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts)
+        payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
         # a call has one slot already
         room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
-        jobs = self._jobs(context, record, body, model, prompts, promise.slo)
+        jobs = self._jobs(context, record, body, model, prompts, constraint, promise.slo)
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
@@ -124,7 +129,14 @@ class Handler(Generic[Body]):
                 return await _respond(http, record, call, renderer, patience, body)
 
     def _jobs(
-        self, context: GatewayContext, record: Visit, body: Body, model: ServedModel, prompts: list[list[int]], slo: Slo
+        self,
+        context: GatewayContext,
+        record: Visit,
+        body: Body,
+        model: ServedModel,
+        prompts: list[list[int]],
+        constraint: Constraint | None,
+        slo: Slo,
     ) -> list[Job]:
         """One a prompt; `ApiError` 400 when one of them does not fit."""
         endpoint = self._endpoint
@@ -136,7 +148,7 @@ class Handler(Generic[Body]):
                 request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
                 model=model.name,
                 prompt_token_ids=prompt,
-                sampling=job_parts.sampling(context, model, body, limit),
+                sampling=job_parts.sampling(context, model, body, limit, constraint),
                 stops=body.stop,
                 token_bytes=model.tokenizer.token_bytes,
                 slo=slo,

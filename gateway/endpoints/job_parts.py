@@ -11,7 +11,7 @@ from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai import errors
 from gateway.openai.schema import GenerationRequest
-from shared.messages.payload import Sampling
+from shared.messages.payload import Constraint, Sampling
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
 # less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.
@@ -88,13 +88,16 @@ def max_tokens(
     return room.wanted
 
 
-def payload_bytes(vocab_size: int, prompts: Sequence[Sequence[int]]) -> int:
+def payload_bytes(vocab_size: int, prompts: Sequence[Sequence[int]], constraint: Constraint | None = None) -> int:
     """What the payloads of these prompts may take, at most; the answer is in a payload only where it is resumed."""
     token_bytes = MAX_SHORT_TOKEN_BYTES if vocab_size <= 1 << 16 else MAX_TOKEN_BYTES
-    return sum(PAYLOAD_BYTES + token_bytes * len(prompt) for prompt in prompts)
+    constraint_bytes = 0 if constraint is None else len(constraint.text.encode())
+    return sum(PAYLOAD_BYTES + constraint_bytes + token_bytes * len(prompt) for prompt in prompts)
 
 
-def sampling(context: GatewayContext, model: ServedModel, body: GenerationRequest, limit: int) -> Sampling:
+def sampling(
+    context: GatewayContext, model: ServedModel, body: GenerationRequest, limit: int, constraint: Constraint | None
+) -> Sampling:
     """How a node is to draw tokens; `ApiError` 400 for what no node of this cluster can do."""
     max_candidates = context.config.engine.max_num_seqs
     if body.num_candidates > max_candidates:
@@ -121,4 +124,5 @@ def sampling(context: GatewayContext, model: ServedModel, body: GenerationReques
         num_candidates=body.num_candidates,
         is_beam=body.use_beam_search,
         length_penalty=body.length_penalty,
+        constraint=constraint,
     )

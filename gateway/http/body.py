@@ -91,7 +91,7 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
     try:
         return model.model_validate(raw)
     except UnsupportedFieldError as error:
-        raise errors.unsupported(error.field) from error
+        raise errors.unsupported(error.field, error.instead) from error
     except FieldConflictError as error:
         raise errors.invalid(error.message, error.field) from error
     except ValidationError as error:

@@ -8,18 +8,21 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.library import refusing
-from gateway.models.model_fields import ModelFields
 from gateway.models.model_parts import ModelParts
-from gateway.models.tokenizer import ControlToken, PromptTokenizer, TokenizerParts
-from gateway.models.vocabulary import TokenType, Vocabulary, read_vocabulary
+from gateway.models.pretokenizers import RECIPES, Recipe
+from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.files.gguf_file import open_gguf
+from shared.files.model_file import ModelFileError
+from shared.vocabulary.control_token import ControlToken
+from shared.vocabulary.gguf_vocabulary import GgufVocabulary, TokenType, read_gguf_vocabulary
+from shared.vocabulary.model_fields import ModelFields
 
 
 def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
     file = open_gguf(path)
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
-    tokenizer = PromptTokenizer(_tokenizer_parts(read_vocabulary(file, path), path))
+    tokenizer = PromptTokenizer(_tokenizer_parts(read_gguf_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,
         template=_template(fields, tokenizer),
@@ -37,25 +40,35 @@ def _template(fields: ModelFields, tokenizer: PromptTokenizer) -> ChatTemplate |
         raise fields.error(f"tokenizer.chat_template is no valid template: {error}") from error
 
 
-def _tokenizer_parts(vocabulary: Vocabulary, path: Path) -> TokenizerParts:
-    tokens, bos_id = vocabulary.tokens, vocabulary.bos_id
+def _tokenizer_parts(vocabulary: GgufVocabulary, path: Path) -> TokenizerParts:
+    tokens, bos_id, recipe = vocabulary.tokens, vocabulary.bos_id, _recipe(vocabulary, path)
     control = vocabulary.of_kind(TokenType.CONTROL)
-    encoder = _encoder(vocabulary, control, path)
+    encoder = _encoder(vocabulary, recipe, control, path)
+    has_prefix = recipe.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
+    if has_prefix and bos_id is None:
+        raise ModelFileError(f"{path}: prompts begin with BOS, but tokenizer.ggml.bos_token_id is missing")
     return TokenizerParts(
         control={text: ControlToken(token_id) for text, token_id in control.items()},
         token_bytes=[vocabulary.bytes_of(token_id) for token_id in range(len(tokens))],
         opening=encoder,
         inner=encoder,
-        prefix_ids=(bos_id,) if vocabulary.add_bos and bos_id is not None else (),
+        prefix_ids=(bos_id,) if has_prefix and bos_id is not None else (),
         eos_ids=vocabulary.eos_ids,
         bos_token="" if bos_id is None else tokens[bos_id],
         eos_token=tokens[vocabulary.eos_ids[0]],
     )
 
 
-def _encoder(vocabulary: Vocabulary, control: dict[str, int], path: Path) -> Tokenizer:
+def _recipe(vocabulary: GgufVocabulary, path: Path) -> Recipe:
+    recipe = RECIPES.get(vocabulary.pre)
+    if recipe is None:
+        supported = ", ".join(sorted(RECIPES))
+        raise ModelFileError(f"{path}: tokenizer.ggml.pre is {vocabulary.pre!r}; supported are {supported}")
+    return recipe
+
+
+def _encoder(vocabulary: GgufVocabulary, recipe: Recipe, control: dict[str, int], path: Path) -> Tokenizer:
     """The byte-pair encoder, without control tokens: no text whatsoever can become one."""
-    recipe = vocabulary.recipe
     vocab = {token: index for index, token in enumerate(vocabulary.tokens) if token not in control}
     with refusing(f"{path}: tokenizer.ggml.merges cannot be used"):
         model = models.BPE(vocab=vocab, merges=vocabulary.merges, ignore_merges=recipe.ignore_merges)

@@ -12,9 +12,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from gateway.models.hf_vocabulary import HfVocabulary
 from gateway.models.library import refusing
-from gateway.models.model_fields import ModelFields
+from shared.vocabulary.hf_vocabulary import HfVocabulary
+from shared.vocabulary.model_fields import ModelFields
 
 # Encoded once at start-up, because some flaws of a file only show with text that the vocabulary does not know.
 _PROBES = ["", " ", "a b\n", "\x00\U0010ffff é"]

@@ -9,29 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
-from gateway.models.hf_decoding import text_of_tokens
 from gateway.models.hf_encoding import build_encoders
-from gateway.models.hf_files import read_json
-from gateway.models.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
-from gateway.models.model_fields import ModelFields
 from gateway.models.model_parts import ModelParts
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.files.model_file import ModelFileError
+from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
+from shared.vocabulary.model_fields import ModelFields
+from shared.vocabulary.token_texts import read_files, token_bytes
 
 _TEMPLATE_FILE = "chat_template.jinja"
-_GENERATION_FILE = "generation_config.json"
-_COPY = "copy it from the model's repository"
 
 
 def read_directory(directory: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file that is missing or cannot be used, and what to do."""
-    generation = directory / _GENERATION_FILE
-    files = HfFiles(
-        tokenizer=read_json(directory / "tokenizer.json", _tokenizer_remedy(directory)),
-        tokenizer_config=read_json(directory / "tokenizer_config.json", _COPY),
-        config=read_json(directory / "config.json", _COPY),
-        generation=read_json(generation, _COPY) if generation.is_file() else None,
-    )
+    files = read_files(directory)
     vocabulary = read_vocabulary(files)
     return ModelParts(
         tokenizer=PromptTokenizer(_tokenizer_parts(files, vocabulary)),
@@ -40,25 +31,12 @@ def read_directory(directory: Path) -> ModelParts:
     )
 
 
-def _tokenizer_remedy(directory: Path) -> str:
-    others = [name for name in ("tokenizer.model", "tekken.json", "vocab.json") if (directory / name).is_file()]
-    if not others:
-        return _COPY
-    return (
-        f"{others[0]} is not read; make tokenizer.json once, where `transformers` is installed: "
-        f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
-    )
-
-
 def _tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary) -> TokenizerParts:
-    text_of = text_of_tokens(files.tokenizer)
-    token_bytes = [b""] * vocabulary.size
-    for token_id, name in vocabulary.names.items():
-        token_bytes[token_id] = b"" if name in vocabulary.control else text_of(name)
+    texts = token_bytes(files, vocabulary)
     opening, inner = build_encoders(files.tokenizer, vocabulary)
     return TokenizerParts(
         control=vocabulary.control,
-        token_bytes=token_bytes,
+        token_bytes=texts,
         opening=opening,
         inner=inner,
         prefix_ids=_prefix_ids(files, vocabulary),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from gateway.models.known_texts import TextEncoder
+from shared.vocabulary.control_token import ControlToken
 
 # Two characters of a private plane stand for a hidden control token: the mark, and one that says which. The mark
 # itself is hidden in the same way, so that text which contains it comes back unharmed.
@@ -26,17 +27,6 @@ _MAX_HIDDEN = 65_000  # what the private plane has room for
 # A search holds the interpreter until it is back, and hostile text has it try all control tokens at each character: so
 # it looks at this many at a time, and other threads get their turn between.
 SEARCHED_CHARACTERS = 8192
-
-
-@dataclass(frozen=True)
-class ControlToken:
-    """A token that has a meaning and no text."""
-
-    id: int
-    lstrip: bool = False
-    """White space before it in a prompt belongs to it."""
-    rstrip: bool = False
-    """White space after it belongs to it."""
 
 
 @dataclass(frozen=True)

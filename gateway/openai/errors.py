@@ -87,9 +87,15 @@ def body_too_large(max_bytes: int) -> ApiError:
     return ApiError(413, f"the body has more than {max_bytes} bytes", code="request_entity_too_large")
 
 
-def unsupported(param: str) -> ApiError:
-    """A field of OpenAI's API that Treadle does not have yet. Never ignored: the answer would be another one."""
-    return invalid(f"{param!r} is not supported yet", param, code="unsupported_parameter")
+def unsupported(param: str, instead: str = "") -> ApiError:
+    """A field that Treadle does not have, or under another name. Never ignored: the answer would be another one."""
+    text = f"{param!r} is not supported: use {instead!r}" if instead else f"{param!r} is not supported yet"
+    return invalid(text, param, code="unsupported_parameter")
+
+
+def no_grammar(why: str, param: str) -> ApiError:
+    """No output can be held to what the field says; ``why`` is quoted, and bounded where it was made."""
+    return invalid(f"{param!r}: {why}", param)
 
 
 def model_not_found(name: str, known: list[str]) -> ApiError:

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from gateway.openai.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
 
 NOT_SUPPORTED = "Not supported; these values ask for nothing."
@@ -22,10 +23,22 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
             "stream_options": {"include_usage": True},
             "slo": {"ttft_s": 2.5},
         },
+        {
+            "model": "smollm2-135m",
+            "messages": [{"role": "user", "content": "Name a city."}],
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {
+                    "name": "city",
+                    "schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+                },
+            },
+        },
     ],
     CompletionRequest: [
         {"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 16, "temperature": 0},
         {"model": "smollm2-135m", "prompt": [[1, 2], [3]], "n": 2, "logprobs": 3, "stop": ["\n"], "slo": "batch"},
+        {"model": "smollm2-135m", "prompt": "Is it wet? ", "structured_outputs": {"choice": ["yes", "no"]}},
     ],
     TokenizeRequest: [
         {"model": "smollm2-135m", "prompt": "Once upon a time"},
@@ -34,6 +47,12 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
     DetokenizeRequest: [{"model": "smollm2-135m", "tokens": [1, 2, 3]}],
 }
 """Each with examples."""
+
+_ONE_OF: dict[type[BaseModel], list[str]] = {
+    StructuredOutputs: ["json", "json_object", "regex", "choice", "grammar"],
+    TokenizeRequest: ["prompt", "messages"],
+}
+"""Objects with exactly one of these fields."""
 
 
 def request_schemas(ref_template: str) -> dict[str, Any]:
@@ -48,7 +67,8 @@ def request_schemas(ref_template: str) -> dict[str, Any]:
         schema["examples"] = examples
         if issubclass(body, GenerationRequest):
             schema["properties"] |= _inert(body)
-    definitions[TokenizeRequest.__name__]["oneOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]
+    for model, names in _ONE_OF.items():
+        definitions[model.__name__]["oneOf"] = [{"required": [name]} for name in names]
     return definitions
 
 

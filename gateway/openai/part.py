@@ -8,14 +8,15 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class UnsupportedFieldError(Exception):
-    """A field that Treadle does not have yet, with a value that asks for something.
+    """A field that Treadle does not have, with a value that asks for something; ``instead``: the one that it has.
 
     No ValueError, nor is the next one: pydantic would catch it and forget the field.
     """
 
-    def __init__(self, field: str) -> None:
+    def __init__(self, field: str, instead: str = "") -> None:
         super().__init__(field)
         self.field = field
+        self.instead = instead
 
 
 class FieldConflictError(Exception):
@@ -39,8 +40,8 @@ class ApiObject(BaseModel):
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}
-        unknown = list(given.keys() - cls.model_fields.keys())
-        if len(unknown) > 1:
-            first = next(name for name in given if name not in cls.model_fields)
-            return {name: value for name, value in given.items() if name in cls.model_fields or name == first}
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        if len(given.keys() - known) > 1:
+            first = next(name for name in given if name not in known)
+            return {name: value for name, value in given.items() if name in known or name == first}
         return given

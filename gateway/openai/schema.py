@@ -20,6 +20,8 @@ from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai.part import ApiObject, FieldConflictError, UnsupportedFieldError
 from gateway.openai.sampling import SamplingFields
+from gateway.openai.structured_output import ResponseFormat, StructuredOutputs
+from shared.messages.payload import Constraint
 from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
 MAX_STOP_STRINGS = 16
@@ -40,11 +42,13 @@ INERT: dict[str, list[Any]] = {
     "echo": [False],
     "function_call": ["none"],
     "functions": [[]],
+    "guided_choice": [],
+    "guided_grammar": [],
     "guided_json": [],
+    "guided_regex": [],
     "modalities": [["text"]],
     "prediction": [],
     "reasoning_effort": [],
-    "response_format": [{"type": "text"}],
     "service_tier": ["auto", "default"],
     "suffix": [""],
     "tool_choice": ["none"],
@@ -53,6 +57,9 @@ INERT: dict[str, list[Any]] = {
     "verbosity": ["medium"],
     "web_search_options": [],
 }
+
+INSTEAD = dict.fromkeys(["guided_choice", "guided_grammar", "guided_json", "guided_regex"], "structured_outputs")
+"""Older names of vLLM's, with the field that does it."""
 
 
 class TextPart(ApiObject):
@@ -179,6 +186,8 @@ class GenerationRequest(SamplingFields):
     stream_options: StreamOptions | None = None
     slo: Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)] | None = None
     """The promise asked for: a class's name, or numbers."""
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     user: Id | None = None
     metadata: (
         Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)] | None
@@ -196,7 +205,7 @@ class GenerationRequest(SamplingFields):
         unsupported = INERT.keys() - cls.model_fields.keys()
         for name in data.keys() & unsupported:
             if data[name] is not None and not _is_inert(name, data[name]):
-                raise UnsupportedFieldError(name)
+                raise UnsupportedFieldError(name, INSTEAD.get(name, ""))
         return {name: value for name, value in data.items() if name not in unsupported}
 
     @model_validator(mode="after")
@@ -209,6 +218,31 @@ class GenerationRequest(SamplingFields):
         if self.is_ranked and self.stop:
             raise FieldConflictError("stop", f"stop strings cannot be combined with {ranking}")
         return self
+
+    @model_validator(mode="after")
+    def _constraint_goes_with_the_rest(self) -> GenerationRequest:
+        if self.constraint is None:
+            return self
+        if self.structured_outputs is not None and self.response_format is not None and self.response_format.constraint:
+            raise FieldConflictError("structured_outputs", "give response_format or structured_outputs, and not both")
+        if self.use_beam_search:
+            name = self.constraint_param
+            raise FieldConflictError(name, f"{name} cannot be combined with use_beam_search")
+        if self.ignore_eos:
+            raise FieldConflictError("ignore_eos", f"an answer ends where {self.constraint_param} says, not later")
+        return self
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What the answer has to be; None for any text."""
+        if self.structured_outputs is not None:
+            return self.structured_outputs.constraint
+        return None if self.response_format is None else self.response_format.constraint
+
+    @property
+    def constraint_param(self) -> str:
+        """The field that says it."""
+        return "response_format" if self.structured_outputs is None else "structured_outputs"
 
     @property
     def include_usage(self) -> bool:

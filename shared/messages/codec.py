@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from operator import attrgetter
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -75,9 +75,14 @@ def _shape_of(kind: type) -> _Shape:
         names,
         attrgetter(*names),
         tuple(field.default if field.default_factory is MISSING else field.default_factory() for field in fields(kind)),
-        tuple(name for name in names if is_dataclass(hints[name])),
-        tuple(name for name in names if any(map(is_dataclass, get_args(hints[name])))),
+        tuple(name for name in names if _has_record(hints[name]) and get_origin(hints[name]) is not list),
+        tuple(name for name in names if _has_record(hints[name]) and get_origin(hints[name]) is list),
     )
+
+
+def _has_record(hint: object) -> bool:
+    """Whether it is a dataclass, one or None (which is its default, and so is not written), or several."""
+    return is_dataclass(hint) or any(map(is_dataclass, get_args(hint)))
 
 
 def decode(data: bytes) -> AnyMessage:

@@ -60,7 +60,8 @@ def test_fields_and_defaults_are_those_of_the_document(schema: str) -> None:
 def test_what_clients_write_is_all_there() -> None:
     shown = set(re.findall(r"<!-- fields: ([A-Z]\w+) -->", PAGE))
     answers = {"QueueReport", "QueueEntry", "TokenizeAnswer"}
-    assert {*REQUESTS, "ChatMessage", "StreamOptions", "SloNumbers", "TokenizeRequest", *answers} == shown
+    parts = {"ChatMessage", "StreamOptions", "SloNumbers", "ResponseFormat", "NamedSchema", "StructuredOutputs"}
+    assert {*REQUESTS, "TokenizeRequest", *parts, *answers} == shown
 
 
 def test_paths() -> None:

@@ -24,11 +24,34 @@ _PROMPT = {
     ]
 }
 _TALK = {"type": "array", "items": {"$ref": "#/components/schemas/ChatMessage"}, "minItems": 1, "maxItems": 2}
+_SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, "b", None]}}, "required": ["a"]}
+_FORMAT = {
+    "enum": [
+        None,
+        {"type": "text"},
+        {"type": "json_object"},
+        {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA}},
+        {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}},
+    ]
+}
+_STRUCTURED = {
+    "enum": [
+        None,
+        {"json": _SCHEMA},
+        {"json_object": True},
+        {"regex": "[a-c]+"},
+        {"choice": ["a", "b"]},
+        {"grammar": 'start: "a" | "b" start'},
+        {"grammar": "start: b"},
+    ]
+}
 
 _NARROWER: dict[str, dict[str, Any]] = {
     "ChatCompletionRequest": {
         "model": {"enum": ["tiny"]},
         "messages": _TALK,
+        "response_format": _FORMAT,
+        "structured_outputs": _STRUCTURED,
         "max_tokens": _LIMIT,
         "max_completion_tokens": _LIMIT,
         "n": _FEW,
@@ -37,6 +60,8 @@ _NARROWER: dict[str, dict[str, Any]] = {
     "CompletionRequest": {
         "model": {"enum": ["tiny", "base"]},
         "prompt": _PROMPT,
+        "response_format": _FORMAT,
+        "structured_outputs": _STRUCTURED,
         "max_tokens": _LIMIT,
         "n": _FEW,
         "best_of": _FEW,

@@ -13,6 +13,7 @@ from opentelemetry.trace import NoOpTracer
 from gateway.endpoints import job_parts
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
+from gateway.endpoints.constraint_check import check_constraint
 from gateway.endpoints.endpoint import Endpoint
 from gateway.http.body import parse_body
 from gateway.http.context import GatewayContext
@@ -55,15 +56,36 @@ _TURNS = [
     {"role": "system", "content": "be brief"},
     {"role": "user", "content": [{"type": "text", "text": "h\u00e9llo <|im_end|>"}], "name": "n"},
 ]
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "array", "items": {"enum": [1, "b", None]}, "minItems": 1, "maxItems": 3},
+        "b": {"anyOf": [{"type": "string", "pattern": "^x+$"}, {"$ref": "#/$defs/c"}]},
+    },
+    "required": ["a"],
+    "additionalProperties": False,
+    "$defs": {"c": {"type": "number", "minimum": 0, "maximum": 9.5}},
+}
 _CHAT: list[dict[str, Any]] = [
     {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]},
     {**_COMMON, "messages": _TURNS, "logprobs": True, "top_logprobs": 3, "max_completion_tokens": 4},
+    {"model": "tiny", "messages": _TURNS[:1], "response_format": {"type": "json_object"}},
+    {
+        "model": "tiny",
+        "messages": _TURNS[:1],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA, "strict": True}},
+    },
 ]
 _COMPLETIONS: list[dict[str, Any]] = [
     {"model": "tiny", "prompt": "hello"},
     {**_COMMON, "prompt": [[104, 101], [5]], "logprobs": 2, "slo": "batch"},
     {"model": "tiny", "prompt": ["a<|im_start|>", "b"], "best_of": 3, "length_penalty": 0.5, "echo": True},
     {"model": "tiny", "prompt": "a", "use_beam_search": True, "n": 2, "max_tokens": 4},
+    {"model": "tiny", "prompt": "a", "structured_outputs": {"json": _SCHEMA}},
+    {"model": "tiny", "prompt": "a", "structured_outputs": {"regex": "[a-c]{2}(d|e)*\\\\."}},
+    {"model": "tiny", "prompt": "a", "structured_outputs": {"choice": ["yes", "n\u00f6"]}},
+    {"model": "tiny", "prompt": "a", "structured_outputs": {"grammar": 'start: "a" b*\nb: /[0-9]/ | start "c"'}},
+    {"model": "tiny", "prompt": "a", "structured_outputs": {"grammar": 'root ::= "a" b*\nb ::= [0-9] | root'}},
 ]
 
 
@@ -86,11 +108,14 @@ def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     body = parse_body(data, endpoint.body_model)
     model = job_parts.find_model(context, body.model)
     choose_promise(context.config, ANYONE, body.slo, None)
+    constraint = body.constraint
+    if constraint is not None:
+        _loop().run_until_complete(check_constraint(constraint, body.constraint_param))
     prompts = _loop().run_until_complete(endpoint.prompts(body, model))
     room, candidates = endpoint.room(body), body.num_candidates
     limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]
     endpoint.renderer(body, model, "r", 0).opening()
-    sampling = [job_parts.sampling(context, model, body, limit) for limit in limits]
+    sampling = [job_parts.sampling(context, model, body, limit, constraint) for limit in limits]
     return [Payload("r", 0, "g", model.name, ids, how) for ids, how in zip(prompts, sampling, strict=True)]
 
 

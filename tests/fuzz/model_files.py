@@ -12,7 +12,6 @@ from typing import Any
 
 from gateway.models.gguf_model import read_gguf
 from gateway.models.model_parts import ModelParts
-from gateway.models.vocabulary import TokenType
 from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
@@ -20,6 +19,7 @@ from gpu_node.models.config import Family
 from gpu_node.models.weights import load_weights
 from shared.files.gguf_file import GgufFile, open_gguf
 from shared.files.model_file import ModelFileError
+from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.fuzz.gguf_bytes import parsed, written
 from tests.fuzz.model_weights import config_of, gguf_model, hf_config, safetensors_model, sealed
 from tests.fuzz.mutators import MAX_BYTES, mutated_bytes

@@ -7,7 +7,7 @@ from typing import Any
 
 from gguf import GGUFValueType, GGUFWriter
 
-from gateway.models.vocabulary import BYTE_OF_CHARACTER, TokenType
+from shared.vocabulary.gguf_vocabulary import BYTE_OF_CHARACTER, TokenType
 
 ALPHABET = sorted(BYTE_OF_CHARACTER, key=BYTE_OF_CHARACTER.__getitem__)  # token id == byte
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w"]

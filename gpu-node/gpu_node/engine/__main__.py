@@ -19,11 +19,13 @@ from gpu_node.engine.process.server import EngineServer
 from gpu_node.engine.process.step_file import open_step_file
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
+from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec
 from shared.config.pipelines import pipelines_folder, read_pipelines
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
 from shared.errors import OperatorError
+from shared.files.model_file import checked_path
 from shared.telemetry.telemetry import configure_logging
 
 
@@ -51,7 +53,9 @@ def main() -> int:
     try:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
-            engine = Engine(executor, config.engine, profiled, open_step_file(arguments.node), store, tables)
+            log = open_step_file(arguments.node)
+            grammars = GrammarCompiler(lambda name: checked_path(config.model(name)))
+            engine = Engine(executor, config.engine, profiled, log, store, tables, grammars)
             EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic, time.time).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")

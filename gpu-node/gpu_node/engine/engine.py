@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpu_node.engine.border.executor import Executor, PendingStep
+from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
@@ -21,20 +22,22 @@ from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.offload.offloading import Offloading
 from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom
+from gpu_node.engine.requests.awaited_grammars import AwaitedGrammars
 from gpu_node.engine.requests.choices import error_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.engine.residents import Resident, Residents
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
+from gpu_node.engine.take_outs import TakeOuts
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.link_sizes import LinkSizes
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
 
-PROMOTION_WAIT_S = 0.005
-"""Between two looks at the store while nothing but requests that wait for it is there; the agent is heard as often."""
+WAIT_S = 0.005
+"""Between two looks at the store, or at grammars, while all requests wait for them; the agent is heard as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class _InFlight:
     pending: PendingStep
     follows: bool
     """There has been work since the step before it."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Something drawn in it says what may be drawn next."""
+        return any(draw.allowed for part in self.plan.sequences for draw in part.draws)
 
 
 class StepLog(Protocol):
@@ -67,12 +75,14 @@ class Engine:
         step_log: StepLog | None = None,
         store: BlockStore | None = None,
         tables: Mapping[str, KvCostTables] | None = None,
+        grammars: Grammars | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before; the engine learns from there on.
 
         ``tables`` are what preemptions of models were found to cost. ``step_log`` hears of each step. ``store`` is the
-        tier below host memory; its owner closes it.
+        tier below host memory; its owner closes it. Without ``grammars``, constrained requests are refused.
         """
+        self._awaiting = AwaitedGrammars(grammars)
         self._store = store
         self._step_log = step_log
         self._executor = executor
@@ -83,6 +93,7 @@ class Engine:
         self._lends = options.offload != "off"
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
+        self._take_outs = TakeOuts(executor, self._residents, self._eviction, self._awaiting)
         self._step_s = 0.0
         self._in_flight: deque[_InFlight] = deque()
         self._is_busy = False  # ever since the last step was submitted
@@ -99,7 +110,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do: requests, or steps whose outcome is not taken in yet."""
-        return bool(self._in_flight) or any(scheduler.has_work for scheduler in self._schedulers)
+        return bool(self._in_flight or self._awaiting) or any(one.has_work for one in self._schedulers)
 
     @property
     def num_preemptions(self) -> int:
@@ -153,9 +164,17 @@ class Engine:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing. An attempt that
-        was evicted here goes on where it was, and so does one that comes with the ``image`` of another engine.
+        was evicted here goes on where it was, and so does one that comes with the ``image`` of another engine. A
+        constrained request is queued when its grammar is compiled.
         """
         self._num_received += 1
+        awaited = self._awaiting.attempt_of(payload.request_id)
+        if awaited is not None and awaited >= payload.attempt:
+            return []
+        self._awaiting.drop(payload.request_id)
+        return [] if self._awaiting.put(payload, image) else self._add(payload, image)
+
+    def _add(self, payload: Payload, image: bytes, grammar: Grammar | None = None) -> list[OutputChunk]:
         self._is_busy = self._is_busy and self.has_work
         resident = self._residents.get(payload.model)
         if resident is None:
@@ -170,7 +189,7 @@ class Engine:
             return []
         resident.scheduler.abort(payload.request_id)
         state = self._eviction.resume(payload, resident.model, image)
-        chunks = resident.scheduler.add(payload, state)
+        chunks = resident.scheduler.add(payload, state, grammar)
         if resident.scheduler.attempt_of(payload.request_id) is None:
             self._eviction.drop(payload.request_id)
         elif self._store is not None and state is None:
@@ -186,12 +205,14 @@ class Engine:
             for scheduler in self._schedulers:
                 scheduler.abort(request_id)
             self._eviction.drop(request_id)
+            self._awaiting.drop(request_id)
 
     def reset(self) -> None:
         """Forget all requests, the evicted ones too; the models stay."""
         for scheduler in self._schedulers:
             scheduler.reset()
         self._eviction.clear()
+        self._awaiting.clear()
 
     def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
         """Take requests out and keep their state and KV in host memory, as far as it has room.
@@ -203,39 +224,11 @@ class Engine:
         while self._in_flight:
             chunks += self._collect()
         self._is_busy = False  # what the moves take is no gap between steps
-        kept = []
-        leaving = list(dict.fromkeys(request_ids))
-        self._call_home(leaving)
-        for request_id in leaving:
-            num_tokens = self._evict(request_id)
-            if num_tokens is not None:
-                kept.append(Kept(request_id, num_tokens))
-        return chunks, kept
-
-    def _call_home(self, request_ids: list[str]) -> None:
-        """What lies at a receiver is kept from here."""
-        for resident in self._residents:
-            plan = resident.scheduler.call_home(request_ids)
-            if not plan.is_empty:
-                pending = self._executor.submit(replace(plan, model=resident.model.name))
-                resident.scheduler.commit(plan, pending.result())
-
-    def _evict(self, request_id: str) -> int | None:
-        for resident in self._residents:
-            if resident.scheduler.attempt_of(request_id) is not None:
-                return self._eviction.keep(resident.scheduler, resident.model, request_id)
-        state = self._eviction.state(request_id)  # it may be out already
-        return None if state is None else state.kv_tokens
+        return chunks, self._take_outs.keep(request_ids)
 
     def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
-        """Give away what is kept of evicted requests. Those that are back in line, or unknown, are left out."""
-        images = []
-        for request_id in request_ids:
-            is_here = any(scheduler.attempt_of(request_id) is not None for scheduler in self._schedulers)
-            data = None if is_here else self._eviction.hand_over(request_id)
-            if data is not None:
-                images.append(HandedOver(request_id, data))
-        return images
+        """As `TakeOuts.hand_over`."""
+        return self._take_outs.hand_over(request_ids)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -244,17 +237,35 @@ class Engine:
 
         ``now`` in seconds, for the policies. With asynchronous scheduling the step just submitted is due only at the
         next call, or when nothing could be planned behind it: the device computes it while the host takes in the one
-        before, tells the agent and plans the next.
+        before, tells the agent and plans the next. A step that draws for constrained requests is due at once: they are
+        in every step like others, and the host's work between steps is the price.
         """
         if self._store is not None:
             self._store.take_in()
         self.offload.look()
-        num_ahead = self._num_ahead if self._submit(now) else 0
-        if len(self._in_flight) > num_ahead:
-            return self._collect()
-        if self._store is not None and not self._in_flight:
-            self._store.take_in(PROMOTION_WAIT_S)
-        return []
+        chunks = self._begin_compiled()
+        is_submitted = self._submit(now)
+        if is_submitted and self._in_flight[-1].is_awaited:
+            while self._in_flight:
+                chunks += self._collect()
+        elif len(self._in_flight) > (self._num_ahead if is_submitted else 0):
+            chunks += self._collect()
+        elif not self._in_flight:
+            self._wait()
+        return chunks
+
+    def _begin_compiled(self) -> list[OutputChunk]:
+        """Queue requests whose grammar is ready; what ends at once is told."""
+        return [
+            chunk for one in self._awaiting.take_ready() for chunk in self._add(one.payload, one.image, one.grammar)
+        ]
+
+    def _wait(self) -> None:
+        """All requests wait for something that is no step."""
+        if self._store is not None:
+            self._store.take_in(WAIT_S)
+        else:
+            self._awaiting.wait(WAIT_S)
 
     def _submit(self, now: float) -> bool:
         """A step of the next model in turn that has one to plan; False if none has."""
@@ -295,7 +306,7 @@ class Engine:
         room = self._lendable_room()
         return EngineStats(
             num_running=sum(scheduler.num_running for scheduler in self._schedulers),
-            num_waiting=sum(scheduler.num_waiting for scheduler in self._schedulers),
+            num_waiting=sum(one.num_waiting for one in self._schedulers) + len(self._awaiting),
             num_free_blocks=current.blocks.num_free_blocks if current else 0,
             num_admittable=current.num_admittable if current else 0,
             step_s=self._step_s,

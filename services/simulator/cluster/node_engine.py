@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.engine import PROMOTION_WAIT_S, Engine
+from gpu_node.engine.engine import WAIT_S, Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.commands import CommandedEngine
@@ -82,7 +82,7 @@ class SteppedEngine(Engine):
         """Plan a step; it is over when its predicted time is. Where all wait for the store, it is looked at again."""
         self._has_computed = False
         self._chunks = self.step(now)
-        self._end_s = now + (self._step_s if self._has_computed else PROMOTION_WAIT_S)
+        self._end_s = now + (self._step_s if self._has_computed else WAIT_S)
         return self._end_s
 
     def _collect(self) -> list[OutputChunk]:

@@ -10,7 +10,7 @@ from gateway.endpoints.job_parts import MAX_CANDIDATE_TOKENS, Room, max_tokens, 
 from gateway.models.models import ServedModel
 from gateway.openai.errors import ApiError
 from shared.messages.codec import encode
-from shared.messages.payload import Payload, Sampling
+from shared.messages.payload import Constraint, Payload, Sampling
 
 CONTEXT = 1 << 20
 RICH = Sampling(  # every field as long as it gets, but for biases
@@ -72,6 +72,17 @@ def test_a_context_that_is_too_short_is_said_first(tiny: ServedModel) -> None:
     with pytest.raises(ApiError) as caught:
         max_tokens(tiny, PROMPT, Room(MAX_CANDIDATE_TOKENS, None, "max_tokens"), "prompt", 4)
     assert caught.value.code == "context_length_exceeded"
+
+
+def test_a_constraint_counts_with_each_prompt() -> None:
+    constraint = Constraint("regex", "é" * 50_000)
+    prompts = [[1]] * 3
+    payloads = [
+        Payload("r" * 35, 0, "g" * 80, "m" * 64, prompt, replace(RICH, constraint=constraint)) for prompt in prompts
+    ]
+    counted = payload_bytes(8, prompts, constraint)
+    assert counted == 3 * (1024 + 100_000 + 3)
+    assert sum(len(encode(payload)) for payload in payloads) <= counted
 
 
 @pytest.mark.parametrize(("vocab_size", "num_bytes"), [(1 << 16, 3), ((1 << 16) + 1, 5), (1 << 18, 5)])

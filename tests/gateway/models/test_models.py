@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from gateway.models.models import ServedModel, load_models
-from gateway.models.vocabulary import TokenType
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
+from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.tiny import HELLO, KINDS, MERGES, TOKENS, write_model
 
 

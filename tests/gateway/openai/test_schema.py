@@ -87,7 +87,6 @@ def test_what_changes_nothing_is_taken() -> None:
     [
         ("tools", [{"type": "function"}]),
         ("tool_choice", "required"),
-        ("response_format", {"type": "json_object"}),
         ("suffix", "x"),
         ("service_tier", "flex"),
     ],

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gpu_node.engine.border.grammar import Grammar, Matcher
 from gpu_node.engine.requests.beams import Hypothesis, TopTokens
 from gpu_node.engine.requests.image import RequestState
 from shared.messages.payload import UNPROMISED_S, Output, Payload, Sampling
@@ -33,7 +34,9 @@ class Sequence:
     max_len: int
     """Most tokens that it can come to have, prompt and output together."""
     is_beam: bool = False
-    """What follows a draw is chosen among all beams, so nothing is planned behind it until then."""
+    """What follows a draw is chosen among all beams."""
+    matcher: Matcher | None = None
+    """What may follow hangs on all tokens so far; None where any token may."""
     num_computed_tokens: int = 0
     """By the steps in flight too."""
     num_drawn_tokens: int = 0
@@ -45,10 +48,15 @@ class Sequence:
     """Of a beam: what may follow, until all beams of the request know theirs."""
 
     @property
+    def awaits_draws(self) -> bool:
+        """Nothing is planned behind a draw until its token is known."""
+        return self.is_beam or self.matcher is not None
+
+    @property
     def num_missing_tokens(self) -> int:
         """Tokens still to compute before the next can be drawn; 0 while nothing can be planned."""
         num_tokens = len(self.token_ids) + self.num_drawn_tokens
-        if self.num_drawn_tokens and (self.is_beam or num_tokens >= self.max_len):
+        if self.num_drawn_tokens and (self.awaits_draws or num_tokens >= self.max_len):
             return 0
         return num_tokens - self.num_computed_tokens
 
@@ -113,6 +121,17 @@ class EngineRequest:
                 sequence = Sequence(next(sequence_ids), choice, token_ids, len(prompt), max_len, sampling.is_beam)
                 request.sequences.append(sequence)
         return request
+
+    def constrain(self, grammar: Grammar) -> str:
+        """Let each sequence draw what ``grammar`` allows behind its output so far; why that cannot be, or ``""``."""
+        for sequence in self.sequences:
+            matcher = grammar.matcher()
+            for token_id in sequence.token_ids[sequence.num_prompt_tokens :]:
+                matcher.take(token_id)
+            if matcher.error:
+                return matcher.error
+            sequence.matcher = matcher
+        return ""
 
     @property
     def request_id(self) -> str:

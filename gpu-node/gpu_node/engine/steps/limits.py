@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import chain
 
+from gpu_node.engine.border.grammar import Grammar
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import num_places
 from gpu_node.engine.steps.rows import num_tops
@@ -23,7 +24,7 @@ MAX_BIASES = 1024
 """Entries of a request's ``logit_bias``; each is added in every step."""
 
 
-def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str:
+def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, grammar: Grammar | None = None) -> str:
     """Why this request of the model can never run, or ``""``. Said at once, not after it has waited."""
     num_prompt_tokens = len(payload.prompt_token_ids)
     if num_prompt_tokens == 0:
@@ -36,6 +37,7 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions) -> str
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"
     return (
         _filter_refusal(payload.sampling)
+        or _constraint_refusal(payload.sampling, grammar)
         or _penalty_refusal(payload.sampling, model)
         or _choices_refusal(payload, model, options)
         or _memory_refusal(num_prompt_tokens, payload.sampling, model)
@@ -56,6 +58,16 @@ def _filter_refusal(sampling: Sampling) -> str:
     if sampling.num_logprobs is not None and not 0 <= sampling.num_logprobs <= MAX_LOGPROBS:
         return f"num_logprobs is {sampling.num_logprobs}; it must be between 0 and {MAX_LOGPROBS}"
     return ""
+
+
+def _constraint_refusal(sampling: Sampling, grammar: Grammar | None) -> str:
+    if sampling.constraint is None:
+        return ""
+    if sampling.is_beam:
+        return "beam search has no structured output; leave use_beam_search out"
+    if grammar is None:
+        return "this engine compiles no grammars, so it has no structured output"
+    return grammar.problem
 
 
 def _penalty_refusal(sampling: Sampling, model: LoadedModel) -> str:

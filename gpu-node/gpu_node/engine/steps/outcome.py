@@ -25,14 +25,21 @@ class StepOutcome:
 
     def take(self, request: EngineRequest, sequence: Sequence, result: StepResult) -> list[OutputChunk]:
         """Take in the draw of one sequence, or the error in its place, which ends the request."""
+        position = sequence.num_output_tokens
         error = result.errors.get(sequence.sequence_id, "")
         if error:
             self._roster.remove(request)
-            return [error_chunk(request.payload, error, sequence.choice, sequence.num_output_tokens)]
+            return [error_chunk(request.payload, error, sequence.choice, position)]
         if request.sampling.is_beam:
             return self._take_continuations(request, sequence, result)
+        token_id = result.token_ids[sequence.sequence_id]
         sequence.num_drawn_tokens -= 1
-        sequence.token_ids.append(result.token_ids[sequence.sequence_id])
+        sequence.token_ids.append(token_id)
+        if sequence.matcher is not None:
+            sequence.matcher.take(token_id)
+            if sequence.matcher.error:
+                self._roster.remove(request)
+                return [error_chunk(request.payload, sequence.matcher.error, sequence.choice, position)]
         reason = finish_reason(sequence, request.sampling, self._model)
         if request.sampling.is_ranked:
             return self._take_candidate(request, sequence, result, reason)

@@ -59,4 +59,5 @@ def draw_of(request: EngineRequest, sequence: Sequence) -> Draw:
     if sampling.has_penalties:
         prompt = request.payload.prompt_token_ids
         output = sequence.token_ids[sequence.num_prompt_tokens :]
-    return Draw(sequence.sequence_id, sampling, position, sequence.choice, request.num_top, prompt, output)
+    allowed = b"" if sequence.matcher is None else sequence.matcher.allowed
+    return Draw(sequence.sequence_id, sampling, position, sequence.choice, request.num_top, prompt, output, allowed)

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from gpu_node.engine.border.grammar import Grammar
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.choices import end_chunks, refusal_chunk
+from gpu_node.engine.requests.choices import end_chunks, error_chunk, refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestState
@@ -145,25 +146,30 @@ class Scheduler:
         """Tokens of the sequence that computes first of a request that is here, those of its output so far included."""
         return self._roster.requests[request_id].sequences[0].token_ids
 
-    def add(self, payload: Payload, state: RequestState | None = None) -> list[OutputChunk]:
+    def add(
+        self, payload: Payload, state: RequestState | None = None, grammar: Grammar | None = None
+    ) -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete.
 
         With the ``state`` of its image, in this format, it goes on from there. The image is to be kept until a plan
-        restores it (`StepPlan.restores`) or the request is gone.
+        restores it (`StepPlan.restores`) or the request is gone. A constrained request comes with its ``grammar``.
         """
         assert payload.request_id not in self._roster.requests
-        error = refusal(payload, self._model, self._options)
+        error = refusal(payload, self._model, self._options, grammar)
         if error:
             return [refusal_chunk(payload, error)]
         order, ids, max_model_len = self._num_added, self._roster.sequence_ids, self._model.max_model_len
         self._num_added += 1
         if state is not None:
             request = resumed(state, payload, order, ids, max_model_len)
-            request.num_top = num_tops(payload.sampling, self._model)
+        else:
+            request = EngineRequest.of(payload, order, ids, max_model_len)
+        request.num_top = num_tops(payload.sampling, self._model)
+        if grammar is not None and (error := request.constrain(grammar)):
+            return [error_chunk(payload, error)]
+        if state is not None:
             self._queue(request)
             return []
-        request = EngineRequest.of(payload, order, ids, max_model_len)
-        request.num_top = num_tops(payload.sampling, self._model)
         reasons = [finish_reason(sequence, payload.sampling, self._model) for sequence in request.sequences]
         chunks = end_chunks(payload, request.sequences, reasons)
         request.sequences = [one for one, reason in zip(request.sequences, reasons, strict=True) if not reason]

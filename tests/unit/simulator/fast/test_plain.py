@@ -45,6 +45,7 @@ def test_what_is_named_exists() -> None:
         "num_choices",
         "num_candidates",
         "is_beam",
+        "constraint",
     }
     assert {one.name for one in fields(EngineOptions)} >= OPTIONS
     assert {one.name for one in fields(Sampling)} >= SAMPLING

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gateway.models.model_fields import ModelFields
 from shared.files.model_file import ModelFileError
+from shared.vocabulary.model_fields import ModelFields
 
 _ESCAPED_SURROGATE = "\\ud"
 

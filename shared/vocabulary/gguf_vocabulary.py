@@ -7,10 +7,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.models.model_fields import ModelFields
-from gateway.models.pretokenizers import RECIPES, Recipe
 from shared.files.gguf_file import GgufFile
 from shared.files.model_file import ModelFileError
+from shared.vocabulary.model_fields import ModelFields
 
 # The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other 68 bytes for code points from U+0100.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -38,17 +37,19 @@ class TokenType(IntEnum):
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class GgufVocabulary:
     """All that a tokenizer needs to know of a model file."""
 
     tokens: list[str]
     kinds: list[int]
     merges: list[tuple[str, str]]
-    recipe: Recipe
+    pre: str
+    """How text is cut before byte-pair merging, by name."""
     bos_id: int | None
     eos_ids: tuple[int, ...]
     """Tokens that end an answer, the file's EOS first."""
-    add_bos: bool
+    add_bos: bool | None
+    """Whether a prompt begins with BOS; None where the file does not say."""
 
     def of_kind(self, kind: TokenType) -> dict[str, int]:
         """The tokens of one kind, with their ids."""
@@ -65,7 +66,7 @@ class Vocabulary:
         return bytes(BYTE_OF_CHARACTER[character] for character in token)
 
 
-def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
+def read_gguf_vocabulary(file: GgufFile, path: Path) -> GgufVocabulary:
     """Read a file's tokenizer; `ModelFileError` names the file, the field and the value that cannot be used."""
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
     model = fields.get(f"{_PREFIX}model", str)
@@ -73,24 +74,20 @@ def read_vocabulary(file: GgufFile, path: Path) -> Vocabulary:
         raise fields.error(f"{_PREFIX}model is missing: without a tokenizer its prompts cannot be read")
     if model != "gpt2":
         raise fields.error(f"{_PREFIX}model is {model!r}; only 'gpt2' (byte-level BPE) is supported")
-    pre = fields.get(f"{_PREFIX}pre", str) or "default"
-    if pre not in RECIPES:
-        raise fields.error(f"{_PREFIX}pre is {pre!r}; supported are {', '.join(sorted(RECIPES))}")
     tokens = _entries(fields, "tokens", str)
     ends = [fields.get(f"{_PREFIX}{name}", int) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
-    add_bos = fields.get(f"{_PREFIX}add_bos_token", bool)
     kinds = _entries(fields, "token_type", int) if f"{_PREFIX}token_type" in fields.values else None
-    vocabulary = Vocabulary(
+    vocabulary = GgufVocabulary(
         tokens=tokens,
         kinds=[int(TokenType.NORMAL)] * len(tokens) if kinds is None else kinds,
         # a merge is two tokens with a space between; a token holds none, since the alphabet has its own for it
         merges=[
             (left, right) for left, _, right in (merge.partition(" ") for merge in _entries(fields, "merges", str))
         ],
-        recipe=RECIPES[pre],
+        pre=fields.get(f"{_PREFIX}pre", str) or "default",
         bos_id=fields.get(f"{_PREFIX}bos_token_id", int),
         eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
-        add_bos=RECIPES[pre].add_bos if add_bos is None else add_bos,
+        add_bos=fields.get(f"{_PREFIX}add_bos_token", bool),
     )
     _check(vocabulary, path)
     return vocabulary
@@ -104,14 +101,12 @@ def _entries(fields: ModelFields, name: str, kind: type[VocabularyEntry]) -> lis
     return entries
 
 
-def _check(vocabulary: Vocabulary, path: Path) -> None:
+def _check(vocabulary: GgufVocabulary, path: Path) -> None:
     size = len(vocabulary.tokens)
     if len(vocabulary.kinds) != size:
         raise ModelFileError(f"{path}: tokenizer.ggml.token_type has {len(vocabulary.kinds)} entries for {size} tokens")
     if not vocabulary.eos_ids:
         raise ModelFileError(f"{path}: tokenizer.ggml.eos_token_id is missing, so no answer would ever end")
-    if vocabulary.add_bos and vocabulary.bos_id is None:
-        raise ModelFileError(f"{path}: prompts begin with BOS, but tokenizer.ggml.bos_token_id is missing")
     for name, index in [("bos", vocabulary.bos_id), *(("eos", index) for index in vocabulary.eos_ids)]:
         if index is not None and not 0 <= index < size:
             raise ModelFileError(f"{path}: the id {index} of the {name} token is outside of its {size} tokens")

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gateway.models.model_fields import ModelFields
-from gateway.models.vocabulary import BYTE_OF_CHARACTER
+from shared.vocabulary.gguf_vocabulary import BYTE_OF_CHARACTER
+from shared.vocabulary.model_fields import ModelFields
 
 METASPACE = "▁"
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.models.model_fields import ModelFields
-from gateway.models.tokenizer import ControlToken
+from shared.vocabulary.control_token import ControlToken
+from shared.vocabulary.model_fields import ModelFields
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,91 @@
+"""Compiles clients' constraints for the tokens of models, one after the other, beside the engine's steps."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from llguidance import LLMatcher, LLTokenizer
+
+from gpu_node.grammars.matcher import LlMatcher
+from gpu_node.grammars.token_trie import token_trie
+from shared.errors import OperatorError
+from shared.grammars.definition import GrammarError, definition
+from shared.grammars.limits import LIMITS
+from shared.messages.payload import Constraint
+
+MAX_GRAMMARS = 64
+"""Compiled ones are kept for requests to come; the one that was asked for longest ago goes."""
+
+
+class LlGrammar:
+    """As `gpu_node.engine.border.grammar.Grammar`."""
+
+    def __init__(self, compiled: Future[tuple[LLMatcher, int]]) -> None:
+        """``compiled``: at the beginning of any output, and the size of the vocabulary."""
+        self.compiled = compiled
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is compiled, or cannot be."""
+        return self.compiled.done()
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be compiled. What is neither the constraint's fault nor the model's files' is raised."""
+        error = self.compiled.exception()
+        if error is None:
+            return ""
+        if isinstance(error, (GrammarError, OperatorError)):
+            return f"structured output: {error}"
+        raise error
+
+    def matcher(self) -> LlMatcher:
+        """At the beginning of an output."""
+        matcher, vocab_size = self.compiled.result()
+        return LlMatcher(matcher.deep_copy(), vocab_size)
+
+
+class GrammarCompiler:
+    """As `gpu_node.engine.border.grammar.Grammars`. What a model's tokens are is read when it is first asked for."""
+
+    def __init__(self, path_of: Callable[[str], Path]) -> None:
+        """``path_of`` a model's name: its files; it may raise `OperatorError`."""
+        self._path_of = path_of
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammars")
+        self._tries: dict[Path, LLTokenizer] = {}  # models of a configuration
+        self._grammars: OrderedDict[tuple[str, Constraint], LlGrammar] = OrderedDict()
+
+    def compile(self, model: str, constraint: Constraint) -> LlGrammar:
+        """Begin to compile, unless that has been done; returns at once."""
+        key = (model, constraint)
+        found = self._grammars.get(key)
+        if found is None:
+            found = self._grammars[key] = LlGrammar(self._thread.submit(self._compiled, model, constraint))
+            if len(self._grammars) > MAX_GRAMMARS:
+                self._grammars.popitem(last=False)
+        self._grammars.move_to_end(key)
+        return found
+
+    def wait(self, timeout_s: float) -> None:
+        """Until one of those that are compiled is ready, but no longer."""
+        running = [one.compiled for one in self._grammars.values() if not one.is_ready]
+        if running:
+            wait(running, timeout_s, return_when=FIRST_COMPLETED)
+
+    def close(self) -> None:
+        """Compile no more."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _compiled(self, model: str, constraint: Constraint) -> tuple[LLMatcher, int]:
+        """In the thread."""
+        path = self._path_of(model)
+        trie = self._tries.get(path)
+        if trie is None:
+            trie = self._tries[path] = token_trie(path)
+        matcher = LLMatcher(trie, definition(constraint), limits=LIMITS, log_level=0)
+        if matcher.is_error():
+            raise GrammarError(matcher.get_error())
+        return matcher, trie.vocab_size

@@ -1,0 +1,70 @@
+"""A constraint as llguidance's grammar.
+
+JSON has white space as a client's model likes to write it, but never more of it in a row than `MAX_WHITESPACE`: a small
+model may else write nothing but spaces until its tokens are spent.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from llguidance import LLMatcher, grammar_from
+
+from shared.messages.payload import Constraint
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+MAX_WHITESPACE = 64
+"""Characters between two tokens of JSON: a line's end and an indentation."""
+
+JSON_OPTIONS: JsonCompileOptions = {
+    "item_separator": ",",
+    "key_separator": ":",
+    "whitespace_flexible": True,
+    "whitespace_pattern": rf"[\x20\x0A\x0D\x09]{{1,{MAX_WHITESPACE}}}",
+    "coerce_one_of": False,
+    "lenient": False,
+}
+"""How JSON is written; a schema's own ``x-guidance`` is overruled. Not lenient: a keyword that cannot be kept is an
+error, never left out in silence."""
+
+
+class GrammarError(ValueError):
+    """A constraint that is no grammar; its text says why."""
+
+
+def definition(constraint: Constraint) -> str:
+    """The grammar of the constraint, as llguidance's matchers take it. `GrammarError` where there is none.
+
+    It may still be wrong, too large or without any word: `shared.grammars.problem` says whether. Where only one text
+    can follow, any cut of it into tokens is allowed, so that the model writes it as it is used to: llguidance would
+    else allow the one cut that it takes for the tokenizer's.
+    """
+    inner = json.loads(_own_definition(constraint))
+    unforced = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @constraint'}
+    return json.dumps({"grammars": [unforced, {**inner["grammars"][0], "name": "constraint"}]})
+
+
+def _own_definition(constraint: Constraint) -> str:
+    try:
+        if constraint.kind == "json_schema":
+            if not isinstance(_json(constraint.text), dict):
+                raise GrammarError("a schema is a JSON object")
+            return LLMatcher.grammar_from_json_schema(constraint.text, overrides=JSON_OPTIONS)
+        if constraint.kind == "choice":
+            texts = _json(constraint.text)
+            if not (isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)):
+                raise GrammarError("choices are a JSON list of at least one string")
+        text = grammar_from(constraint.kind, constraint.text)
+        return text if constraint.kind == "regex" else json.dumps({"grammars": [{"lark_grammar": text}]})
+    except ValueError as error:
+        raise GrammarError(str(error)) from error
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise GrammarError("it is nested too deeply") from error
