@@ -290,16 +290,25 @@ def _draws(sizes: Sizes, numbers: random.Random) -> float:
             seed=numbers.randrange(1 << 60),
         )
         output = [numbers.randrange(sizes.vocab_size) for _ in range(5)]
-        token_draw = Draw(row, sampling, len(output))
+        allowed = _mask(sizes, numbers) if row % 2 else b""
+        token_draw = Draw(row, sampling, len(output), allowed=allowed)
         drawn = sample(logits[row], token_draw, output)
         expected.append(NOT_DRAWN if drawn is None else drawn.token_id)
-        draws.append(TokenDraw(row, sampling, len(output), 0, None, (), output if sampling.has_penalties else ()))
+        known = output if sampling.has_penalties else ()
+        draws.append(TokenDraw(row, sampling, len(output), 0, None, (), known, allowed))
     there, arrays = logits.to(sizes.device), draw_arrays(draws, sizes.vocab_size, sizes.device)
     tokens, cells = torch.full((2, len(draws)), -7, dtype=torch.int32, device=sizes.device)
     draw_tokens(there, adjusted_logits(there, arrays.adjustments, cells), arrays, tokens, cells)
     wrong = [one != other for one, other in zip(tokens.tolist(), expected, strict=True)]
     share: float = sum(wrong) / len(draws)
     return share
+
+
+def _mask(sizes: Sizes, numbers: random.Random) -> bytes:
+    """Of one token, of some, or of most of the first part of a vocabulary."""
+    num_bytes = numbers.randint(1, sizes.vocab_size // 8)
+    one, some = 1 << numbers.randrange(8 * num_bytes), numbers.getrandbits(8 * num_bytes) | 1
+    return numbers.choice([one, some, some | numbers.getrandbits(8 * num_bytes)]).to_bytes(num_bytes, "little")
 
 
 _CASES: dict[str, Case] = {

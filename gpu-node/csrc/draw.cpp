@@ -22,7 +22,7 @@ void Draw::run(int task, const Step& step, Scratch& scratch) const {
 void Draw::draw(int index, const Step& step, SamplingScratch& scratch) const {
   const TokenDraw& draw = step.draws[index];
   const std::span<const float> logits(logits_.wide(draw.how.row), logits_.num_columns);
-  const std::int32_t token = draw_token(adjusted_logits(logits, draw, step, scratch), draw.how, kernels_, scratch);
+  const std::int32_t token = draw_token(adjusted_logits(logits, draw, step, scratch), draw, kernels_, scratch);
   step.tokens[index] = token;
   step.cells[step.first_cell + index] = std::max(token, 0);  // a step that counts on it has to run all the same
   if (token < 0 || draw.how.num_top < 0) return;

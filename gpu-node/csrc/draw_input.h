@@ -25,12 +25,13 @@ struct DrawInput {
   std::int32_t num_biases;
   std::int32_t num_prompt_tokens;  // both 0 where no penalty asks for them
   std::int32_t num_output_tokens;
+  std::int32_t num_mask_bytes;  // 0: any token may be drawn
 
   bool has_penalties() const {
     return presence_penalty != 0.0 || frequency_penalty != 0.0 || repetition_penalty != 1.0;
   }
 };
-static_assert(sizeof(DrawInput) == 88);
+static_assert(sizeof(DrawInput) == 96);
 
 struct Bias {
   std::int32_t token_id;

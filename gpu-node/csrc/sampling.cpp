@@ -7,6 +7,7 @@
 #include "candidates.h"
 #include "counter.h"
 #include "cutoff.h"
+#include "token_mask.h"
 
 namespace treadle {
 namespace {
@@ -97,14 +98,25 @@ class Sampler {
   Scale scale_;
 };
 
-}  // namespace
-
-std::int32_t draw_token(std::span<const float> logits, const DrawInput& how, const Kernels& kernels,
+// Index of the logit whose token is drawn, or -1 where one is not finite.
+std::int32_t draw_index(std::span<const float> logits, const DrawInput& how, const Kernels& kernels,
                         SamplingScratch& scratch) {
   if (how.temperature == 0.0) return kernels.argmax(logits.data(), static_cast<int>(logits.size()));
   SurveyedRow row;
   if (!survey(logits, kernels, scratch, row)) return -1;
   return Sampler(row, how, kernels, scratch).draw();
+}
+
+}  // namespace
+
+std::int32_t draw_token(std::span<const float> logits, const TokenDraw& draw, const Kernels& kernels,
+                        SamplingScratch& scratch) {
+  if (draw.mask.empty()) return draw_index(logits, draw.how, kernels, scratch);
+  // from a row of the allowed logits alone: no number has to stand for one that may not be drawn
+  SurveyedRow row;
+  if (!survey(logits, kernels, scratch, row)) return -1;
+  const Candidates allowed = allowed_logits(logits, draw.mask, scratch);
+  return allowed.token(static_cast<std::size_t>(draw_index(allowed.logits, draw.how, kernels, scratch)));
 }
 
 double weigh_chunks(std::span<const float> logits, const Scale& scale, const Kernels& kernels,

@@ -9,8 +9,8 @@
 
 namespace treadle {
 
-// The token, or -1 where a logit is not finite. `logits` have their bias and penalties.
-std::int32_t draw_token(std::span<const float> logits, const DrawInput& how, const Kernels& kernels,
+// The token, or -1 where a logit is not finite, allowed or not. `logits` have their bias and penalties.
+std::int32_t draw_token(std::span<const float> logits, const TokenDraw& draw, const Kernels& kernels,
                         SamplingScratch& scratch);
 
 // Sum of the weights of `logits`; of each chunk in `scratch.sums`.

@@ -10,6 +10,8 @@ namespace treadle {
 struct SamplingScratch {
   std::vector<float> adjusted;             // [vocabulary]: logits with bias and penalties
   std::vector<std::uint32_t> occurrences;  // [vocabulary]: zeros between two draws
+  std::vector<float> allowed;              // logits of the tokens that a mask allows
+  std::vector<std::int32_t> allowed_ids;
   std::vector<float> maxima;               // [chunks]: the largest logit of each
   std::vector<float> candidates;           // logits
   std::vector<std::int32_t> candidate_ids;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "link_sender.h"
+#include "token_mask.h"
 
 namespace treadle {
 namespace {
@@ -146,30 +147,37 @@ void Step::take_remotes(const StepInput& input, const CacheShape& cache, const B
 
 void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
   require(0 <= first_cell && first_cell + std::int64_t{input.num_draws} <= kNumCells, "more draws than there are cells");
-  std::int64_t num_biases = 0, num_prior = 0, num_top = 0;
+  std::int64_t num_biases = 0, num_prior = 0, num_mask_bytes = 0, num_top = 0;
   for (const DrawInput& how : std::span(input.draws, input.num_draws)) {
     require(0 <= how.row && how.row < num_draw_rows(), "a draw from a row that has no logits");
     require(how.temperature >= 0.0 && how.top_p > 0.0 && how.min_p >= 0.0 && how.repetition_penalty > 0.0,
             "a draw with a number that it cannot have");
     require(how.top_k >= 0 && -1 <= how.num_top && how.num_top <= vocabulary, "more logprobs than there are tokens");
-    require(how.num_biases >= 0 && how.num_prompt_tokens >= 0 && how.num_output_tokens >= 0, "a count below 0");
+    require(how.num_biases >= 0 && how.num_prompt_tokens >= 0 && how.num_output_tokens >= 0 && how.num_mask_bytes >= 0,
+            "a count below 0");
     num_biases += how.num_biases;
     num_prior += how.num_prompt_tokens + how.num_output_tokens;
+    num_mask_bytes += how.num_mask_bytes;
   }
   biases.assign(input.biases, input.biases + num_biases);
   prior_tokens.assign(input.prior_tokens, input.prior_tokens + num_prior);
+  masks.assign(input.masks, input.masks + num_mask_bytes);
   require(all_between(prior_tokens, -kNumCells, vocabulary), "a token of a prompt or output is outside the vocabulary");
   require(std::all_of(biases.begin(), biases.end(), [&](const Bias& bias) {
             return 0 <= bias.token_id && bias.token_id < vocabulary;
           }), "a bias is for a token outside the vocabulary");
   const Bias* bias = biases.data();
   const std::int32_t* prior = prior_tokens.data();
+  const std::uint8_t* mask = masks.data();
   for (const DrawInput& how : std::span(input.draws, input.num_draws)) {
     const std::int32_t* output = prior + how.num_prompt_tokens;
     draws.push_back({how, std::span(bias, how.num_biases), std::span(prior, output),
-                     std::span(output, how.num_output_tokens), num_top});
+                     std::span(output, how.num_output_tokens), std::span(mask, how.num_mask_bytes), num_top});
+    require(how.num_mask_bytes == 0 || allows_tokens_of(draws.back().mask, vocabulary),
+            "a mask allows no token, or one outside the vocabulary");
     bias += how.num_biases;
     prior = output + how.num_output_tokens;
+    mask += how.num_mask_bytes;
     num_top += std::max(how.num_top, 0);
   }
 }

@@ -56,6 +56,7 @@ struct StepInput {
   const DrawInput* draws;
   const Bias* biases;                // of all draws that have any, one after another
   const std::int32_t* prior_tokens;  // of all draws with penalties, each prompt and output: ids, or cells as above
+  const std::uint8_t* masks;         // of all draws that have one: token i may be drawn if bit i % 8 of byte i / 8 is set
   std::int32_t first_cell;           // draw i also goes to cell `first_cell` + i
   std::int32_t num_copies;
   const std::int32_t* copies;  // source and destination, in turn
@@ -139,6 +140,7 @@ struct TokenDraw {
   std::span<const Bias> biases;
   std::span<const std::int32_t> prompt;
   std::span<const std::int32_t> output;
+  std::span<const std::uint8_t> mask;  // empty: any token may be drawn
   std::ptrdiff_t first_top;
 };
 
@@ -164,6 +166,7 @@ struct Step {
   std::vector<Move> copies_out;  // left to operators of lanes; else they are among the swaps out
   std::vector<Bias> biases;
   std::vector<std::int32_t> prior_tokens;
+  std::vector<std::uint8_t> masks;
   std::vector<TokenDraw> draws;
   std::int32_t first_cell;
   std::int32_t* cells;

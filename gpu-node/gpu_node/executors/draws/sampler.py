@@ -1,8 +1,8 @@
 """From a row of logits to a token, in plain torch: the truth for every device.
 
-A draw depends on the logits, the sampling, the tokens so far where penalties are asked for, and on (seed, choice,
-position); on nothing else. In this order: bias, penalties, temperature, then the filters top-k, top-p, min-p, then the
-inverse of the cumulative distribution at one uniform number.
+A draw depends on the logits, the sampling, the mask, the tokens so far where penalties are asked for, and on (seed,
+choice, position); on nothing else. In this order: bias, penalties, mask, temperature, then the filters top-k, top-p,
+min-p, then the inverse of the cumulative distribution at one uniform number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from gpu_node.engine.border.plan import Draw
 from gpu_node.executors.draws.counter import uniform
 from gpu_node.executors.draws.penalties import adjusted_logits
+from gpu_node.executors.draws.token_mask import allowed_tokens
 from shared.messages.payload import Sampling
 from shared.messages.token_logprob import TokenLogprob
 
@@ -35,11 +36,13 @@ def sample(logits: torch.Tensor, draw: Draw, output_token_ids: Sequence[int] = (
     """Draw from ``logits`` float32 [vocabulary]; None where they, or what penalties make of them, are not finite.
 
     ``output_token_ids``: the whole output so far, read where penalties are asked for. Temperature 0 takes the most
-    likely token, the lowest id among equals.
+    likely token, the lowest id among equals. `ValueError` where the draw's mask allows no token.
     """
     adjusted = adjusted_logits(logits, draw, output_token_ids)
     if not bool(adjusted.isfinite().all()):
         return None
+    if draw.allowed:  # one of them at least is finite, and what is not weighs nothing
+        adjusted = adjusted.where(allowed_tokens(draw.allowed, len(logits)), -math.inf)
     token = int(adjusted.argmax()) if draw.sampling.temperature == 0 else _draw(adjusted, draw)
     return Drawn(token, None if draw.num_top is None else _logprob(logits, token, draw.num_top))
 
@@ -77,7 +80,7 @@ def _least_kept(logits: torch.Tensor, weights: torch.Tensor, most: float, sampli
 
 
 def _logprob(logits: torch.Tensor, token: int, num_top: int) -> TokenLogprob:
-    """Of the model's own distribution: no bias, no penalty, temperature 1. Equals in the order of their ids."""
+    """Of the model's own distribution: no bias, penalty or mask, temperature 1. Equals in the order of their ids."""
     logprobs = logits.double().log_softmax(dim=-1)
     values, token_ids = logprobs.sort(descending=True, stable=True)
     top = zip(token_ids[:num_top].tolist(), values[:num_top].tolist(), strict=True)

@@ -16,8 +16,9 @@ import msgspec
 from gpu_node.engine.border.plan import StepPlan
 from shared.config.engine import ModelSpec
 
-MAX_FRAME_BYTES = 64 << 20
-"""A step of the largest budget with penalties for the longest prompts takes less."""
+MAX_FRAME_BYTES = 256 << 20
+"""A step of the largest budget with penalties for the longest prompts takes a quarter of it at most, and one with masks
+of a vocabulary of 256k for all draws that there may be (`MAX_STEP_DRAWS`) another half."""
 
 _LENGTH = struct.Struct(">I")
 

@@ -10,8 +10,8 @@ from gpu_node.engine.border.executor import ComputedStep
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import Draw, StepPlan, StepResult
 from gpu_node.engine.border.sizing import MAX_CONTEXT_LENGTH, cut
-from gpu_node.executors.draws.counter import uniform
 from gpu_node.executors.memory.host_tier import HostTier
+from gpu_node.executors.predicted.made_up import MadeUpTokens
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import block_bytes
 from shared.messages.payload import Sampling
@@ -47,10 +47,12 @@ class PredictedExecutor:
         kv_bytes_per_s: float = DEFAULT_KV_BYTES_PER_S,
         answer_tokens: AnswerTokens | None = None,
         context_length: int = MAX_CONTEXT_LENGTH,
+        tokens: MadeUpTokens | None = None,
     ) -> None:
         """``answer_tokens`` says after how many tokens the model ends an answer; without it, it never does.
 
-        ``context_length`` bounds the length of models that do not say it themselves.
+        ``context_length`` bounds the length of models that do not say it themselves. ``tokens`` are drawn instead of
+        any of the vocabulary.
         """
         self._cost = cost
         self._answer_tokens = answer_tokens
@@ -63,6 +65,8 @@ class PredictedExecutor:
         self._block_bytes = block_bytes(options.block_size, token_kv_bytes)
         self._vocab_size = vocab_size
         self._context_length = context_length
+        num_words = vocab_size if answer_tokens is None else vocab_size - 1
+        self._tokens = tokens or MadeUpTokens(range(num_words), vocab_size, self._ends)
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -115,7 +119,7 @@ class PredictedExecutor:
         moves_s, self._moves_s = self._moves_s + self._swaps_s(plan, rows_s), 0.0
         return ComputedStep(
             StepResult(
-                token_ids={draw.sequence_id: self._token(draw) for draw in draws},
+                token_ids={draw.sequence_id: self._tokens.token(draw) for draw in draws},
                 duration_s=rows_s,
                 moves_s=moves_s,
                 logprobs={draw.sequence_id: self._logprob(draw.num_top) for draw in draws if draw.num_top is not None},
@@ -140,12 +144,10 @@ class PredictedExecutor:
         copies_s = num_bytes / self._kv_bytes_per_s
         return max(0.0, copies_s - rows_s) if self._options.overlap_swaps else copies_s
 
-    def _token(self, draw: Draw) -> int:
-        drawn = uniform(draw.sampling.seed, draw.position, draw.choice)
-        if self._answer_tokens is None:
-            return int(drawn * self._vocab_size)
-        is_end = draw.position + 1 >= self._answer_tokens(draw.sampling)
-        return self._vocab_size - 1 if is_end else int(drawn * (self._vocab_size - 1))
+    def _ends(self, draw: Draw) -> Sequence[int]:
+        if self._answer_tokens is None or draw.position + 1 < self._answer_tokens(draw.sampling):
+            return ()
+        return (self._vocab_size - 1,)
 
     def _logprob(self, num_top: int) -> TokenLogprob:
         """Of a model that finds all tokens equally likely: equals come in the order of their ids."""

@@ -17,6 +17,7 @@ from gpu_node.executors.draws.counter import uniform
 from gpu_node.executors.memory.host_tier import HOST
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.predicted.lengths import SHAREGPT_OUTPUT
+from gpu_node.executors.predicted.made_up import MadeUpTokens
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.shape import shape_of
@@ -68,7 +69,7 @@ class VirtualExecutor:
         return self._words[spec.name]
 
     def _predicted(self, spec: ModelSpec) -> PredictedExecutor:
-        """Over a vocabulary in which token n is word n."""
+        """Its logprobs are over a vocabulary in which token n is word n."""
         shape = model_shape(spec)
         length = spec.max_model_len or MIN_MODEL_LEN
         if not hardware.fits(self._hardware, shape, length):
@@ -78,13 +79,15 @@ class VirtualExecutor:
                 f"a sequence of {length} tokens"
             )
         kv_cache_bytes = int(hardware.kv_bytes(self._hardware, shape))
+        words = self._words_of(spec)
         return PredictedExecutor(
             hardware.step_cost(self._hardware, shape),
             replace(self._options, kv_cache_bytes=kv_cache_bytes),
             shape.kv_token_bytes,
-            len(self._words_of(spec).token_ids),
+            len(words.token_ids),
             hardware.kv_bytes_per_s(self._hardware),
             context_length=_context_length(spec),
+            tokens=MadeUpTokens(words.token_ids, words.vocab_size, end_tokens),
         )
 
     def unload_model(self, name: str) -> None:
@@ -100,17 +103,11 @@ class VirtualExecutor:
         return self._models.write_blocks(model, blocks, content)
 
     def submit(self, plan: StepPlan) -> ComputedStep:
-        """Predict the step, and say its tokens in words."""
+        """Predict the step, and say its logprobs in words."""
         result = self._models.submit(plan).computed
-        draws = {draw.sequence_id: draw for part in plan.sequences for draw in part.draws}
         words = self._words[plan.model].token_ids
-        token_ids = {
-            sequence_id: words[number] if end is None else end
-            for sequence_id, number in result.token_ids.items()
-            for end in [end_token(draws[sequence_id])]
-        }
         logprobs = {sequence_id: _in_words(one, words) for sequence_id, one in result.logprobs.items()}
-        return ComputedStep(replace(result, token_ids=token_ids, logprobs=logprobs))
+        return ComputedStep(replace(result, logprobs=logprobs))
 
 
 def _context_length(spec: ModelSpec) -> int:
@@ -128,16 +125,16 @@ def model_shape(spec: ModelSpec) -> ModelShape:
     return shape_of(spec.name, open_checkpoint(checked_path(spec)).config, _WEIGHT_BYTES[spec.weights])
 
 
-def end_token(draw: Draw) -> int | None:
-    """What ends the answer, once it is as long as the request's seed says; None before, or where nothing ends it.
+def end_tokens(draw: Draw) -> Sequence[int]:
+    """What ends the answer, once it is as long as the request's seed says; nothing before, or where nothing ends it.
 
     Lengths are distributed as those of answers in ShareGPT: a request that sets no limit ends by itself.
     """
     sampling = draw.sampling
     if not sampling.stop_token_ids:
-        return None
+        return ()
     probability = max(uniform(sampling.seed, _LENGTH_POSITION, draw.choice), _LEAST)
-    return sampling.stop_token_ids[0] if draw.position >= SHAREGPT_OUTPUT.tokens(probability) else None
+    return sampling.stop_token_ids if draw.position >= SHAREGPT_OUTPUT.tokens(probability) else ()
 
 
 def _in_words(logprob: TokenLogprob, words: Sequence[int]) -> TokenLogprob:

@@ -16,7 +16,7 @@ from shared.messages.token_logprob import TokenLogprob
 
 Float64s = np.ndarray[Any, np.dtype[np.float64]]
 
-_DRAW = struct.Struct("6dQ8i")
+_DRAW = struct.Struct("6dQ9i4x")
 """DrawInput in draw_input.h, whose fields `_packed` names."""
 _BIAS = struct.Struct("id")
 """Bias in draw_input.h: token id and what is added to its logit."""
@@ -37,6 +37,8 @@ class CpuDraws:
     """Of all draws, one behind the other, `_BIAS`."""
     prior_tokens: Int32s
     """Prompt and output of each draw with penalties, likewise."""
+    masks: bytes
+    """Of all draws that have one, likewise."""
     tokens: Int32s
     """Out, [draws]: the drawn token or `NOT_DRAWN`."""
     logprobs: Float64s
@@ -48,7 +50,8 @@ class CpuDraws:
 
     @classmethod
     def of(cls, draws: Sequence[TokenDraw], vocab_size: int, first_cell: int = 0) -> CpuDraws:
-        """Arrays for ``draws`` from logits of ``vocab_size`` tokens."""
+        """Arrays for ``draws`` from logits of ``vocab_size`` tokens. `ValueError` where a mask allows none of them."""
+        masks = [draw.mask(vocab_size) for draw in draws]
         nums_top = [-1 if draw.num_top is None else min(draw.num_top, vocab_size) for draw in draws]
         priors = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids)]
         prior_tokens = [np.asarray(ids, dtype=np.int32) for ids in priors if len(ids)]
@@ -56,9 +59,13 @@ class CpuDraws:
         return cls(
             first_cell=first_cell,
             nums_top=nums_top,
-            draws=b"".join(_packed(draw, num_top, vocab_size) for draw, num_top in zip(draws, nums_top, strict=True)),
+            draws=b"".join(
+                _packed(draw, num_top, vocab_size, len(mask))
+                for draw, num_top, mask in zip(draws, nums_top, masks, strict=True)
+            ),
             biases=b"".join(_BIAS.pack(*bias) for draw in draws for bias in draw.sampling.logit_bias),
             prior_tokens=np.concatenate([*prior_tokens, np.empty(0, dtype=np.int32)]),
+            masks=b"".join(masks),
             tokens=np.empty(len(draws), dtype=np.int32),
             logprobs=np.empty(len(draws), dtype=np.float64),
             top_tokens=np.empty(num_top_tokens, dtype=np.int32),
@@ -76,7 +83,7 @@ class CpuDraws:
         return found
 
 
-def _packed(draw: TokenDraw, num_top: int, vocab_size: int) -> bytes:
+def _packed(draw: TokenDraw, num_top: int, vocab_size: int, num_mask_bytes: int) -> bytes:
     sampling = draw.sampling
     return _DRAW.pack(
         sampling.temperature,
@@ -94,6 +101,7 @@ def _packed(draw: TokenDraw, num_top: int, vocab_size: int) -> bytes:
         len(sampling.logit_bias),
         len(draw.prompt_token_ids),
         len(draw.output_token_ids),
+        num_mask_bytes,
     )
 
 

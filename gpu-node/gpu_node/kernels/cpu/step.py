@@ -70,6 +70,7 @@ class CpuStep:
             draws.draws,
             draws.biases,
             draws.prior_tokens.ctypes.data,
+            draws.masks,
             draws.first_cell,
             len(self.copies),
             self.copies.ctypes.data,

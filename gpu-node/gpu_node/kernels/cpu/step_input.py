@@ -25,6 +25,7 @@ class StepInput(Structure):
         ("draws", c_char_p),
         ("biases", c_char_p),
         ("prior_tokens", c_void_p),
+        ("masks", c_char_p),
         ("first_cell", c_int32),
         ("num_copies", c_int32),
         ("copies", c_void_p),

@@ -17,6 +17,7 @@ from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from shared.messages.payload import Sampling
 from shared.messages.token_logprob import TokenLogprob
+from tests.gpu_node.masks import mask_of, random_mask
 from tests.gpu_node.own_arena import program_with_arena
 
 pytestmark = pytest.mark.slow
@@ -53,8 +54,10 @@ def step(cases: Sequence[Case], vocab_size: int) -> CpuStep:
     ones = np.ones(len(cases), dtype=np.int32)
     draws = []
     for row, (_, draw, output) in enumerate(cases):
-        prior = (draw.prompt_token_ids, output) if draw.sampling.has_penalties else ((), ())
-        draws.append(TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, *prior))
+        prompt, known = (draw.prompt_token_ids, output) if draw.sampling.has_penalties else ((), ())
+        draws.append(
+            TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, known, draw.allowed)
+        )
     return CpuStep(
         starts=ones * 0,
         num_rows=ones,
@@ -116,6 +119,7 @@ def random_case(numbers: random.Random, vocab_size: int) -> Case:
         choice=numbers.choice([0, 0, 1, 9]),
         num_top=numbers.choice([None, None, 0, 1, 20, 600]),
         prompt_token_ids=[numbers.randrange(vocab_size) for _ in range(numbers.choice([0, 5]))],
+        allowed=numbers.choice([b"", random_mask(numbers, vocab_size)]),
     )
     return random_logits(numbers, vocab_size), draw, output
 
@@ -160,13 +164,16 @@ def test_logits_that_are_not_finite_give_no_token_and_spare_the_other_draws(devi
     for bad in (torch.nan, torch.inf, -torch.inf, 1.0):
         for place in (0, 130, 399):
             for temperature in (0.0, 1.0):
-                logits = torch.randn(400)
-                logits[place] = bad
-                cases.append((logits, Draw(0, Sampling(max_tokens=1, temperature=temperature), 0, num_top=1), []))
-    tokens, logprobs = on_device(device, level, cases)
-    assert [token == NOT_DRAWN for token in tokens] == [True] * 18 + [False] * 6
-    assert [logprob is None for logprob in logprobs] == [True] * 18 + [False] * 6
-    check(cases, tokens, logprobs)
+                for allowed in (b"", mask_of([7]), mask_of(range(400))):
+                    logits = torch.randn(400)
+                    logits[place] = bad
+                    sampling = Sampling(max_tokens=1, temperature=temperature)
+                    cases.append((logits, Draw(0, sampling, 0, num_top=1, allowed=allowed), []))
+    first, last = on_device(device, level, cases[:54]), on_device(device, level, cases[54:])
+    assert first == ([NOT_DRAWN] * 54, [None] * 54)
+    assert NOT_DRAWN not in last[0]
+    assert None not in last[1]
+    check(cases[54:], *last)
 
 
 def test_a_draw_is_the_same_bits_alone_in_any_batch_and_on_any_number_of_threads(device: CpuDevice, level: str) -> None:
@@ -190,3 +197,13 @@ def test_a_draw_that_cannot_be_is_refused_before_it_runs(device: CpuDevice, leve
     ]:
         with pytest.raises(RuntimeError, match=error):
             on_device(device, level, [(logits, Draw(0, sampling, len(output)), output)])
+    with pytest.raises(ValueError, match="a mask allows no token of a vocabulary of 10"):
+        on_device(device, level, [(logits, Draw(0, Sampling(max_tokens=1), 0, allowed=b"\0\xfc"), [])])
+
+
+def test_masked_draws_stand_beside_others_each_with_its_own_mask(device: CpuDevice, level: str) -> None:
+    logits = torch.arange(300.0)
+    masks = [b"", mask_of([5]), b"", mask_of([7, 299]), mask_of(range(8)), b"", mask_of([0])]
+    greedy = Sampling(max_tokens=1, temperature=0.0)
+    tokens, _ = on_device(device, level, [(logits, Draw(0, greedy, 0, allowed=mask), []) for mask in masks])
+    assert tokens == [299, 5, 299, 299, 7, 299, 0]

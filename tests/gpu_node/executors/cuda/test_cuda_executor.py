@@ -26,6 +26,7 @@ from shared.files.model_file import ModelFileError
 from shared.messages.payload import Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR
+from tests.gpu_node.masks import mask_of
 from tests.gpu_node.models.test_families_models import FAMILIES, save, save_config
 from tests.gpu_node.workload import answers, prompt, request
 
@@ -218,6 +219,20 @@ def test_logits_that_are_not_finite_end_that_sequence_only(tmp_path: Path) -> No
     result = made.submit(StepPlan((bad, good))).result()
     assert dict(result.errors) == {1: NOT_FINITE}
     assert list(result.token_ids) == list(result.logprobs) == [2]
+
+
+def test_draws_give_what_their_masks_allow(tiny_path: Path) -> None:
+    made = executor(tiny_path)
+    masks = [b"", mask_of([17]), mask_of([3, 4]), mask_of([tiny.VOCAB - 1])]
+    parts = [
+        ScheduledSequence(number, (5, 6), 0, (number,), (Draw(number, GREEDY, 0, num_top=1, allowed=allowed),))
+        for number, allowed in enumerate(masks)
+    ]
+    result = made.submit(StepPlan(tuple(parts))).result()
+    logits = made.logits(parts, "tiny")[0].tolist()
+    expected = [max(range(tiny.VOCAB), key=logits.__getitem__), 17, 3 if logits[3] >= logits[4] else 4, tiny.VOCAB - 1]
+    assert [result.token_ids[number] for number in range(4)] == expected
+    assert {result.logprobs[number].top[0][0] for number in range(4)} == {expected[0]}, "the model's own distribution"
 
 
 def test_what_it_cannot_run_is_refused_and_changes_nothing(tiny_path: Path) -> None:

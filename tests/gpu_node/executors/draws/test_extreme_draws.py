@@ -18,6 +18,7 @@ from shared.config.engine import EngineOptions
 from shared.messages.payload import Sampling
 from tests.gpu_node.bookkeeping import model, payload
 from tests.gpu_node.executors.cpu.test_cpu_sampler import MAX_ROWS, Case, on_device
+from tests.gpu_node.masks import random_mask
 
 VOCAB_SIZE = 300
 LEAST = 5e-324
@@ -46,7 +47,9 @@ def case(numbers: random.Random) -> Case:
     sampling = Sampling(max_tokens=1, **{name: numbers.choice(values) for name, values in EXTREMES.items()})
     logits = torch.randn(VOCAB_SIZE, generator=torch.Generator().manual_seed(numbers.getrandbits(32)))
     output = numbers.choices(range(VOCAB_SIZE), k=numbers.choice([0, 1, 50]))
-    draw = Draw(0, sampling, numbers.choice([0, 1 << 30]), prompt_token_ids=numbers.choices(range(VOCAB_SIZE), k=9))
+    position, prompt = numbers.choice([0, 1 << 30]), numbers.choices(range(VOCAB_SIZE), k=9)
+    allowed = numbers.choice([b"", random_mask(numbers, VOCAB_SIZE)])
+    draw = Draw(0, sampling, position, prompt_token_ids=prompt, allowed=allowed)
     return logits * numbers.choice(SCALES), draw, output
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from shared.messages.payload import Sampling
 from shared.messages.step_cost import StepCost
 from shared.messages.token_logprob import TokenLogprob
 from tests.gpu_node import tiny
+from tests.gpu_node.masks import mask_of
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)
 PROMPTS = {0: (5, 6, 7), 1: (9, 10), 2: (11, 12, 11, 13), 3: (40,)}
@@ -187,6 +189,28 @@ def test_both_executors_give_logprobs_where_they_are_asked_for(executor: Executo
     assert result.logprobs[2].top[0] == (result.token_ids[2], result.logprobs[2].logprob)
     assert result.logprobs[1].logprob == pytest.approx(result.logprobs[2].logprob, abs=1e-5)
     assert result.logprobs[1].logprob < 0
+
+
+def test_both_executors_draw_what_masks_allow_also_in_steps_ahead(executor: Executor) -> None:
+    """Sequence 2 has no mask, and penalties over what the masked step before it drew."""
+
+    def masked(plan: StepPlan, tokens: dict[int, list[int]]) -> StepPlan:
+        parts = []
+        for part in plan.sequences:
+            allowed = mask_of(tokens[part.sequence_id]) if part.sequence_id in tokens else b""
+            parts.append(replace(part, draws=tuple(replace(draw, allowed=allowed) for draw in part.draws)))
+        return replace(plan, sequences=tuple(parts))
+
+    inputs, nothing_known = dict.fromkeys(PROMPTS, DRAWN), {number: list[int]() for number in PROMPTS}
+    first = executor.submit(masked(prefills(), {0: [3], 1: [8, 9], 2: [50], 3: [95]}))
+    second = executor.submit(masked(decodes(1, inputs, nothing_known), {0: [7], 1: [1], 3: [11, 12]}))
+    tokens, later = first.result().token_ids, second.result().token_ids
+    assert (tokens[0], tokens[2], tokens[3]) == (3, 50, 95)
+    assert tokens[1] in (8, 9)
+    assert (later[0], later[1]) == (7, 1)
+    assert later[3] in (11, 12)
+    known = decodes(1, dict(tokens), {number: [token] for number, token in tokens.items()})
+    assert executor.submit(known).result().token_ids[2] == later[2]
 
 
 def test_the_predicted_executor_needs_no_feedback_and_finds_all_tokens_equally_likely() -> None:

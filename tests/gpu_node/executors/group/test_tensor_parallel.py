@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.protocol import ModelLoaded, RunAttempt
 from gpu_node.engine.requests.image import Kept
@@ -20,8 +21,10 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import ConfigError, parse_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
+from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.engine.process.test_process import started
+from tests.gpu_node.masks import mask_of
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.workload import Answers, answers, mixed_requests
 
@@ -124,6 +127,21 @@ def test_requests_of_every_kind_get_what_one_device_gives_through_copies_and_swa
     engine = load_under_pressure(load, path, "swap")
     assert answers(engine, mixed_requests(24, seed=2)) == expected
     assert engine.num_preemptions > 0
+
+
+def test_all_devices_draw_what_masks_allow(load: Load, group: TensorParallelExecutor, tiny_path: Path) -> None:
+    """Else the next step of one would begin with another token than that of the others."""
+    load(tiny_path)
+    greedy = Sampling(max_tokens=9, temperature=0.0)
+    first = ScheduledSequence(0, (5, 6, 7), 0, (0,), (Draw(0, greedy, 0, allowed=mask_of([17, 64])),))
+    drawn = group.submit(StepPlan((first,), model="tiny"))
+    blind = ScheduledSequence(0, (DRAWN,), 3, (0,), (Draw(0, greedy, 1),))
+    found = [step.result().token_ids[0] for step in (drawn, group.submit(StepPlan((blind,), model="tiny")))]
+    assert found[0] in (17, 64)
+    alone = ReferenceExecutor(EngineOptions(**OPTIONS))
+    alone.load_model(spec(tiny_path))
+    known = ScheduledSequence(0, (5, 6, 7, found[0]), 0, (0,), (Draw(0, greedy, 1),))
+    assert alone.submit(StepPlan((known,), model="tiny")).result().token_ids[0] == found[1]
 
 
 def test_each_device_loads_its_own_part_and_the_error_of_a_bad_model_changes_nothing(

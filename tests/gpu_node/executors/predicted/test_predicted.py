@@ -15,6 +15,7 @@ from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.step_cost import StepCost
+from tests.gpu_node.masks import mask_of
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001, attended_token_s=0.00001)
@@ -87,6 +88,17 @@ def test_without_a_model_requests_are_refused() -> None:
         OutputChunk("a", 0, 0, [], "error", "model 'm' is not loaded here; loaded: none", is_last=True)
     ]
     assert one.stats().num_admittable == 0
+
+
+def test_masked_draws_give_what_is_allowed() -> None:
+    def drawn(answer_tokens: int, position: int, allowed: bytes) -> int:
+        executor = PredictedExecutor(COST, OPTIONS, 64, 50, answer_tokens=lambda _: answer_tokens)
+        draw = Draw(0, Sampling(max_tokens=9, seed=position), position, allowed=allowed)
+        return executor.submit(StepPlan((ScheduledSequence(0, (1,), 0, (0,), (draw,)),))).result().token_ids[0]
+
+    assert {drawn(99, position, mask_of([3, 17, 49])) for position in range(20)} == {3, 17}
+    assert drawn(5, 4, mask_of([3, 17, 49])) == 49, "the end"
+    assert drawn(5, 4, mask_of([3])) == 3, "not yet"
 
 
 def test_bookkeeping_and_prediction_do_not_import_torch() -> None:

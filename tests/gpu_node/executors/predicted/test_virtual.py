@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -14,15 +15,17 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.node_executor import make_executor
+from gpu_node.executors.predicted.made_up import MadeUpTokens
 from gpu_node.executors.predicted.paced import PacedExecutor
-from gpu_node.executors.predicted.virtual import VirtualExecutor, end_token, model_shape
+from gpu_node.executors.predicted.virtual import VirtualExecutor, end_tokens, model_shape
 from gpu_node.models.words import read_words
 from shared.config import hardware
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import KINDS, NodeSpec
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Payload, Sampling
-from tests.gateway.tiny import END, TOKENS, write_model
+from tests.gateway.tiny import END, HELLO, START, TOKENS, ids, write_model
+from tests.gpu_node.masks import mask_of
 
 OPTIONS = EngineOptions(max_num_seqs=4, async_scheduling=False)
 A10, A100 = hardware.device_named("a10"), hardware.device_named("a100")
@@ -78,6 +81,36 @@ def test_tokens_are_words_and_the_same_wherever_they_are_drawn(vocabulary: Path)
     assert set(first) <= set(words)
 
 
+def test_masked_draws_give_what_is_allowed_and_words_where_they_are(vocabulary: Path) -> None:
+    executor = VirtualExecutor("a100", OPTIONS)
+    executor.load_model(spec(vocabulary))
+
+    def drawn(allowed: list[int], seed: int) -> int:
+        (part,) = step(seed=seed).sequences
+        draw = replace(part.draws[0], allowed=mask_of(allowed))
+        return executor.submit(StepPlan((replace(part, draws=(draw,)),), model="m")).result().token_ids[0]
+
+    (digit, comma), words = ids("7,"), ids("abc")
+    assert {drawn([comma, digit, *words, HELLO], seed) for seed in range(50)} == {*words, HELLO}
+    assert {drawn([comma, digit], seed) for seed in range(20)} == {comma, digit}
+    assert {drawn([END, digit], seed) for seed in range(20)} == {END, digit}, "of what is allowed, an end is no word"
+    assert drawn([digit], 1) == digit
+    assert drawn([*range(len(TOKENS))], 3) == executor.submit(step(seed=3)).result().token_ids[0]
+    with pytest.raises(ValueError, match=f"a mask allows no token of a vocabulary of {len(TOKENS)}"):
+        drawn([len(TOKENS)], 1)
+
+
+def test_an_answer_ends_as_soon_as_its_mask_allows_an_end_once_it_is_as_long_as_its_seed_says(vocabulary: Path) -> None:
+    tokens = MadeUpTokens(read_words(vocabulary).token_ids, len(TOKENS), end_tokens)
+    sampling = Sampling(max_tokens=4096, seed=7, stop_token_ids=[START, END])
+    length = next(n for n in range(4096) if end_tokens(Draw(0, sampling, n)))
+    (word,) = ids("a")
+    for allowed, expected in ([word, END], END), ([word, START, END], START), ([word], word), ([END], END):
+        assert tokens.token(Draw(0, sampling, length, allowed=mask_of(allowed))) == expected
+    assert tokens.token(Draw(0, sampling, length)) == START
+    assert tokens.token(Draw(0, sampling, length - 1, allowed=mask_of([word, END]))) == word
+
+
 def test_logprobs_are_those_of_words(vocabulary: Path) -> None:
     executor = VirtualExecutor("a100", OPTIONS)
     executor.load_model(spec(vocabulary))
@@ -88,12 +121,12 @@ def test_logprobs_are_those_of_words(vocabulary: Path) -> None:
 def test_answers_end_as_those_of_sharegpt() -> None:
     def length(seed: int) -> int:
         sampling = Sampling(max_tokens=4096, seed=seed, stop_token_ids=[0])
-        return next(n for n in range(4096) if end_token(Draw(0, sampling, n)) == 0)
+        return next(n for n in range(4096) if list(end_tokens(Draw(0, sampling, n))) == [0])
 
     lengths = [length(seed) for seed in range(300)]
     assert min(lengths) >= 1
     assert mean(lengths) == pytest.approx(317.9, rel=0.1)  # of 300 draws, with a deviation of 238.5 each
-    assert end_token(Draw(0, Sampling(max_tokens=4096), 4095)) is None, "nothing ends an answer that ignores its end"
+    assert not end_tokens(Draw(0, Sampling(max_tokens=4096), 4095)), "nothing ends an answer that ignores its end"
 
 
 def test_an_engine_runs_requests_to_their_ends(vocabulary: Path) -> None:
@@ -106,7 +139,7 @@ def test_an_engine_runs_requests_to_their_ends(vocabulary: Path) -> None:
     while engine.has_work:
         reasons.update(chunk.finish_reason for chunk in engine.step(now=0.0) if chunk.is_last)
     engine.check()
-    num_stopped = sum(end_token(Draw(0, sampling, 299)) is not None for sampling in samplings)
+    num_stopped = sum(bool(end_tokens(Draw(0, sampling, 299))) for sampling in samplings)
     assert 0 < num_stopped < 8
     assert reasons == {"stop": num_stopped, "length": 8 - num_stopped}
 

@@ -26,12 +26,18 @@ SAMPLINGS = [
 
 
 def step(nums_rows: list[int], start: int) -> StepPlan:
-    """Sequences of so many rows; every other one asks for logprobs."""
+    """Sequences of so many rows; every other one asks for logprobs, some have masks."""
     parts = []
     for number, num_rows in enumerate(nums_rows):
         sampling = SAMPLINGS[number % len(SAMPLINGS)]
         draw = Draw(
-            number, sampling, 3, num_top=number % 2 or None, prompt_token_ids=[1] * 17, output_token_ids=[2] * 3
+            number,
+            sampling,
+            3,
+            num_top=number % 2 or None,
+            prompt_token_ids=[1] * 17,
+            output_token_ids=[2] * 3,
+            allowed=bytes([255] * 5) if number % 5 == 1 else b"",
         )
         parts.append(ScheduledSequence(number, (5,) * num_rows, start, tuple(range(20)), (draw,)))
     return StepPlan(tuple(parts))

@@ -21,6 +21,7 @@ from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from shared.messages.payload import Sampling
 from tests.gpu_node.executors.cpu.test_cpu_sampler import Case, random_case
 from tests.gpu_node.kernels.triton.buffers import DEVICE
+from tests.gpu_node.masks import mask_of
 
 POISON = -77
 
@@ -46,8 +47,8 @@ def test_random_numbers_are_the_same_bits() -> None:
 
 
 def token_draw(row: int, draw: Draw, output: Sequence[int]) -> TokenDraw:
-    prior = (draw.prompt_token_ids, output) if draw.sampling.has_penalties else ((), ())
-    return TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, *prior)
+    prompt, known = (draw.prompt_token_ids, output) if draw.sampling.has_penalties else ((), ())
+    return TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, known, draw.allowed)
 
 
 def on_device(cases: Sequence[Case], cells: Sequence[int] = ()) -> tuple[list[int], list[int]]:
@@ -92,13 +93,14 @@ def test_tokens_are_those_of_the_reference(vocab_size: int, num_draws: int) -> N
     ],
     ids=str,
 )
-def test_each_filter_over_many_positions_with_ties(filters: dict[str, Any]) -> None:
+@pytest.mark.parametrize("allowed", [b"", mask_of(range(0, 200, 3))], ids=["any", "masked"])
+def test_each_filter_over_many_positions_with_ties(filters: dict[str, Any], allowed: bytes) -> None:
     """Between them, the random numbers of eight positions reach the tokens beside each bound."""
     torch.manual_seed(1)
     logits = (torch.randn(200) * 2).round()
+    sampling = Sampling(max_tokens=1, temperature=2.0, seed=9, **filters)
     cases: list[Case] = [
-        (logits, Draw(0, Sampling(max_tokens=1, temperature=2.0, seed=9, **filters), position), [0] * position)
-        for position in range(8)
+        (logits, Draw(0, sampling, position, allowed=allowed), [0] * position) for position in range(8)
     ]
     tokens, _ = on_device(cases)
     assert tokens == [expected(case) for case in cases]
@@ -109,13 +111,23 @@ def test_logits_that_are_not_finite_give_no_token_and_spare_the_other_draws() ->
     cases: list[Case] = []
     for bad in (torch.nan, torch.inf, -torch.inf, 1.0):
         for temperature in (0.0, 1.0):
-            logits = torch.zeros(140)
-            logits[130] = bad
-            cases.append((logits, Draw(0, Sampling(max_tokens=1, temperature=temperature), 0), []))
+            for allowed in (b"", mask_of([7])):
+                logits = torch.zeros(140)
+                logits[130] = bad
+                cases.append((logits, Draw(0, Sampling(max_tokens=1, temperature=temperature), 0, allowed=allowed), []))
     tokens, cells = on_device(cases)
-    assert [token == NOT_DRAWN for token in tokens] == [True] * 6 + [False] * 2
-    assert tokens[6:] == [expected(case) for case in cases[6:]]
-    assert cells[:6] == [0] * 6  # a step that counts on a draw has to run all the same
+    assert tokens[:12] == [NOT_DRAWN] * 12
+    assert tokens[12:] == [expected(case) for case in cases[12:]]
+    assert cells[:12] == [0] * 12  # a step that counts on a draw has to run all the same
+
+
+def test_masked_draws_stand_beside_others_each_with_its_own_mask() -> None:
+    logits = torch.arange(300.0)
+    masks = [b"", mask_of([5]), b"", mask_of([7, 299]), mask_of(range(8)), b"", mask_of([0])]
+    greedy = Sampling(max_tokens=1, temperature=0.0)
+    assert on_device([(logits, Draw(0, greedy, 0, allowed=mask), []) for mask in masks])[0] == [
+        299, 5, 299, 299, 7, 299, 0
+    ]  # fmt: skip
 
 
 def test_penalties_count_tokens_that_are_only_in_cells_yet() -> None:
@@ -129,9 +141,10 @@ def test_penalties_count_tokens_that_are_only_in_cells_yet() -> None:
 def test_many_draws_take_turns() -> None:
     cases: list[Case] = [
         (torch.tensor([0.0, float(i % 2), 0.5]), Draw(0, Sampling(max_tokens=1, temperature=0.0), 0), [])
-        for i in range(DRAWS_AT_ONCE + 2)
+        for i in range(DRAWS_AT_ONCE)
     ]
-    assert on_device(cases)[0] == [2, 1] * (DRAWS_AT_ONCE // 2 + 1)
+    cases += [(logits, Draw(0, draw.sampling, 0, allowed=mask_of([0])), []) for logits, draw, _ in cases[:2]]
+    assert on_device(cases)[0] == [*[2, 1] * (DRAWS_AT_ONCE // 2), 0, 0]
 
 
 def test_a_draw_that_cannot_be_is_refused() -> None:
@@ -140,3 +153,5 @@ def test_a_draw_that_cannot_be_is_refused() -> None:
         on_device([(logits, Draw(0, Sampling(max_tokens=1, logit_bias=[(10, 1.0)]), 0), [])])
     with pytest.raises(ValueError, match="outside the vocabulary"):
         on_device([(logits, Draw(0, Sampling(max_tokens=1, presence_penalty=1.0), 1), [10])])
+    with pytest.raises(ValueError, match="a mask allows no token of a vocabulary of 10"):
+        on_device([(logits, Draw(0, Sampling(max_tokens=1), 0, allowed=b"\0\xfc"), [])])

@@ -1,4 +1,4 @@
-"""From rows of logits to tokens: temperature, top-k, top-p, min-p, and the inverse of the cumulative distribution.
+"""From rows of logits to tokens: mask, temperature, top-k, top-p, min-p, and a draw from the cumulative distribution.
 
 The order of `gpu_node.executors.draws.sampler`, which is the truth, with its float64 weights, bounds and random
 numbers, so that the same logits give the same tokens. One program draws one token: a pass for the largest logit of each
@@ -27,8 +27,17 @@ _NO_WEIGHT = tl.constexpr(746.0)
 
 
 @triton.jit
-def _survey(row, vocab_size, maxima, TILE: tl.constexpr, CHUNK: tl.constexpr):
-    """Note the largest of each chunk; the largest of all, the first token that has it, how many are not finite."""
+def _allowed(mask, num_bytes, tokens):
+    """Whether these tokens may be drawn: the bits of ``mask`` [num_bytes]; any may where that is empty."""
+    within = tokens // 8 < num_bytes
+    byte = tl.load(mask + tokens // 8, mask=within, other=0).to(tl.int32)
+    return (num_bytes == 0) | (((byte >> (tokens % 8)) & 1) != 0)
+
+
+@triton.jit
+def _survey(row, vocab_size, mask, num_mask_bytes, maxima, TILE: tl.constexpr, CHUNK: tl.constexpr):
+    """Note the largest of each chunk that is allowed; the largest of all, the first token that has it, and how many
+    are not finite, allowed or not."""
     CHUNKS: tl.constexpr = TILE // CHUNK
     most = tl.full((), float("-inf"), tl.float32)
     best = tl.full((), 0, tl.int32)
@@ -38,6 +47,7 @@ def _survey(row, vocab_size, maxima, TILE: tl.constexpr, CHUNK: tl.constexpr):
         here = tokens < vocab_size
         logits = tl.load(row + tokens, mask=here, other=float("-inf"))
         num_bad += tl.sum((here & ~(tl.abs(logits) < float("inf"))).to(tl.int32), 0)
+        logits = tl.where(_allowed(mask, num_mask_bytes, tokens), logits, float("-inf"))
         chunks = first // CHUNK + tl.arange(0, CHUNKS)
         tl.store(maxima + chunks, tl.max(tl.reshape(logits, [CHUNKS, CHUNK]), 1))
         largest = tl.max(logits, 0)
@@ -48,13 +58,14 @@ def _survey(row, vocab_size, maxima, TILE: tl.constexpr, CHUNK: tl.constexpr):
 
 
 @triton.jit
-def _put_aside(row, vocab_size, bound, most, temperature, values, token_ids, TILE: tl.constexpr):
-    """Copy what is at least ``bound``, in the order of ids; how many those are, and what all logits weigh."""
+def _put_aside(row, vocab_size, mask, num_mask_bytes, bound, most, temperature, values, token_ids, TILE: tl.constexpr):
+    """Copy what is allowed and at least ``bound``, in the order of ids; how many those are, and what all that is
+    allowed weighs."""
     count = tl.full((), 0, tl.int32)
     whole = tl.full((), 0.0, tl.float64)
     for first in range(0, vocab_size, TILE):
         tokens = first + tl.arange(0, TILE)
-        here = tokens < vocab_size
+        here = (tokens < vocab_size) & _allowed(mask, num_mask_bytes, tokens)
         logits = tl.load(row + tokens, mask=here, other=float("-inf"))
         whole += tl.sum(weigh(logits, most, temperature), 0)
         kept = here & (logits.to(tl.float64) >= bound)
@@ -120,6 +131,9 @@ def _draw(
     seeds,
     positions,
     choices,
+    masks,
+    first_mask_bytes,
+    nums_mask_bytes,
     maxima,
     num_maxima,
     values,
@@ -135,7 +149,8 @@ def _draw(
     if adjusted_row >= 0:
         row = adjusted + adjusted_row * vocab_size
     maxima += draw.to(tl.int64) * num_maxima
-    largest, token, num_bad = _survey(row, vocab_size, maxima, TILE, CHUNK)
+    mask, num_mask_bytes = masks + tl.load(first_mask_bytes + draw), tl.load(nums_mask_bytes + draw)
+    largest, token, num_bad = _survey(row, vocab_size, mask, num_mask_bytes, maxima, TILE, CHUNK)
     temperature = tl.load(temperatures + draw)
     if num_bad > 0:
         token = tl.full((), -1, tl.int32)
@@ -154,7 +169,9 @@ def _draw(
         if top_k > 0:
             some = cutoff(maxima, num_maxima, top_k.to(tl.float64), most, temperature, True, TILE)
             bound = tl.maximum(bound, some.to(tl.float64))
-        count, whole = _put_aside(row, vocab_size, bound, most, temperature, values, token_ids, TILE)
+        count, whole = _put_aside(
+            row, vocab_size, mask, num_mask_bytes, bound, most, temperature, values, token_ids, TILE
+        )
         tl.debug_barrier()
         if top_k > 0:
             last_of_top = cutoff(values, count, top_k.to(tl.float64), most, temperature, True, TILE)
@@ -208,6 +225,9 @@ def draw_tokens(
             draws.seeds[some],
             draws.positions[some],
             draws.choices[some],
+            draws.masks,
+            draws.first_mask_bytes[some],
+            draws.nums_mask_bytes[some],
             maxima,
             num_maxima,
             values,

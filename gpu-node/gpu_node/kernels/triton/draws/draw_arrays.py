@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import TypeVar
 
 import torch
@@ -40,6 +40,12 @@ class DrawArrays:
     """int64."""
     choices: torch.Tensor
     """int64."""
+    first_mask_bytes: torch.Tensor
+    """int64: where the draw's mask begins in ``masks``."""
+    nums_mask_bytes: torch.Tensor
+    """int64: how long it is; 0 where any token may be drawn."""
+    masks: torch.Tensor
+    """uint8 [bytes]: of all draws that have one, one behind the other, a bit a token (`TokenDraw.allowed`)."""
     adjustments: Adjustments | None
     """None where no draw has any."""
 
@@ -72,8 +78,9 @@ class Adjustments:
 def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.device) -> DrawArrays:
     """Arrays for draws from logits of ``vocab_size`` tokens, by one transfer.
 
-    `ValueError` for a token that the vocabulary does not have.
+    `ValueError` for a token that the vocabulary does not have, and for a mask that allows none that it has.
     """
+    masks = [draw.mask(vocab_size) for draw in draws]
     adjusted = [draw for draw in draws if draw.sampling.logit_bias or draw.sampling.has_penalties]
     numbers = iter(range(len(adjusted)))
     sampling = [draw.sampling for draw in draws]
@@ -84,6 +91,8 @@ def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.devic
         [_signed(one.seed) for one in sampling],
         [draw.position for draw in draws],
         [draw.choice for draw in draws],
+        list(accumulate((len(mask) for mask in masks[:-1]), initial=0))[: len(draws)],
+        [len(mask) for mask in masks],
     ]
     floats = [
         [one.temperature for one in sampling],
@@ -94,10 +103,11 @@ def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.devic
             for one in sampling
         ],
     ]
-    host = [_aligned(integers, torch.int64), _aligned(floats, torch.float64)]
+    host = [_aligned(integers, torch.int64), _aligned(floats, torch.float64), _bytes(masks)]
     host += _adjustments(adjusted, vocab_size) if adjusted else []
-    integer_columns, float_columns, *changes = upload(host, device)
-    rows, adjusted_rows, tops_k, seeds, positions, choices = integer_columns[:, : len(draws)]
+    integer_columns, float_columns, mask_bytes, *changes = upload(host, device)
+    rows, adjusted_rows, tops_k, seeds, positions, choices, *places = integer_columns[:, : len(draws)]
+    first_mask_bytes, nums_mask_bytes = places
     temperatures, tops_p, min_p_margins, nucleus_margins = float_columns[:, : len(draws)]
     return DrawArrays(
         rows=rows,
@@ -110,6 +120,9 @@ def draw_arrays(draws: Sequence[TokenDraw], vocab_size: int, device: torch.devic
         seeds=seeds,
         positions=positions,
         choices=choices,
+        first_mask_bytes=first_mask_bytes,
+        nums_mask_bytes=nums_mask_bytes,
+        masks=mask_bytes,
         adjustments=Adjustments(any(one.has_penalties for one in sampling), *changes) if adjusted else None,
     )
 
@@ -119,6 +132,11 @@ def _aligned(columns: Sequence[Sequence[float]], kind: torch.dtype) -> torch.Ten
     num_together = ALIGNMENT_BYTES // kind.itemsize
     filling = [0] * (-len(columns[0]) % num_together)
     return torch.tensor([[*column, *filling] for column in columns], dtype=kind)
+
+
+def _bytes(masks: Sequence[bytes]) -> torch.Tensor:
+    """Never empty, so that a kernel has an address."""
+    return torch.frombuffer(bytearray().join(masks) or bytearray(1), dtype=torch.uint8)
 
 
 def _adjustments(draws: Sequence[TokenDraw], vocab_size: int) -> list[torch.Tensor]:
