@@ -32,7 +32,7 @@ KIB = 1 << 10
 def grammars(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrammarCompiler]:
     """Tokens of the tiny model are ASCII characters, and one that ends."""
     kinds = [TokenType.CONTROL if token == tiny.EOS else TokenType.NORMAL for token in range(tiny.VOCAB)]
-    tokens: dict[str, Any] = {"tokens": ALPHABET[: tiny.VOCAB], "kinds": kinds, "merges": []}
+    tokens: dict[str, Any] = {"tokens": ALPHABET[: tiny.VOCAB], "kinds": kinds, "merges": ["A B"]}
     path = write_model(tmp_path_factory.mktemp("tokens") / "ascii.gguf", eos=tiny.EOS, bos=1, template=None, **tokens)
     compiler = GrammarCompiler({"tiny": path}.__getitem__)
     yield compiler
@@ -79,8 +79,8 @@ def test_outputs_are_of_their_languages(tiny_path: Path, grammars: GrammarCompil
     [
         {"async_scheduling": False},
         {"step_tokens": 32, "max_num_seqs": 32},
-        {"kv_cache_bytes": 24 * KIB, "preemption": "recompute"},
-        {"kv_cache_bytes": 24 * KIB, "preemption": "swap", "host_kv_bytes": 1 << 20},
+        {"kv_cache_bytes": 40 * KIB, "admission": "greedy", "preemption": "recompute"},
+        {"kv_cache_bytes": 40 * KIB, "admission": "greedy", "preemption": "swap", "host_kv_bytes": 1 << 20},
         {"chunked_prefill": False},
     ],
     ids=str,
