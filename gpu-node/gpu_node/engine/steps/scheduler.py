@@ -32,7 +32,7 @@ from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.draft import RowDraft
 from gpu_node.engine.steps.giving_way import GivingWay
 from gpu_node.engine.steps.intake import WaitingLine
-from gpu_node.engine.steps.limits import refusal
+from gpu_node.engine.steps.limits import NO_GRAMMARS, refusal
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.preemption import PreemptionPolicy
 from gpu_node.engine.steps.residence import Residences
@@ -159,7 +159,8 @@ class Scheduler:
         restores it (`StepPlan.restores`) or the request is gone. A constrained request comes with its ``grammar``.
         """
         assert payload.request_id not in self._roster.requests
-        error = refusal(payload, self._model, self._options, grammar)
+        problem = NO_GRAMMARS if grammar is None else grammar.problem
+        error = refusal(payload, self._model, self._options, problem)
         if error:
             return [refusal_chunk(payload, error)]
         order, ids, max_model_len = self._num_added, self._roster.sequence_ids, self._model.max_model_len
