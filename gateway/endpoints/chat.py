@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.event import SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
+from gateway.endpoints.constraint_check import checked_constraint
+from gateway.endpoints.forced_tools import forced_constraint
+from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
+from gateway.endpoints.tool_turns import told_tools, turns
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.chat_template import ChatTemplateError
 from gateway.models.models import ServedModel
 from gateway.openai import errors
+from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.delta import Delta
 from gateway.openai.responses import (
     AnswerMessage,
@@ -21,11 +27,14 @@ from gateway.openai.responses import (
     ChatCompletion,
     ChatCompletionChunk,
     ChatDelta,
+    ChatFinishReason,
     ChatLogprobs,
-    FinishReason,
     Usage,
 )
-from gateway.openai.schema import ChatCompletionRequest, ChatMessage
+from gateway.openai.schema import ChatCompletionRequest
+from gateway.openai.tools import Tool, num_told_characters
+from gateway.tools.hermes_prompt import with_hermes
+from shared.messages.payload import Constraint
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
 
@@ -37,12 +46,22 @@ class ChatEndpoint:
     prompt_param = "messages"
     body_model = ChatCompletionRequest
 
+    async def constraint(self, body: ChatCompletionRequest, model: ServedModel) -> Constraint | None:
+        """Calls and nothing else where ``tool_choice`` asks for them, else as the request says."""
+        return await forced_constraint(body, model) if body.is_call_forced else await checked_constraint(body)
+
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
-        num_characters = sum(len(message.content) for message in body.messages)
+        num_characters = sum(message.num_characters for message in body.messages)
         job_parts.check_characters(model, num_characters, "messages")
-        num_characters += CHARACTERS_PER_MESSAGE * len(body.messages)
-        return await job_parts.tokenise(lambda: [encode_messages(body.messages, model)], num_characters)
+        num_characters += CHARACTERS_PER_MESSAGE * len(body.messages) + sum(map(num_told_characters, body.told_tools))
+        return await job_parts.tokenise(
+            lambda: [encode_messages(body.messages, model, body.told_tools)], num_characters
+        )
+
+    def token_bytes(self, body: ChatCompletionRequest, model: ServedModel) -> Sequence[bytes]:
+        """Marks of calls are seen where there may be calls."""
+        return model.shown_token_bytes if body.told_tools else model.tokenizer.token_bytes
 
     def room(self, body: ChatCompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, what fits into the context."""
@@ -53,32 +72,34 @@ class ChatEndpoint:
     def renderer(self, body: ChatCompletionRequest, model: ServedModel, request_id: str, created: int) -> ChatRenderer:
         """Chat chunks, or one chat completion."""
         logprobs = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0) if body.logprobs else None
+        names = frozenset(tool.function.name for tool in body.told_tools)
+        reading = CallReading(model.notation, names, body.is_call_single) if names else None
         return ChatRenderer(
-            f"chatcmpl-{request_id}",
+            request_id,
             created,
             body.model,
             body.n,
             logprobs,
+            reading,
             include_usage=body.include_usage,
             is_counted=body.include_running_usage,
         )
 
 
-def encode_messages(messages: list[ChatMessage], model: ServedModel, *, is_open: bool = True) -> list[int]:
+def encode_messages(
+    messages: Sequence[ChatMessage], model: ServedModel, tools: Sequence[Tool] = (), *, is_open: bool = True
+) -> list[int]:
     """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template."""
     template, tokenizer = model.template, model.tokenizer
     if template is None:
         raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
-    turns = []
-    for message in messages:
-        # OpenAI renamed its system role for newer models; templates of open models know the old name only
-        role = "system" if message.role == "developer" else message.role
-        turn = {"role": role, "content": tokenizer.user_text(message.content)}
-        if message.name is not None:
-            turn["name"] = tokenizer.user_text(message.name)
-        turns.append(turn)
+    spoken, told = turns(messages, tokenizer), told_tools(tools, tokenizer)
     try:
-        return tokenizer.encode_chat(template.render(turns, is_open=is_open))
+        if template.takes_tools:
+            rendered = template.render(spoken, tools=told or None, is_open=is_open)
+        else:
+            rendered = template.render(with_hermes(spoken, told), is_open=is_open)
+        return tokenizer.encode_chat(rendered)
     except ChatTemplateError as error:
         raise errors.invalid(
             f"the chat template of {model.name!r} refuses these messages: {error}", "messages", code="chat_template"
@@ -90,17 +111,21 @@ class ChatRenderer:
 
     def __init__(
         self,
-        completion_id: str,
+        request_id: str,
         created: int,
         model: str,
         num_choices: int,
         logprobs: LogprobWriter | None,
+        reading: CallReading | None = None,
         *,
         include_usage: bool,
         is_counted: bool = False,
     ) -> None:
-        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead."""
-        self._id = completion_id
+        """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead.
+
+        ``reading``: how calls are found; None where there are no functions.
+        """
+        self._id = f"chatcmpl-{request_id}"
         self._created = created
         self._model = model
         self._num_choices = num_choices
@@ -108,6 +133,8 @@ class ChatRenderer:
         self._no_usage: UnsetType | None = None if include_usage else UNSET
         self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
+        numbers = range(num_choices) if reading is not None else ()
+        self._calls = [ChoiceCalls(reading, request_id, choice) for choice in numbers if reading is not None]
 
     def opening(self) -> list[SseEvent]:
         """Whose turn it is."""
@@ -117,6 +144,8 @@ class ChatRenderer:
 
     def events(self, delta: Delta) -> list[SseEvent]:
         """New text, then an empty delta with the reason why it ended."""
+        if self._calls:
+            return self._call_events(delta)
         events: list[SseEvent] = []
         if delta.text and self._logprobs is None and not self._is_counted:
             events.append(self._texts[delta.choice].around(delta.text))
@@ -125,6 +154,18 @@ class ChatRenderer:
         if delta.finish_reason is not None:
             events.append(self._chunk(delta.choice, ChatDelta(), delta.finish_reason))
         return events
+
+    def _call_events(self, delta: Delta) -> list[SseEvent]:
+        """The same where the text may have calls; logprobs go out with the first of its chunks."""
+        calls = self._calls[delta.choice]
+        added = calls.deltas(delta)
+        if delta.scored and not added:
+            added = [ChatDelta(content="")]
+        scores = [self._scores(delta), *[None] * len(added)]
+        events = [self._chunk(delta.choice, one, logprobs=score) for one, score in zip(added, scores, strict=False)]
+        if delta.finish_reason is not None:
+            events.append(self._chunk(delta.choice, ChatDelta(), calls.reason(delta)))
+        return list(events)
 
     def counts(self, usage: Usage) -> Struct:
         """A chunk without choices."""
@@ -141,12 +182,16 @@ class ChatRenderer:
         )
 
     def _choice(self, choice: Delta) -> ChatChoice:
-        assert choice.finish_reason is not None, "it is whole"
+        message, reason = AnswerMessage(content=choice.text), cast("ChatFinishReason | None", choice.finish_reason)
+        if self._calls:
+            calls = self._calls[choice.choice]
+            message, reason = calls.whole(choice), calls.reason(choice)
+        assert reason is not None, "it is whole"
         return ChatChoice(
             index=choice.choice,
-            message=AnswerMessage(content=choice.text),
+            message=message,
             logprobs=self._scores(choice),
-            finish_reason=choice.finish_reason,
+            finish_reason=reason,
         )
 
     def _scores(self, delta: Delta) -> ChatLogprobs | None:
@@ -156,7 +201,7 @@ class ChatRenderer:
         self,
         choice: int,
         delta: ChatDelta,
-        finish_reason: FinishReason | None = None,
+        finish_reason: ChatFinishReason | None = None,
         logprobs: ChatLogprobs | None = None,
     ) -> ChatCompletionChunk:
         return ChatCompletionChunk(

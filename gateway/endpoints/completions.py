@@ -9,12 +9,14 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.answers.event import SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
+from gateway.endpoints.constraint_check import checked_constraint
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
 from gateway.openai import errors
 from gateway.openai.delta import Delta
 from gateway.openai.responses import Completion, CompletionChoice, Usage
 from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+from shared.messages.payload import Constraint
 
 
 class CompletionEndpoint:
@@ -23,6 +25,10 @@ class CompletionEndpoint:
     operation = "text_completion"
     prompt_param = "prompt"
     body_model = CompletionRequest
+
+    async def constraint(self, body: CompletionRequest, model: ServedModel) -> Constraint | None:  # noqa: ARG002
+        """As the request says."""
+        return await checked_constraint(body)
 
     async def prompts(self, body: CompletionRequest, model: ServedModel) -> list[list[int]]:
         """The prompts' tokens; ids are taken as they are, if the model has them."""
@@ -41,6 +47,10 @@ class CompletionEndpoint:
             return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
 
         return await job_parts.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
+
+    def token_bytes(self, body: CompletionRequest, model: ServedModel) -> Sequence[bytes]:  # noqa: ARG002
+        """Control tokens have no text."""
+        return model.tokenizer.token_bytes
 
     def room(self, body: CompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, 16 tokens."""

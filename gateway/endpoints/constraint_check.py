@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 from gateway.openai import errors
-from shared.grammars.problem import problem_of
+from gateway.openai.schema import GenerationRequest
+from shared.grammars.problem import build_problem_of, problem_of
 from shared.messages.payload import Constraint
 
 NUM_THREADS = 2
@@ -19,6 +20,22 @@ MAX_KNOWN = 64  # constraints: programs send the same one again and again
 
 _threads = ThreadPoolExecutor(NUM_THREADS, "grammars")
 _known_problem_of = lru_cache(MAX_KNOWN)(problem_of)
+_known_build_problem_of = lru_cache(MAX_KNOWN)(build_problem_of)
+
+
+async def checked_constraint(body: GenerationRequest) -> Constraint | None:
+    """What the answer has to be by the request's own words; `ApiError` 400 for what it cannot."""
+    constraint = body.constraint
+    if constraint is not None:
+        await check_constraint(constraint, body.constraint_param)
+    return constraint
+
+
+async def check_built(constraint: Constraint, param: str) -> None:
+    """`ApiError` 400, about the field ``param``, for a constraint of our own making that is too large."""
+    problem = await asyncio.get_running_loop().run_in_executor(_threads, _known_build_problem_of, constraint)
+    if problem:
+        raise errors.no_grammar(problem, param)
 
 
 async def check_constraint(constraint: Constraint, param: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Generic, Protocol, TypeVar
 
@@ -14,7 +15,6 @@ from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints import job_parts
-from gateway.endpoints.constraint_check import check_constraint
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
 from gateway.http.flush import deliver
@@ -44,8 +44,14 @@ class Endpoint(Protocol[Body]):
     """The field that holds the prompt."""
     body_model: type[Body]
 
+    async def constraint(self, body: Body, model: ServedModel) -> Constraint | None:
+        """What the answer has to be; `ApiError` 400 for what it cannot."""
+
     async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
         """The prompts as the model reads them; at least one."""
+
+    def token_bytes(self, body: Body, model: ServedModel) -> Sequence[bytes]:
+        """The text of each token, as far as the answer shows it."""
 
     def room(self, body: Body) -> job_parts.Room:
         """How long the answer may be."""
@@ -111,9 +117,7 @@ class Handler(Generic[Body]):
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = job_parts.find_model(context, body.model)
         promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
-        constraint = body.constraint
-        if constraint is not None:
-            await check_constraint(constraint, body.constraint_param)
+        constraint = await endpoint.constraint(body, model)
         prompts = await endpoint.prompts(body, model)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
         # a call has one slot already
@@ -150,7 +154,7 @@ class Handler(Generic[Body]):
                 prompt_token_ids=prompt,
                 sampling=job_parts.sampling(context, model, body, limit, constraint),
                 stops=body.stop,
-                token_bytes=model.tokenizer.token_bytes,
+                token_bytes=endpoint.token_bytes(body, model),
                 slo=slo,
                 tenant=record.tenant,
                 enqueued_s=now_s,

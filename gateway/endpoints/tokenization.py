@@ -55,7 +55,7 @@ def _model(context: GatewayContext, name: str | None) -> ServedModel:
 def _num_characters(body: TokenizeRequest) -> int:
     if body.messages is None:
         return len(body.prompt or "")
-    num_characters = sum(len(message.content) for message in body.messages)
+    num_characters = sum(message.num_characters for message in body.messages)
     if num_characters > MAX_CHARACTERS:
         raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")
     return num_characters + CHARACTERS_PER_MESSAGE * len(body.messages)

@@ -15,7 +15,7 @@ from gateway.http import encodings
 from gateway.http.body_shape import check_steps
 from gateway.http.context import CLIENT, LARGE_BODIES
 from gateway.openai import errors
-from gateway.openai.part import FieldConflictError, UnsupportedFieldError
+from gateway.openai.part import FieldConflictError, MissingFieldError, UnsupportedFieldError
 from gateway.tenants.turnstile import TURNSTILE
 
 # A client that sends its body slower than this holds a place for nothing: ten seconds, and more for a large one.
@@ -94,6 +94,8 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raise errors.unsupported(error.field, error.instead) from error
     except FieldConflictError as error:
         raise errors.invalid(error.message, error.field) from error
+    except MissingFieldError as error:
+        raise errors.missing(error.field) from error
     except ValidationError as error:
         raise _invalid(error) from error
 
@@ -115,7 +117,7 @@ def _invalid(error: ValidationError) -> errors.ApiError:
     if problem["type"] == "extra_forbidden":
         return errors.invalid(f"{param!r} is not a known field", param, code="unknown_parameter")
     if problem["type"] == "missing":
-        return errors.invalid(f"{param!r} is missing", param, code="missing_required_parameter")
+        return errors.missing(param)
     return errors.invalid(f"{param!r}: {text}" if param else text, param)
 
 

@@ -8,11 +8,11 @@ sandbox that cannot reach Python's insides nor change what it is given.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes
+from jinja2 import TemplateError, meta, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -37,8 +37,11 @@ class ChatTemplate:
             "raise_exception": _raise_exception,
             "strftime_now": _strftime_now,
         }
+        self.source = source
         try:
             self._template = environment.from_string(source)
+            self.takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+            """It can tell the model of functions."""
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error
         except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up
@@ -46,10 +49,19 @@ class ChatTemplate:
         # Jinja joins globals and messages for every prompt; of its chain of mappings, that takes half of a rendering
         self._template.globals = dict(self._template.globals)
 
-    def render(self, messages: Sequence[dict[str, str]], *, is_open: bool = True) -> str:
-        """The conversation; where it ``is_open``, with the beginning of the assistant's next turn."""
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        is_open: bool = True,
+    ) -> str:
+        """The conversation; where it ``is_open``, with the beginning of the assistant's next turn.
+
+        ``tools`` are the functions that the model may call, each as OpenAI's API has it.
+        """
         try:
-            text = self._template.render(messages=messages, tools=None, documents=None, add_generation_prompt=is_open)
+            text = self._template.render(messages=messages, tools=tools, documents=None, add_generation_prompt=is_open)
             text.encode()  # half a character, which a template can write by its number, is no text
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from gateway.models.chat_template import ChatTemplate
@@ -10,6 +11,7 @@ from gateway.models.gguf_model import read_gguf
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
 from gateway.models.tokenizer import PromptTokenizer
+from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.files.model_file import ModelFileError, checked_path
@@ -26,6 +28,23 @@ class ServedModel:
     template: ChatTemplate | None
     """None for a base model, which has no chat."""
     max_model_len: int
+    notation: Notation = HERMES
+    """How it writes calls of functions."""
+
+    @cached_property
+    def control_markers(self) -> dict[str, int]:
+        """Marks of calls that are control tokens of it, with their ids."""
+        return self.tokenizer.textless_ids(self.notation.markers)
+
+    @cached_property
+    def shown_token_bytes(self) -> list[bytes]:
+        """As ``tokenizer.token_bytes``, with the texts of `control_markers`, so that calls can be seen."""
+        if not self.control_markers:
+            return self.tokenizer.token_bytes
+        shown = list(self.tokenizer.token_bytes)
+        for text, token_id in self.control_markers.items():
+            shown[token_id] = text.encode()
+        return shown
 
 
 def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
@@ -40,9 +59,9 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         if path not in sources:
             sources[path] = read_parts(path)
         parts = sources[path]
-        models[spec.name] = ServedModel(
-            spec.name, parts.tokenizer, parts.template, length_of(spec, parts, path, config)
-        )
+        length = length_of(spec, parts, path, config)
+        notation = notation_of("" if parts.template is None else parts.template.source, spec.tool_calls)
+        models[spec.name] = ServedModel(spec.name, parts.tokenizer, parts.template, length, notation)
     return models
 
 

@@ -79,6 +79,10 @@ class PromptTokenizer:
         """
         return self.token_bytes[token_id] if 0 <= token_id < self.vocab_size else b""
 
+    def textless_ids(self, names: Iterable[str]) -> dict[str, int]:
+        """Those of the names that are control tokens of the model, with their ids."""
+        return {name: self._control[name].id for name in names if name in self._control}
+
     def token_text(self, token_id: int) -> str:
         r"""A token for people: its text, ``bytes:\xf0\x9f`` for a part of a character, a control token's name."""
         data = self.bytes_of(token_id)

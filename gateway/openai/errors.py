@@ -62,6 +62,11 @@ def invalid(message: str, param: str | None, code: str = "invalid_value") -> Api
     return ApiError(400, message, code=code, param=param)
 
 
+def missing(param: str | None) -> ApiError:
+    """A field that has to be there."""
+    return invalid(f"{param!r} is missing", param, code="missing_required_parameter")
+
+
 def malformed_json(why: str) -> ApiError:
     """The body is no JSON."""
     return ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json")

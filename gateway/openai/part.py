@@ -10,13 +10,21 @@ from pydantic import BaseModel, ConfigDict, model_validator
 class UnsupportedFieldError(Exception):
     """A field that Treadle does not have, with a value that asks for something; ``instead``: the one that it has.
 
-    No ValueError, nor is the next one: pydantic would catch it and forget the field.
+    No ValueError, nor are the next ones: pydantic would catch it and forget the field.
     """
 
     def __init__(self, field: str, instead: str = "") -> None:
         super().__init__(field)
         self.field = field
         self.instead = instead
+
+
+class MissingFieldError(Exception):
+    """A field that has to be there because of what others say."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(field)
+        self.field = field
 
 
 class FieldConflictError(Exception):

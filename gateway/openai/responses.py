@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 FinishReason = Literal["stop", "length"]
+ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class Usage(Struct, frozen=True):
@@ -17,12 +18,31 @@ class Usage(Struct, frozen=True):
     total_tokens: int
 
 
+class CalledFunction(Struct, frozen=True, kw_only=True):
+    """What is called."""
+
+    name: str
+    arguments: str
+    """A JSON object as the model wrote it, or its beginning where the answer ends within it."""
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """A call that the client is asked for."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class AnswerMessage(Struct, frozen=True, kw_only=True):
     """The assistant's turn."""
 
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
+    """Null where there are calls and nothing else."""
     refusal: None = None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    """Absent where there are none."""
 
 
 class TopLogprob(Struct, frozen=True, kw_only=True):
@@ -64,7 +84,7 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     index: int
     message: AnswerMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason
+    finish_reason: ChatFinishReason
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
@@ -78,11 +98,28 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class FunctionDelta(Struct, frozen=True, kw_only=True):
+    """What a chunk adds to what is called."""
+
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class ToolCallDelta(Struct, frozen=True, kw_only=True):
+    """What a chunk adds to a call; its first one names it."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta
+
+
 class ChatDelta(Struct, frozen=True, kw_only=True):
     """What a chunk adds."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct, frozen=True, kw_only=True):
@@ -91,7 +128,7 @@ class ChatChunkChoice(Struct, frozen=True, kw_only=True):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason | None = None
+    finish_reason: ChatFinishReason | None = None
 
 
 class ChatCompletionChunk(Struct, frozen=True, kw_only=True):

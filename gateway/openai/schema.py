@@ -7,20 +7,22 @@ Rules, so that no answer differs from what was asked for without a word:
 - a field that nobody knows is refused by name: it is a typing error, or belongs to another server;
 - ``null`` means "not given", as OpenAI's clients use it;
 - types are strict: ``"0.5"`` is no number, ``1.0`` no token limit;
-- `user`, `metadata`, `store`, `parallel_tool_calls`, `prompt_cache_key` and `safety_identifier` are taken and not
-  used: none of them changes the answer.
+- `user`, `metadata`, `store`, `prompt_cache_key` and `safety_identifier` are taken and not used: none of them changes
+  the answer.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
+from gateway.openai.chat_messages import ChatMessage, check_turns
 from gateway.openai.part import ApiObject, FieldConflictError, UnsupportedFieldError
 from gateway.openai.sampling import SamplingFields
 from gateway.openai.structured_output import ResponseFormat, StructuredOutputs
+from gateway.openai.tools import MAX_TOOLS, Choice, Tool, check_tools
 from shared.messages.payload import Constraint
 from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
@@ -47,6 +49,7 @@ INERT: dict[str, list[Any]] = {
     "guided_json": [],
     "guided_regex": [],
     "modalities": [["text"]],
+    "parallel_tool_calls": [True, False],
     "prediction": [],
     "reasoning_effort": [],
     "service_tier": ["auto", "default"],
@@ -60,36 +63,6 @@ INERT: dict[str, list[Any]] = {
 
 INSTEAD = dict.fromkeys(["guided_choice", "guided_grammar", "guided_json", "guided_regex"], "structured_outputs")
 """Older names of vLLM's, with the field that does it."""
-
-
-class TextPart(ApiObject):
-    """A piece of a message's content."""
-
-    type: Literal["text"]
-    text: str
-
-
-def _joined(content: Any) -> Any:
-    """Text parts as one string; every other shape is left for the field's own type to refuse."""
-    if not isinstance(content, list):
-        return content
-    texts = []
-    for number, part in enumerate(content):
-        if not (isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)):
-            raise ValueError(f"part {number} is no text part; only {{'type': 'text', 'text': …}} is supported")
-        texts.append(part["text"])
-    return "".join(texts)
-
-
-Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[TextPart])]
-
-
-class ChatMessage(ApiObject):
-    """One turn of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
-    name: Annotated[str, Field(max_length=256)] | None = None
 
 
 class StreamOptions(ApiObject):
@@ -193,7 +166,6 @@ class GenerationRequest(SamplingFields):
         Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)] | None
     ) = None
     store: bool | None = None
-    parallel_tool_calls: bool | None = None
     prompt_cache_key: Id | None = None
     safety_identifier: Id | None = None
 
@@ -274,12 +246,54 @@ class ChatCompletionRequest(GenerationRequest):
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
     """The most likely tokens at each place, beside the one that was drawn."""
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """Functions that the model may call."""
+    tool_choice: Choice | None = None
+    """Whether it does: without it, ``auto`` where there are tools, else ``none``."""
+    parallel_tool_calls: bool = True
+    """Whether an answer may have several calls."""
 
     @model_validator(mode="after")
     def _top_needs_logprobs(self) -> ChatCompletionRequest:
         if self.top_logprobs and not self.logprobs:
             raise FieldConflictError("top_logprobs", "top_logprobs is only allowed when logprobs is true")
         return self
+
+    @model_validator(mode="after")
+    def _turns_and_tools(self) -> ChatCompletionRequest:
+        check_turns(self.messages)
+        check_tools(self.tools, self.tool_choice)
+        if not self.told_tools:
+            return self
+        if self.constraint is not None:
+            text = f"{self.constraint_param} is only allowed with tools when tool_choice is 'none'"
+            raise FieldConflictError(self.constraint_param, text)
+        if self.is_call_forced and self.use_beam_search:
+            raise FieldConflictError("tool_choice", "calls cannot be forced with use_beam_search")
+        if self.is_call_forced and self.ignore_eos:
+            raise FieldConflictError("ignore_eos", "an answer ends with the calls that tool_choice asks for, not later")
+        return self
+
+    @property
+    def told_tools(self) -> list[Tool]:
+        """The functions that the model is told of."""
+        return [] if self.tool_choice is not None and self.tool_choice.type == "none" else self.tools
+
+    @property
+    def forced_tools(self) -> list[Tool]:
+        """Those that it may call where it has to."""
+        named = None if self.tool_choice is None else self.tool_choice.function
+        return self.tools if named is None else [tool for tool in self.tools if tool.function.name == named.name]
+
+    @property
+    def is_call_forced(self) -> bool:
+        """Whether the answer is calls and nothing else."""
+        return self.tool_choice is not None and self.tool_choice.type in ("required", "function")
+
+    @property
+    def is_call_single(self) -> bool:
+        """Whether there is one at most."""
+        return not self.parallel_tool_calls or (self.tool_choice is not None and self.tool_choice.type == "function")
 
     @property
     def num_logprobs(self) -> int | None:

@@ -7,8 +7,9 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import Field, model_validator
 
+from gateway.openai.chat_messages import ChatMessage, check_turns
 from gateway.openai.part import ApiObject, FieldConflictError
-from gateway.openai.schema import MAX_MESSAGES, ChatMessage
+from gateway.openai.schema import MAX_MESSAGES
 
 # As long as the contexts that most models have at most, and done within a second on a thread.
 MAX_CHARACTERS = 1 << 19
@@ -36,6 +37,7 @@ class TokenizeRequest(ApiObject):
             raise FieldConflictError("prompt", "give a prompt or messages, and not both")
         if self.prompt is not None and "add_generation_prompt" in self.model_fields_set:
             raise FieldConflictError("add_generation_prompt", "add_generation_prompt is for messages only")
+        check_turns(self.messages or ())
         return self
 
 

@@ -16,6 +16,7 @@ Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
 OffloadControl = Literal["host", "poll", "poll_split"]
+ToolCalls = Literal["auto", "hermes", "llama3_json", "mistral"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
 SwapCopies = Literal["at_once", "kept", "late"]
@@ -54,6 +55,8 @@ class ModelSpec:
     """``dummy``: weights are made up on the device, by shape, to measure a model without having it. Of ``source`` only
     the configuration is read, and the tokenizer, which the gateway needs to serve text: for a directory, config.json,
     tokenizer.json and tokenizer_config.json."""
+    tool_calls: ToolCalls = "auto"
+    """How the model writes calls of functions. ``auto``: as its chat template shows, else ``hermes``."""
 
 
 @dataclass(frozen=True, slots=True)

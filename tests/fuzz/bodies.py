@@ -13,7 +13,6 @@ from opentelemetry.trace import NoOpTracer
 from gateway.endpoints import job_parts
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
-from gateway.endpoints.constraint_check import check_constraint
 from gateway.endpoints.endpoint import Endpoint
 from gateway.http.body import parse_body
 from gateway.http.context import GatewayContext
@@ -108,9 +107,7 @@ def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     body = parse_body(data, endpoint.body_model)
     model = job_parts.find_model(context, body.model)
     choose_promise(context.config, ANYONE, body.slo, None)
-    constraint = body.constraint
-    if constraint is not None:
-        _loop().run_until_complete(check_constraint(constraint, body.constraint_param))
+    constraint = _loop().run_until_complete(endpoint.constraint(body, model))
     prompts = _loop().run_until_complete(endpoint.prompts(body, model))
     room, candidates = endpoint.room(body), body.num_candidates
     limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]

@@ -131,9 +131,10 @@ async def start_gateway(
             provider.add_span_processor(SimpleSpanProcessor(spans))
             state = {"not_ready": ""}
             health = {"redis": RedisHealth()}
+            config = ClusterConfig.model_validate({**tiny_config, **sections})
             context = GatewayContext(
-                config=ClusterConfig.model_validate({**tiny_config, **sections}),
-                models=tiny_models,
+                config=config,
+                models=load_models(config) if "models" in sections else tiny_models,
                 dispatcher=dispatcher,
                 not_ready=lambda: state["not_ready"],
                 redis_health=lambda: health["redis"],

@@ -83,13 +83,7 @@ def test_what_changes_nothing_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("tools", [{"type": "function"}]),
-        ("tool_choice", "required"),
-        ("suffix", "x"),
-        ("service_tier", "flex"),
-    ],
+    ("field", "value"), [("functions", [{"name": "f"}]), ("suffix", "x"), ("service_tier", "flex")]
 )
 def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any) -> None:
     for model in (ChatCompletionRequest, CompletionRequest):
@@ -122,7 +116,7 @@ def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any) ->
         ({"model": 5}, "model"),
         ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
         ({"slo": 5}, "slo"),
@@ -186,6 +180,9 @@ def test_fields_of_one_endpoint_that_do_not_go_together() -> None:
 
 
 def test_fields_of_the_other_endpoint_are_refused_unless_they_ask_for_nothing() -> None:
+    assert refusal({"tools": [{"type": "function"}]}, CompletionRequest).code == "unsupported_parameter"
+    assert refusal({"tool_choice": "required"}, CompletionRequest).code == "unsupported_parameter"
+    assert completion(tools=[], tool_choice="none", parallel_tool_calls=False) == completion()
     assert refusal({"echo": True}).code == "unsupported_parameter"
     assert refusal({"top_logprobs": 3}, CompletionRequest).code == "unsupported_parameter"
     assert chat(echo=False) == chat()

@@ -58,12 +58,16 @@ class Scheduler:
         blocks: BlockManager | None = None,
         costs: KvCosts | None = None,
         decide: Decide = decisions,
+        *,
+        has_late_masks: bool = False,
     ) -> None:
         """``blocks`` are those of the model; by default it has all memory for itself.
 
         ``costs`` are what decisions are made by, where they ask for costs. ``decide`` makes the decisions' rules; with
-        a ``policy``, its own is in the place of the one of these about preemption.
+        a ``policy``, its own is in the place of the one of these about preemption. With ``has_late_masks``, constrained
+        sequences go on behind tokens that are not known yet, and who executes plans asks for `late_masks`.
         """
+        self._has_late_masks = has_late_masks
         self.blocks = blocks or BlockManager.alone(
             model.num_blocks,
             model.block_size,
@@ -166,7 +170,7 @@ class Scheduler:
         else:
             request = EngineRequest.of(payload, order, ids, max_model_len)
         request.num_top = num_tops(payload.sampling, self._model)
-        if grammar is not None and (error := request.constrain(grammar)):
+        if grammar is not None and (error := request.constrain(grammar, awaits_draws=not self._has_late_masks)):
             return [error_chunk(payload, error)]
         if state is not None:
             self._queue(request)
@@ -335,6 +339,12 @@ class Scheduler:
         self._roster.steps.popleft()
         self.residences.end_step()
         return chunks
+
+    def late_masks(self, plan: StepPlan) -> dict[int, bytes]:
+        """As `LateMasks` takes them, of the step that is committed next: all tokens before its draws are known."""
+        step = self._roster.steps[0]
+        assert step.plan is plan
+        return step.masks()
 
     def check(self) -> None:
         """Assert that the books balance. O(requests + blocks)."""

@@ -1,0 +1,56 @@
+"""A conversation, and the functions that may be called in it, as chat templates expect them.
+
+Whatever a client wrote is hidden from the search for control tokens: names, descriptions and schemas as well as texts.
+Arguments of calls are read first: what stands in their JSON as an escape is hidden as the character that it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from gateway.models.tokenizer import PromptTokenizer
+from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.tools import Tool, TurnCall, arguments_of
+
+Hide = Callable[[str], str]
+
+
+def told_tools(tools: Iterable[Tool], tokenizer: PromptTokenizer) -> list[dict[str, Any]]:
+    """Functions as OpenAI's API has them."""
+    return [{"type": "function", "function": _hidden(tool.function.told(), tokenizer.user_text)} for tool in tools]
+
+
+def turns(messages: Sequence[ChatMessage], tokenizer: PromptTokenizer) -> list[dict[str, Any]]:
+    """Messages with all their fields; arguments are objects, which templates write as JSON."""
+    return [_turn(message, tokenizer.user_text) for message in messages]
+
+
+def _turn(message: ChatMessage, hide: Hide) -> dict[str, Any]:
+    # OpenAI renamed its system role for newer models; templates of open models know the old name only
+    role = "system" if message.role == "developer" else message.role
+    turn: dict[str, Any] = {"role": role, "content": hide(message.text)}
+    if message.name is not None:
+        turn["name"] = hide(message.name)
+    if message.tool_calls:
+        turn["tool_calls"] = [_call(call, hide) for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = hide(message.tool_call_id)
+    return turn
+
+
+def _call(call: TurnCall, hide: Hide) -> dict[str, Any]:
+    arguments = _hidden(arguments_of(call.function.arguments), hide)
+    function = {"name": hide(call.function.name), "arguments": arguments}
+    return {"id": hide(call.id), "type": "function", "function": function}
+
+
+def _hidden(value: Any, hide: Hide) -> Any:
+    """All texts in it, keys included; it is not deep."""
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, dict):
+        return {hide(key): _hidden(inner, hide) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_hidden(inner, hide) for inner in value]
+    return value

@@ -1,0 +1,228 @@
+"""The text of one output to texts and calls of functions, whatever pieces it comes in. No I/O, no clock.
+
+- Nothing of a text is lost: what looked like a call and is none is text. Where a call turns out to be no JSON after its
+  client was told of it, what comes from the fault on is text.
+- White space around calls is no text; all other white space is.
+- Text is held back only while it may be the beginning of a call, or white space before one.
+- How the text is cut into pieces changes only how texts and arguments are cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from gateway.tools.call_object import CallObject
+from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
+from gateway.tools.json_value import Step
+from gateway.tools.notation import Notation
+
+_SPACE = " \t\n\r"
+_SPACES = re.compile(f"[{_SPACE}]+")
+
+
+class CallParser:
+    """The state of one output. ``names`` are those of the functions that may be called."""
+
+    def __init__(self, notation: Notation, names: Collection[str]) -> None:
+        self.num_calls = 0
+        self.has_whole_calls = False
+        """There are calls, and nothing of the last one is missing."""
+        self._notation = notation
+        self._names = frozenset(names)
+        self._plain = re.compile(rf"(?:[{_SPACE}]*+[^{_SPACE}{re.escape(notation.begin[0])}]++)++")
+        self._wants = _TEXT
+        self._held: list[str] = []  # white space, or what may be the beginning of a call, or what stands behind one
+        self._marker = ""  # as much of a marker as the end of the held text has
+        self._object = CallObject(self._names)
+        self._is_told = False  # the client knows of the call that is read
+        self._has_text = False
+        self._events: list[ToolEvent] = []
+
+    def feed(self, text: str) -> list[ToolEvent]:
+        """What the next piece of the output shows."""
+        position = 0
+        while position < len(text):
+            run = self._run(text, position)
+            if not run:
+                self._take(text[position])
+            position += len(run) or 1
+        return self._taken()
+
+    def end(self) -> list[ToolEvent]:
+        """What was held back; the output is over."""
+        is_behind_call = self._wants in (_END_MARKER, _BEHIND) or (self._is_told and self._object.is_complete)
+        if not is_behind_call and not (self.num_calls and self._is_space_held):
+            self._say()
+        return self._taken()
+
+    @property
+    def _is_space_held(self) -> bool:
+        return not "".join(self._held).strip(_SPACE)
+
+    def _taken(self) -> list[ToolEvent]:
+        if self._is_told:
+            self._tell_arguments()
+        events, self._events = self._events, []
+        return joined(events)
+
+    def _run(self, text: str, begin: int) -> str:
+        """Take what is nothing but text, or nothing but a piece of a string in a call: the quick way."""
+        if self._wants == _OBJECT:
+            run = self._object.run(text, begin)
+            if run and (not self._is_told or self._object.is_complete):
+                self._held.append(run)
+            return run
+        if self._wants != _TEXT or self._marker or (self._notation.is_bare and not self._has_text):
+            return ""
+        found = self._plain.match(text, begin)
+        if found is not None:
+            self._held.append(found[0])
+            self._say()
+            return found[0]
+        space = _SPACES.match(text, begin)
+        if space is None:
+            return ""
+        self._held.append(space[0])
+        return space[0]
+
+    def _take(self, character: str) -> None:
+        if self._wants == _TEXT:
+            self._in_text(character)
+        elif self._wants == _OBJECT:
+            self._in_object(character)
+        elif self._wants == _END_MARKER:
+            self._in_end_marker(character)
+        elif character in _SPACE:
+            self._held.append(character)
+        elif self._wants == _LIST and character == "[":
+            self._held.append(character)
+            self._wants = _CALL
+        elif self._wants == _CALL and character == "{":
+            self._open()
+        elif self._wants == _BEHIND:
+            self._behind(character)
+        else:
+            self._none(character)
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def _in_text(self, character: str) -> None:
+        begin = self._notation.begin
+        if begin.startswith(self._marker + character):
+            self._marker += character
+            self._held.append(character)
+            if self._marker == begin:
+                self._marker = ""
+                self._wants = _LIST if self._notation.is_list else _CALL
+        elif self._marker:
+            self._none(character)
+        elif character == "{" and self._notation.is_bare and not self._has_text:
+            self._open()
+        else:
+            self._held.append(character)
+            if character not in _SPACE:
+                self._say()
+
+    def _none(self, character: str) -> None:
+        """What is held is no call after all; the character may begin one."""
+        self._say()
+        self._marker = ""
+        self._wants = _TEXT
+        self._in_text(character)
+
+    def _say(self) -> None:
+        """What is held is text."""
+        if self._held:
+            self._has_text = True
+            self._events.append(Text("".join(self._held)))
+            self._held = []
+
+    # --- a call -----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._held.append("{")
+        self._wants = _OBJECT
+        self._object = CallObject(self._names)
+
+    def _in_object(self, character: str) -> None:
+        call = self._object
+        was_complete = call.is_complete
+        step = call.feed(character)
+        if step is Step.WRONG:
+            self._broken(character)
+            return
+        if call.is_known and not self._is_told:
+            self._is_told = True
+            self.has_whole_calls = False
+            self._held = []
+            self.num_calls += 1
+            self._events.append(CallBegin(call.name))
+        elif not self._is_told or was_complete:
+            self._held.append(character)
+        if self._is_told and call.is_complete:
+            self._tell_arguments()
+            self.has_whole_calls = True
+        if step is Step.LAST:
+            self._is_told = False
+            self._held = []
+            self._wants = _END_MARKER if self._notation.end else _BEHIND
+
+    def _broken(self, character: str) -> None:
+        """The object ends at a character that it cannot have; one that only lacks its brace is taken for whole."""
+        is_whole = self._is_told and self._object.is_complete and self._is_space_held
+        if self._is_told:
+            self._tell_arguments()
+        self._is_told = False
+        if is_whole and self._notation.end:
+            self._wants = _END_MARKER
+            self._in_end_marker(character)
+        else:
+            self._none(character)
+
+    def _tell_arguments(self) -> None:
+        if self._object.arguments:
+            self._events.append(Arguments("".join(self._object.arguments)))
+            self._object.arguments = []
+
+    # --- behind a call ----------------------------------------------------------------------------------------------
+
+    def _in_end_marker(self, character: str) -> None:
+        end = self._notation.end
+        if end.startswith(self._marker + character):
+            self._marker += character
+            self._held.append(character)
+            if self._marker == end:
+                self._held, self._marker = [], ""
+                self._wants = _TEXT
+        elif character in _SPACE and not self._marker:
+            self._held.append(character)
+        else:
+            # there is no end marker; what looked like it, and white space, may stand before the next call
+            rest = [*self._held, character]
+            self._held, self._marker = [], ""
+            self._wants = _TEXT
+            for one in rest:
+                self._take(one)
+
+    def _behind(self, character: str) -> None:
+        """Of a notation whose calls have no end of their own: another one, or the end of the list."""
+        notation = self._notation
+        if notation.is_list and character == "]":
+            self._held = []
+            self._wants = _TEXT
+        elif character == ("," if notation.is_list else ";"):
+            self._held.append(character)
+            self._wants = _CALL
+        elif notation.is_bare and character == "{":
+            self._open()
+        else:
+            self._none(character)
+
+
+_TEXT = "text"
+_LIST = "list"
+_CALL = "call"
+_OBJECT = "object"
+_END_MARKER = "end marker"
+_BEHIND = "behind"

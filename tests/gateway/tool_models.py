@@ -1,0 +1,131 @@
+"""Tiny models of the families that call functions, each with a short template of its family's kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gateway.tools.notation import NOTATIONS
+from shared.messages.payload import Payload
+from shared.messages.requests import Chunk
+from shared.vocabulary.gguf_vocabulary import TokenType
+from tests.gateway.memory_queue import Answer
+from tests.gateway.tiny import ALPHABET, MERGED, write_model
+
+MAX_MODEL_LEN = 4096
+MARK = 258  # the id of a family's mark where it is a control token
+
+HERMES = """{%- if tools %}
+    {{- '<|im_start|>system\n' }}
+    {%- for tool in tools %}{{ tool | tojson }}{{ '\n' }}{% endfor %}
+    {{- 'Write <tool_call>...</tool_call>.<|im_end|>\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' }}
+        {{- (call.function.arguments | tojson) + '}\n</tool_call>' }}
+    {%- endfor %}
+    {{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+MISTRAL = """{%- if tools %}{{ '[TOOLS] ' + (tools | tojson) + '[/TOOLS]' }}{% endif %}
+{%- for message in messages %}
+    {%- if message.tool_calls %}
+        {{- '[TOOL_CALLS] [' }}
+        {%- for call in message.tool_calls %}
+            {%- if call.id | length != 9 %}{{ raise_exception('ids have 9 characters') }}{% endif %}
+            {{- '{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) }}
+            {{- ', "id": "' + call.id + '"}' + ('' if loop.last else ', ') }}
+        {%- endfor %}
+        {{- ']' }}
+    {%- elif message.role == 'tool' %}
+        {{- '[RESULT] ' + message.tool_call_id + ' ' + message.content }}
+    {%- else %}
+        {{- '[' + message.role + '] ' + message.content }}
+    {%- endif %}
+{%- endfor %}"""
+
+LLAMA3 = """{%- for message in messages %}
+    {{- '<|im_start|>' + message.role + '\n' }}
+    {%- if loop.first and tools %}
+        {{- 'Answer in the format {"name": function name, "parameters": dictionary of its arguments}.\n' }}
+        {%- for tool in tools %}{{ tool | tojson }}{{ '\n' }}{% endfor %}
+    {%- endif %}
+    {{- message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+def write_family(folder: Path, family: str, *, has_control_mark: bool = False) -> dict[str, Any]:
+    """A model of the family, as the configuration names it; its first mark may be a control token."""
+    template = {"hermes": HERMES, "mistral": MISTRAL, "llama3_json": LLAMA3}[family]
+    mark = NOTATIONS[family].begin
+    kind = TokenType.CONTROL if has_control_mark else TokenType.NORMAL
+    path = write_model(
+        folder / f"{family}-{has_control_mark}.gguf",
+        template=template,
+        context_length=MAX_MODEL_LEN,
+        tokens=[*ALPHABET, "<|im_end|>", "<|im_start|>", mark if has_control_mark else "<unused>", *MERGED],
+        kinds=[
+            *[TokenType.NORMAL] * 256,
+            TokenType.CONTROL,
+            TokenType.CONTROL,
+            kind,
+            *[TokenType.NORMAL] * len(MERGED),
+        ],
+    )
+    return {"name": family, "source": str(path), "max_model_len": MAX_MODEL_LEN}
+
+
+def output_ids(text: str, mark: str = "") -> list[int]:
+    """A text as byte tokens; where there is a mark, it is the control token."""
+    if not mark:
+        return list(text.encode())
+    ids: list[int] = []
+    for number, piece in enumerate(text.split(mark)):
+        ids += [*([MARK] if number else []), *piece.encode()]
+    return ids
+
+
+def answering(*token_ids: list[int], finish_reason: str = "stop", size: int = 1) -> Answer:
+    """Nodes that answer every request with these choices, in chunks of ``size`` tokens."""
+
+    def answer(payload: Payload) -> list[Chunk]:
+        chunks = []
+        for choice, ids in enumerate(token_ids):
+            ends = [*ids, *(payload.sampling.stop_token_ids[:1] if finish_reason == "stop" else [])]
+            for start in range(0, len(ends), size):
+                is_end = start + size >= len(ends)
+                chunks.append(
+                    Chunk(
+                        payload.request_id,
+                        payload.attempt,
+                        start,
+                        ends[start : start + size],
+                        finish_reason if is_end else "",
+                        choice=choice,
+                        is_last=is_end and choice == len(token_ids) - 1,
+                    )
+                )
+        return chunks
+
+    return answer
+
+
+def tool(name: str, **parameters: Any) -> dict[str, Any]:
+    """A function with these properties, all of them required."""
+    schema = {
+        "type": "object",
+        "properties": parameters,
+        "required": list(parameters),
+        "additionalProperties": False,
+    }
+    return {"type": "function", "function": {"name": name, "description": f"Does {name}.", "parameters": schema}}
+
+
+def written(tools: list[dict[str, Any]]) -> str:
+    """Functions as `hermes_prompt` and templates write them, a line each."""
+    return "\n".join(json.dumps(one, ensure_ascii=False) for one in tools)

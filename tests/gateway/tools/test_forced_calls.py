@@ -1,0 +1,116 @@
+"""Whatever the grammar of forced calls allows is calls to the parser, and what is no call it does not allow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+from gateway.tools.call_parser import CallParser
+from gateway.tools.events import Arguments, CallBegin, Text, joined
+from gateway.tools.forced_calls import MAX_FORCED_CALLS, ForcedFunction, forced_calls
+from gateway.tools.notation import HERMES, LLAMA3_JSON, MISTRAL, NOTATIONS, Notation
+from shared.grammars.definition import definition
+from shared.grammars.limits import LIMITS
+from shared.grammars.problem import build_problem_of
+from shared.messages.payload import Constraint
+from tests.gateway.tool_models import MARK, output_ids
+
+CITY: dict[str, Any] = {
+    "properties": {"city": {"$ref": "#/$defs/city"}},
+    "$defs": {"city": {"enum": ["Paris", 'a\nstart: "b" ::= é']}},
+    "required": ["city"],
+    "additionalProperties": False,
+    "x-guidance": {"lenient": True},
+}
+FUNCTIONS = [ForcedFunction("get", CITY), ForcedFunction("stop", None)]
+END = 256
+
+
+class _Bytes:
+    eos_token_id = END
+    bos_token_id = None
+    tokens = (*(bytes([value]) for value in range(256)), b"", b"", b"")
+    special_token_ids = ()
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+TOKENIZER = LLTokenizer(TokenizerWrapper(_Bytes()))
+
+
+def accepts(constraint: Constraint, token_ids: list[int]) -> bool:
+    matcher = LLMatcher(TOKENIZER, definition(constraint), limits=LIMITS, log_level=0)
+    assert matcher.get_error() == ""
+    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+
+def constraint(notation: Notation, *, is_single: bool = False, **control_ids: int) -> Constraint:
+    made = forced_calls(notation, FUNCTIONS, control_ids, is_single=is_single)
+    assert build_problem_of(made) == ""
+    return made
+
+
+GET, STOP = '{"city": "Paris"}', "{}"
+ONE = {
+    HERMES: '<tool_call>\n{"name": "get", "arguments": {"city": "Paris"}}\n</tool_call>',
+    LLAMA3_JSON: '{"name": "get", "parameters": {"city": "Paris"}}',
+    MISTRAL: '[TOOL_CALLS] [{"name": "get", "arguments": {"city": "Paris"}}]',
+}
+TWO = {
+    HERMES: f'{ONE[HERMES]}\n<tool_call>\n{{"name": "stop", "arguments": {{}}}}\n</tool_call>',
+    LLAMA3_JSON: f'{ONE[LLAMA3_JSON]}; {{"name": "stop", "parameters": {{}}}}',
+    MISTRAL: f'{ONE[MISTRAL][:-1]}, {{"name": "stop", "arguments": {{}}}}]',
+}
+
+
+@pytest.mark.parametrize("notation", NOTATIONS.values())
+def test_what_is_allowed_is_read_as_calls(notation: Notation) -> None:
+    several, single = constraint(notation), constraint(notation, is_single=True)
+    assert accepts(several, output_ids(ONE[notation]))
+    assert accepts(single, output_ids(ONE[notation]))
+    assert accepts(several, output_ids(TWO[notation]))
+    assert not accepts(single, output_ids(TWO[notation]))
+    parser = CallParser(notation, ["get", "stop"])
+    events = joined([*parser.feed(TWO[notation]), *parser.end()])
+    assert events == [CallBegin("get"), Arguments(GET), CallBegin("stop"), Arguments(STOP)]
+
+
+@pytest.mark.parametrize("notation", NOTATIONS.values())
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"get"', '"got"'), ("Paris", "Rome"), ('{"city": "Paris"}', "{}"), ('{"name', 'Well: {"name'), ("}", "")],
+)
+def test_what_is_no_call_is_not_allowed(notation: Notation, old: str, new: str) -> None:
+    assert not accepts(constraint(notation), output_ids(ONE[notation].replace(old, new, 1)))
+
+
+@pytest.mark.parametrize("notation", [HERMES, MISTRAL])
+def test_a_mark_without_text_is_named_by_its_id(notation: Notation) -> None:
+    made = forced_calls(notation, FUNCTIONS, {notation.begin: MARK}, is_single=False)
+    assert accepts(made, output_ids(ONE[notation], notation.begin))
+    assert not accepts(made, output_ids(ONE[notation]))
+
+
+def test_calls_are_bounded() -> None:
+    made = forced_calls(LLAMA3_JSON, [ForcedFunction("stop", None)], {}, is_single=False)
+    call = '{"name": "stop", "parameters": {}}'
+    assert accepts(made, output_ids("; ".join([call] * MAX_FORCED_CALLS)))
+    assert not accepts(made, output_ids("; ".join([call] * (MAX_FORCED_CALLS + 1))))
+
+
+def test_arguments_are_an_object_whatever_the_schema_says() -> None:
+    made = forced_calls(LLAMA3_JSON, [ForcedFunction("any", {})], {}, is_single=True)
+    assert accepts(made, output_ids('{"name": "any", "parameters": {"a": [1]}}'))
+    assert not accepts(made, output_ids('{"name": "any", "parameters": 5}'))
+
+
+def test_names_and_schemas_are_data_and_no_grammar() -> None:
+    odd = 'a\nstart: "b" ::= é'
+    text = f'{{"name": "get", "parameters": {json.dumps({"city": odd}, ensure_ascii=False)}}}'
+    assert accepts(constraint(LLAMA3_JSON), output_ids(text))
+    parser = CallParser(LLAMA3_JSON, ["get"])
+    assert Text not in {type(event) for event in [*parser.feed(text), *parser.end()]}
