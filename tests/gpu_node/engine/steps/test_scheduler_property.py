@@ -53,7 +53,7 @@ KINDS: list[dict[str, Any]] = [
     {"constraint": CONSTRAINT, "num_choices": 2},
     {"constraint": CONSTRAINT, "num_candidates": 3},
 ]
-SINGLE_KINDS = [{}, {"temperature": 0.0}, {"constraint": CONSTRAINT}]
+SINGLE_KINDS: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"constraint": CONSTRAINT}]
 ENDS: list[dict[str, Any]] = [{}, {"ignore_eos": True}, {"ignore_eos": True}, {"stop_token_ids": [3, 4]}]
 
 
