@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
 from gateway.openai.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
@@ -33,6 +34,24 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
                     "schema": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
                 },
             },
+        },
+        {
+            "model": "smollm2-135m",
+            "messages": [{"role": "user", "content": "What is the weather like in Paris?"}],
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": "get_weather",
+                        "parameters": {
+                            "type": "object",
+                            "properties": {"city": {"type": "string"}},
+                            "required": ["city"],
+                        },
+                    },
+                }
+            ],
+            "tool_choice": "required",
         },
     ],
     CompletionRequest: [
@@ -69,6 +88,7 @@ def request_schemas(ref_template: str) -> dict[str, Any]:
             schema["properties"] |= _inert(body)
     for model, names in _ONE_OF.items():
         definitions[model.__name__]["oneOf"] = [{"required": [name]} for name in names]
+    definitions[ChatMessage.__name__]["anyOf"] = [{"required": ["content"]}, {"required": ["tool_calls"]}]
     return definitions
 
 

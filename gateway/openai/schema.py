@@ -22,7 +22,7 @@ from gateway.openai.chat_messages import ChatMessage, check_turns
 from gateway.openai.part import ApiObject, FieldConflictError, UnsupportedFieldError
 from gateway.openai.sampling import SamplingFields
 from gateway.openai.structured_output import ResponseFormat, StructuredOutputs
-from gateway.openai.tools import MAX_TOOLS, Choice, Tool, check_tools
+from gateway.openai.tools import MAX_TOOLS, GivenToolChoice, Tool, check_tools
 from shared.messages.payload import Constraint
 from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
@@ -248,7 +248,7 @@ class ChatCompletionRequest(GenerationRequest):
     """The most likely tokens at each place, beside the one that was drawn."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """Functions that the model may call."""
-    tool_choice: Choice | None = None
+    tool_choice: GivenToolChoice | None = None
     """Whether it does: without it, ``auto`` where there are tools, else ``none``."""
     parallel_tool_calls: bool = True
     """Whether an answer may have several calls."""

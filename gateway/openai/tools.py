@@ -94,7 +94,7 @@ class NamedTool(ApiObject):
     function: NamedFunction
 
 
-class CalledFunction(ApiObject):
+class TurnFunction(ApiObject):
     """What a turn's call called."""
 
     name: FunctionName
@@ -107,7 +107,7 @@ class TurnCall(ApiObject):
 
     id: CallId
     type: Literal["function"]
-    function: CalledFunction
+    function: TurnFunction
 
 
 Way = Literal["none", "auto", "required"]
@@ -135,7 +135,7 @@ def _choice(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
-Choice = Annotated[ToolChoice, BeforeValidator(_choice, json_schema_input_type=Way | NamedTool)]
+GivenToolChoice = Annotated[ToolChoice, BeforeValidator(_choice, json_schema_input_type=Way | NamedTool)]
 
 
 def check_tools(tools: Sequence[Tool], choice: ToolChoice | None) -> None:

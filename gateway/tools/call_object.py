@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gateway.tools.json_value import JsonValue, Step
+from gateway.tools.json_value import JsonStep, JsonValue
 
 _NAME = "name"
 _ARGUMENTS = ("arguments", "parameters")
@@ -18,7 +18,7 @@ _SPACE = " \t\n\r"
 
 
 class CallObject:
-    """Fed with what comes behind the opening brace; not fed again after `Step.LAST` or `Step.WRONG`."""
+    """Fed with what comes behind the opening brace; not fed again after `JsonStep.LAST` or `JsonStep.WRONG`."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.name = ""
@@ -49,13 +49,13 @@ class CallObject:
             self.arguments.append(run)
         return run
 
-    def feed(self, character: str) -> Step:
-        """Take the next character; never `Step.BEHIND`."""
+    def feed(self, character: str) -> JsonStep:
+        """Take the next character; never `JsonStep.BEHIND`."""
         step = self._feed(character)
         self.is_complete = bool(self.name) and self._are_arguments_whole
         return step
 
-    def _feed(self, character: str) -> Step:
+    def _feed(self, character: str) -> JsonStep:
         wants = self._wants
         if wants == _IN_KEY:
             return self._in_key(character)
@@ -64,74 +64,74 @@ class CallObject:
         if wants == _VALUE:
             return self._in_value(character)
         if character in _SPACE:
-            return Step.TAKEN
+            return JsonStep.TAKEN
         if wants == _COLON:
             self._wants, self._value = _BEFORE_NAME if self._key == _NAME else _VALUE, JsonValue()
-            return Step.TAKEN if character == ":" else Step.WRONG
+            return JsonStep.TAKEN if character == ":" else JsonStep.WRONG
         if wants == _BEFORE_NAME:
             self._wants, self._word = _IN_NAME, ""
-            return Step.TAKEN if character == '"' else Step.WRONG
+            return JsonStep.TAKEN if character == '"' else JsonStep.WRONG
         return self._between_fields(character)
 
-    def _between_fields(self, character: str) -> Step:
+    def _between_fields(self, character: str) -> JsonStep:
         if character == "}" and self._wants != _KEY:
             return self._end()
         if character == "," and self._wants == _COMMA_OR_END:
             self._wants = _KEY
-            return Step.TAKEN
+            return JsonStep.TAKEN
         if character == '"' and self._wants != _COMMA_OR_END:
             self._wants, self._word = _IN_KEY, ""
-            return Step.TAKEN
-        return Step.WRONG
+            return JsonStep.TAKEN
+        return JsonStep.WRONG
 
-    def _end(self) -> Step:
+    def _end(self) -> JsonStep:
         if not self.name:
-            return Step.WRONG
+            return JsonStep.WRONG
         if not self.has_arguments:  # a function that takes none
             self.arguments, self.has_arguments, self._are_arguments_whole = ["{}"], True, True
-        return Step.LAST
+        return JsonStep.LAST
 
-    def _in_key(self, character: str) -> Step:
+    def _in_key(self, character: str) -> JsonStep:
         if character != '"':
             self._word += character
-            return Step.TAKEN if any(key.startswith(self._word) for key in _KEYS) else Step.WRONG
+            return JsonStep.TAKEN if any(key.startswith(self._word) for key in _KEYS) else JsonStep.WRONG
         self._key = "arguments" if self._word in _ARGUMENTS else self._word
         self._wants = _COLON
         if self._word not in _KEYS or self._key in self._seen:
-            return Step.WRONG
+            return JsonStep.WRONG
         self._seen.add(self._key)
-        return Step.TAKEN
+        return JsonStep.TAKEN
 
-    def _in_name(self, character: str) -> Step:
+    def _in_name(self, character: str) -> JsonStep:
         if character != '"':
             self._word += character
-            return Step.TAKEN if any(name.startswith(self._word) for name in self._names) else Step.WRONG
+            return JsonStep.TAKEN if any(name.startswith(self._word) for name in self._names) else JsonStep.WRONG
         self._wants = _COMMA_OR_END
         if self._word not in self._names:
-            return Step.WRONG
+            return JsonStep.WRONG
         self.name = self._word
-        return Step.TAKEN
+        return JsonStep.TAKEN
 
-    def _in_value(self, character: str) -> Step:
+    def _in_value(self, character: str) -> JsonStep:
         is_argument = self._key == "arguments"
         if is_argument and not self.has_arguments:
             if character in _SPACE:
-                return Step.TAKEN
+                return JsonStep.TAKEN
             if character != "{":
-                return Step.WRONG
+                return JsonStep.WRONG
             self.has_arguments = True
         step = self._value.feed(character)
-        if step is Step.WRONG:
+        if step is JsonStep.WRONG:
             return step
-        if step is Step.BEHIND:
+        if step is JsonStep.BEHIND:
             self._wants = _COMMA_OR_END
             return self._feed(character)
         if is_argument:
             self.arguments.append(character)
-            self._are_arguments_whole = step is Step.LAST
-        if step is Step.LAST:
+            self._are_arguments_whole = step is JsonStep.LAST
+        if step is JsonStep.LAST:
             self._wants = _COMMA_OR_END
-        return Step.TAKEN
+        return JsonStep.TAKEN
 
 
 _KEY_OR_END = "key or end"

@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from gateway.tools.call_object import CallObject
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
-from gateway.tools.json_value import Step
+from gateway.tools.json_value import JsonStep
 from gateway.tools.notation import Notation
 
 _SPACE = " \t\n\r"
@@ -149,7 +149,7 @@ class CallParser:
         call = self._object
         was_complete = call.is_complete
         step = call.feed(character)
-        if step is Step.WRONG:
+        if step is JsonStep.WRONG:
             self._broken(character)
             return
         if call.is_known and not self._is_told:
@@ -163,7 +163,7 @@ class CallParser:
         if self._is_told and call.is_complete:
             self._tell_arguments()
             self.has_whole_calls = True
-        if step is Step.LAST:
+        if step is JsonStep.LAST:
             self._is_told = False
             self._held = []
             self._wants = _END_MARKER if self._notation.end else _BEHIND

@@ -17,7 +17,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')  # within a string
 
 
-class Step(enum.Enum):
+class JsonStep(enum.Enum):
     """What a character was to a value."""
 
     TAKEN = "taken"
@@ -31,7 +31,7 @@ class Step(enum.Enum):
 
 
 class JsonValue:
-    """Not fed again after any other step than `Step.TAKEN`."""
+    """Not fed again after any other step than `JsonStep.TAKEN`."""
 
     def __init__(self) -> None:
         self._open: list[str] = []  # what closes the lists and objects around
@@ -47,7 +47,7 @@ class JsonValue:
         found = _PLAIN.match(text, begin)
         return found[0] if found else ""
 
-    def feed(self, character: str) -> Step:
+    def feed(self, character: str) -> JsonStep:
         """Take the next character; white space may stand before the value."""
         wants = self._wants
         if wants == _IN_STRING:
@@ -57,41 +57,41 @@ class JsonValue:
         if wants == _IN_WORD:
             return self._in_word(character)
         if character in _SPACE:
-            return Step.TAKEN
+            return JsonStep.TAKEN
         if wants in (_VALUE, _VALUE_OR_END):
             return self._begin(character)
         if wants in (_KEY, _KEY_OR_END):
             return self._key(character)
         if wants == _COLON:
             self._wants = _VALUE
-            return Step.TAKEN if character == ":" else Step.WRONG
+            return JsonStep.TAKEN if character == ":" else JsonStep.WRONG
         return self._behind_item(character)
 
-    def _begin(self, character: str) -> Step:
+    def _begin(self, character: str) -> JsonStep:
         if character == "]" and self._wants == _VALUE_OR_END:
             return self._close()
         if character in "[{":
             if len(self._open) == MAX_DEPTH:
-                return Step.WRONG
+                return JsonStep.WRONG
             self._open.append("]" if character == "[" else "}")
             self._wants = _VALUE_OR_END if character == "[" else _KEY_OR_END
-            return Step.TAKEN
+            return JsonStep.TAKEN
         if character == '"':
             self._wants, self._is_key = _IN_STRING, False
-            return Step.TAKEN
+            return JsonStep.TAKEN
         self._wants, self._word = _IN_WORD, character
-        return Step.TAKEN if self._may_be_word() else Step.WRONG
+        return JsonStep.TAKEN if self._may_be_word() else JsonStep.WRONG
 
-    def _key(self, character: str) -> Step:
+    def _key(self, character: str) -> JsonStep:
         if character == "}" and self._wants == _KEY_OR_END:
             return self._close()
         self._wants, self._is_key = _IN_STRING, True
-        return Step.TAKEN if character == '"' else Step.WRONG
+        return JsonStep.TAKEN if character == '"' else JsonStep.WRONG
 
-    def _in_string(self, character: str) -> Step:
+    def _in_string(self, character: str) -> JsonStep:
         if self._hex_left:
             self._hex_left -= 1
-            return Step.TAKEN if character in _HEX else Step.WRONG
+            return JsonStep.TAKEN if character in _HEX else JsonStep.WRONG
         if character == "\\":
             self._wants = _ESCAPE
         elif character == '"':
@@ -99,44 +99,44 @@ class JsonValue:
                 return self._item_is_over()
             self._wants = _COLON
         elif character < " ":
-            return Step.WRONG
-        return Step.TAKEN
+            return JsonStep.WRONG
+        return JsonStep.TAKEN
 
-    def _escape(self, character: str) -> Step:
+    def _escape(self, character: str) -> JsonStep:
         self._wants = _IN_STRING
         if character == "u":
             self._hex_left = 4
-        return Step.TAKEN if character in _ESCAPED else Step.WRONG
+        return JsonStep.TAKEN if character in _ESCAPED else JsonStep.WRONG
 
-    def _in_word(self, character: str) -> Step:
+    def _in_word(self, character: str) -> JsonStep:
         if character.isascii() and (character.isalnum() or character in _OF_NUMBERS):
             self._word += character
-            return Step.TAKEN if self._may_be_word() else Step.WRONG
+            return JsonStep.TAKEN if self._may_be_word() else JsonStep.WRONG
         if not (self._word in _WORDS or _NUMBER.fullmatch(self._word)):
-            return Step.WRONG
+            return JsonStep.WRONG
         if not self._open:
-            return Step.BEHIND
+            return JsonStep.BEHIND
         self._wants = _END_OF_ITEM
-        return Step.TAKEN if character in _SPACE else self._behind_item(character)
+        return JsonStep.TAKEN if character in _SPACE else self._behind_item(character)
 
     def _may_be_word(self) -> bool:
         if self._word[0].isalpha():
             return any(word.startswith(self._word) for word in _WORDS)
         return len(self._word) <= _MAX_NUMBER_CHARACTERS and _OF_NUMBERS.issuperset(self._word)
 
-    def _behind_item(self, character: str) -> Step:
+    def _behind_item(self, character: str) -> JsonStep:
         if character == self._open[-1]:
             return self._close()
         self._wants = _VALUE if self._open[-1] == "]" else _KEY
-        return Step.TAKEN if character == "," else Step.WRONG
+        return JsonStep.TAKEN if character == "," else JsonStep.WRONG
 
-    def _close(self) -> Step:
+    def _close(self) -> JsonStep:
         self._open.pop()
         return self._item_is_over()
 
-    def _item_is_over(self) -> Step:
+    def _item_is_over(self) -> JsonStep:
         self._wants = _END_OF_ITEM
-        return Step.TAKEN if self._open else Step.LAST
+        return JsonStep.TAKEN if self._open else JsonStep.LAST
 
 
 _VALUE = "value"

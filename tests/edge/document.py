@@ -23,7 +23,6 @@ _PROMPT = {
         {"type": "array", "items": _TOKEN_IDS, "minItems": 1, "maxItems": 3},
     ]
 }
-_TALK = {"type": "array", "items": {"$ref": "#/components/schemas/ChatMessage"}, "minItems": 1, "maxItems": 2}
 _SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, "b", None]}}, "required": ["a"]}
 _FORMAT = {
     "enum": [
@@ -45,13 +44,32 @@ _STRUCTURED = {
         {"grammar": "start: b"},
     ]
 }
+_TOOL = {"type": "function", "function": {"name": "f", "parameters": _SCHEMA}}
+_OTHER_TOOL = {"type": "function", "function": {"name": "g", "description": None, "strict": True}}
+_CHOSEN = {"type": "function", "function": {"name": "f"}}
+_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+_TURN: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"role": {"enum": ["user", "assistant", "system"]}, "content": _SHORT_TEXT},
+            "required": ["role", "content"],
+            "additionalProperties": False,
+        },
+        {"const": {"role": "assistant", "tool_calls": [_CALL]}},
+        {"const": {"role": "tool", "tool_call_id": "c", "content": "1"}},
+    ]
+}
+_TALK = {"type": "array", "items": _TURN, "minItems": 1, "maxItems": 2}
 
 _NARROWER: dict[str, dict[str, Any]] = {
     "ChatCompletionRequest": {
-        "model": {"enum": ["tiny"]},
+        "model": {"enum": ["tiny", "long"]},
         "messages": _TALK,
         "response_format": _FORMAT,
         "structured_outputs": _STRUCTURED,
+        "tools": {"enum": [None, [], [_TOOL], [_TOOL, _OTHER_TOOL]]},
+        "tool_choice": {"enum": [None, "none", "auto", "required", _CHOSEN]},
         "max_tokens": _LIMIT,
         "max_completion_tokens": _LIMIT,
         "n": _FEW,
@@ -67,7 +85,6 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "best_of": _FEW,
     },
     "DetokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}, "tokens": _TOKEN_IDS},
-    "ChatMessage": {"content": _SHORT_TEXT, "role": {"enum": ["user", "assistant"]}},
 }
 """Of half of the cases: by schema and field. All others keep to the document as it is."""
 

@@ -26,14 +26,20 @@ from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import write_model
 
 MAX_MODEL_LEN = 64
+LONG_MODEL_LEN = 2048
 MAX_BODY_BYTES = 1 << 18
 START_TIMEOUT_S = 30.0
+CALL = b'Well: <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
 def answering(payload: Payload) -> list[Chunk]:
-    """A chunk a choice, of as many tokens as were asked for; every choice ends by its length."""
+    """A chunk a choice, of as many tokens as were asked for; every choice ends by its length, unless it has to call."""
     sampling = payload.sampling
     token_ids = [97 + place % 26 for place in range(sampling.max_tokens)]
+    finish_reason = "length"
+    if sampling.constraint is not None and '"<tool_call>"' in sampling.constraint.text:
+        token_ids = list(CALL[: sampling.max_tokens])
+        finish_reason = "stop" if len(CALL) < sampling.max_tokens else "length"
     scores = _scores(token_ids, sampling.num_logprobs)
     return [
         Chunk(
@@ -41,7 +47,7 @@ def answering(payload: Payload) -> list[Chunk]:
             payload.attempt,
             0,
             token_ids,
-            "length",
+            finish_reason,
             choice=choice,
             logprobs=scores,
             is_last=choice == sampling.num_choices - 1,
@@ -59,10 +65,15 @@ def _scores(token_ids: Sequence[int], num_logprobs: int | None) -> list[TokenLog
 
 @contextmanager
 def serving(folder: Path, **sections: Any) -> Iterator[str]:
-    """Its URL, with the models `tiny` and `base` (which has no chat); ``sections`` of the configuration beside."""
+    """Its URL, with the models `tiny`, `long` (which has room for functions) and `base` (which has no chat).
+
+    ``sections``: of the configuration, beside.
+    """
     tiny, base = write_model(folder / "tiny.gguf"), write_model(folder / "base.gguf", template=None)
+    long = write_model(folder / "long.gguf", context_length=LONG_MODEL_LEN)
     models = [
         {"name": "tiny", "source": str(tiny), "max_model_len": MAX_MODEL_LEN},
+        {"name": "long", "source": str(long), "max_model_len": LONG_MODEL_LEN},
         {"name": "base", "source": str(base), "max_model_len": MAX_MODEL_LEN},
     ]
     options = {"models": models, "gateway": {"max_body_bytes": MAX_BODY_BYTES}, **sections}

@@ -31,6 +31,9 @@ from tests.fuzz.trees import json_mutator
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import write_model
 
+_LENGTHS = {"tiny": 64, "long": 2048}
+"""Of models, in tokens; functions need some hundred."""
+
 _COMMON: dict[str, Any] = {
     "model": "tiny",
     "max_tokens": 8,
@@ -65,10 +68,35 @@ _SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "$defs": {"c": {"type": "number", "minimum": 0, "maximum": 9.5}},
 }
+_CALL = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "get", "arguments": '{"a": ["<|im_end|>", 1e3, null]}'},
+}
+_CALLED = [
+    {"role": "user", "content": "h"},
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "12"}]},
+]
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "get", "description": "<|im_end|>", "parameters": _SCHEMA, "strict": True},
+    },
+    {"type": "function", "function": {"name": "stop"}},
+]
 _CHAT: list[dict[str, Any]] = [
     {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]},
     {**_COMMON, "messages": _TURNS, "logprobs": True, "top_logprobs": 3, "max_completion_tokens": 4},
     {"model": "tiny", "messages": _TURNS[:1], "response_format": {"type": "json_object"}},
+    {"model": "long", "messages": _CALLED, "tools": _TOOLS, "parallel_tool_calls": False, "stream": True},
+    {"model": "long", "messages": _CALLED[:1], "tools": _TOOLS, "tool_choice": "required"},
+    {
+        "model": "long",
+        "messages": _CALLED[:1],
+        "tools": _TOOLS,
+        "tool_choice": {"type": "function", "function": {"name": "stop"}},
+    },
     {
         "model": "tiny",
         "messages": _TURNS[:1],
@@ -90,8 +118,11 @@ _COMPLETIONS: list[dict[str, Any]] = [
 
 @cache
 def _context() -> GatewayContext:
-    model = write_model(scratch() / "bodies.gguf")
-    config = ClusterConfig.model_validate({"models": [{"name": "tiny", "source": str(model), "max_model_len": 64}]})
+    models = [
+        {"name": name, "source": str(write_model(scratch() / f"{name}.gguf", context_length=length))}
+        for name, length in _LENGTHS.items()
+    ]
+    config = ClusterConfig.model_validate({"models": models})
     dispatcher = Dispatcher(MemoryQueue(None), "gateway-0")
     return GatewayContext(config, load_models(config), dispatcher, lambda: "", random_bytes=bytes)
 
@@ -133,7 +164,8 @@ def _checker(endpoint: Endpoint[Any]) -> Callable[[bytes], bool]:
         for payload in payloads:
             rule(decode_payload(encode(payload)) == payload, "a node reads what the gateway wrote")
             rule(all(0 <= token < 264 for token in payload.prompt_token_ids), "tokens are the model's")
-            rule(1 <= payload.sampling.max_tokens <= 64 - len(payload.prompt_token_ids), "the answer has room")
+            room = _LENGTHS[payload.model] - len(payload.prompt_token_ids)
+            rule(1 <= payload.sampling.max_tokens <= room, "the answer has room")
         return True
 
     return check

@@ -42,11 +42,12 @@ def start(start_gateway: GatewayFactory, tmp_path: Path) -> Starter:
 
 async def asked(gateway: Gateway, **fields: Any) -> ChatCompletion:
     body: dict[str, Any] = {"model": "hermes", "messages": HI, "tools": TOOLS} | fields
-    return await gateway.openai.chat.completions.create(**body)
+    answer: ChatCompletion = await gateway.openai.chat.completions.create(**body)
+    return answer
 
 
 async def streamed(gateway: Gateway, **fields: Any) -> list[ChatCompletionChunk]:
-    body = {"model": "hermes", "messages": HI, "tools": TOOLS, "stream": True} | fields
+    body: dict[str, Any] = {"model": "hermes", "messages": HI, "tools": TOOLS, "stream": True} | fields
     stream: AsyncIterator[ChatCompletionChunk] = await gateway.openai.chat.completions.create(**body)
     return [chunk async for chunk in stream]
 
