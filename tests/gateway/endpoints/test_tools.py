@@ -320,6 +320,15 @@ async def test_a_template_that_knows_no_functions_has_them_in_the_system_message
     assert text == f"{{START}}system\n{told['content']}{{END}}\n{{START}}user\nhi{{END}}\n{{START}}assistant\n"
 
 
+async def test_tokenize_counts_them(start: Starter) -> None:
+    gateway = await start()
+    prompt = (await submitted(gateway)).prompt_token_ids
+    async with gateway.http.post("/tokenize", json={"model": "hermes", "messages": HI, "tools": TOOLS}) as response:
+        assert (await response.json())["tokens"] == prompt
+    async with gateway.http.post("/tokenize", json={"model": "hermes", "prompt": "hi", "tools": TOOLS}) as response:
+        assert (response.status, (await response.json())["error"]["param"]) == (400, "tools")
+
+
 async def test_what_a_template_refuses_is_told(start: Starter) -> None:
     gateway = await start()
     call = {"id": "short", "type": "function", "function": {"name": "stop", "arguments": "{}"}}
@@ -389,3 +398,16 @@ async def test_a_schema_that_cannot_be_kept_is_refused_where_it_has_to_be(start:
     assert (await asked(gateway, tools=tools)).choices[0].message.content == "a"
     named = {"type": "function", "function": {"name": "stop"}}
     assert (await asked(gateway, tools=tools, tool_choice=named)).choices[0].message.content == "a"
+
+
+async def test_a_schema_that_grows_beyond_all_bounds_is_refused(start: Starter) -> None:
+    gateway = await start()
+    defs: dict[str, Any] = {"d5": {"type": "object"}}
+    for number in range(5):
+        inner = {"$ref": f"#/$defs/d{number + 1}"}
+        ways = [{"anyOf": [inner, {"type": "object", "properties": {f"{name}{number}": {}}}]} for name in "xy"]
+        defs[f"d{number}"] = {"allOf": ways}
+    function = {"name": "f", "parameters": {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs}}
+    error = await refused(gateway, tools=[{"type": "function", "function": function}], tool_choice="required")
+    assert error["param"] == "tools[0].function.parameters"
+    assert "schema too large" in error["message"]
