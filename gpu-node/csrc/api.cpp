@@ -10,6 +10,7 @@
 #include "draw.h"
 #include "experts.h"
 #include "program.h"
+#include "token_mask.h"
 
 using treadle::Arena;
 using treadle::columns;
@@ -273,6 +274,8 @@ TREADLE_API std::int32_t treadle_draw(Program* program, View logits) {
 TREADLE_API std::uint64_t treadle_submit(Device* device, const Program* program, const treadle::StepInput* input) {
   return guarded<std::uint64_t>(0, [&] { return device->submit(*program, program->make_step(*input)); });
 }
+
+TREADLE_API void treadle_give_masks(std::uint32_t* given) { treadle::give_masks(*reinterpret_cast<treadle::Word*>(given)); }
 
 TREADLE_API std::int32_t treadle_is_done(const Device* device, std::uint64_t event) { return device->is_done(event); }
 

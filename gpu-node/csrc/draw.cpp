@@ -5,6 +5,7 @@
 #include "logprobs.h"
 #include "penalties.h"
 #include "sampling.h"
+#include "token_mask.h"
 
 namespace treadle {
 
@@ -20,9 +21,15 @@ void Draw::run(int task, const Step& step, Scratch& scratch) const {
 }
 
 void Draw::draw(int index, const Step& step, SamplingScratch& scratch) const {
-  const TokenDraw& draw = step.draws[index];
+  TokenDraw draw = step.draws[index];
   const std::span<const float> logits(logits_.wide(draw.how.row), logits_.num_columns);
-  const std::int32_t token = draw_token(adjusted_logits(logits, draw, step, scratch), draw, kernels_, scratch);
+  bool knows_mask = true;
+  if (draw.how.is_mask_late != 0) {
+    knows_mask = wait_for_masks(*step.late_masks_given);
+    if (knows_mask && !allows_tokens_of(draw.mask, logits_.num_columns)) draw.mask = {};  // nobody wants the token
+  }
+  const std::int32_t token =
+      knows_mask ? draw_token(adjusted_logits(logits, draw, step, scratch), draw, kernels_, scratch) : -1;
   step.tokens[index] = token;
   step.cells[step.first_cell + index] = std::max(token, 0);  // a step that counts on it has to run all the same
   if (token < 0 || draw.how.num_top < 0) return;

@@ -26,6 +26,7 @@ struct DrawInput {
   std::int32_t num_prompt_tokens;  // both 0 where no penalty asks for them
   std::int32_t num_output_tokens;
   std::int32_t num_mask_bytes;  // 0: any token may be drawn
+  std::int32_t is_mask_late;    // 1: it comes when the step is under way
 
   bool has_penalties() const {
     return presence_penalty != 0.0 || frequency_penalty != 0.0 || repetition_penalty != 1.0;

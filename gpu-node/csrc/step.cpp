@@ -54,6 +54,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
            const BlockPlaces& host, int rows_together, std::int32_t* cells, const std::vector<Share>& shares)
     : draw_rows(input.draw_rows, input.draw_rows + input.num_draw_rows),
       number(next_number()),
+      late_masks_given(input.late_masks_given),
       first_cell(input.first_cell),
       cells(cells),
       tokens(input.tokens),
@@ -168,13 +169,18 @@ void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
           }), "a bias is for a token outside the vocabulary");
   const Bias* bias = biases.data();
   const std::int32_t* prior = prior_tokens.data();
-  const std::uint8_t* mask = masks.data();
+  const std::uint8_t *mask = masks.data(), *late_mask = input.late_masks;
   for (const DrawInput& how : std::span(input.draws, input.num_draws)) {
     const std::int32_t* output = prior + how.num_prompt_tokens;
     draws.push_back({how, std::span(bias, how.num_biases), std::span(prior, output),
                      std::span(output, how.num_output_tokens), std::span(mask, how.num_mask_bytes), num_top});
     require(how.num_mask_bytes == 0 || allows_tokens_of(draws.back().mask, vocabulary),
             "a mask allows no token, or one outside the vocabulary");
+    if (how.is_mask_late != 0) {
+      require(how.num_mask_bytes == 0 && late_masks_given != nullptr, "a late mask is not there, and somebody says when it is");
+      draws.back().mask = {late_mask, static_cast<std::size_t>(input.num_late_mask_bytes)};
+      late_mask += input.num_late_mask_bytes;
+    }
     bias += how.num_biases;
     prior = output + how.num_output_tokens;
     mask += how.num_mask_bytes;

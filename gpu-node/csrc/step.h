@@ -8,6 +8,7 @@
 
 #include "arena.h"
 #include "draw_input.h"
+#include "futex.h"
 
 namespace treadle {
 
@@ -57,6 +58,9 @@ struct StepInput {
   const Bias* biases;                // of all draws that have any, one after another
   const std::int32_t* prior_tokens;  // of all draws with penalties, each prompt and output: ids, or cells as above
   const std::uint8_t* masks;         // of all draws that have one: token i may be drawn if bit i % 8 of byte i / 8 is set
+  std::int32_t num_late_mask_bytes;  // of each
+  const std::uint8_t* late_masks;    // read when they are given: of the draws whose masks are late, in their order
+  const Word* late_masks_given;      // not 0: they are
   std::int32_t first_cell;           // draw i also goes to cell `first_cell` + i
   std::int32_t num_copies;
   const std::int32_t* copies;  // source and destination, in turn
@@ -140,7 +144,7 @@ struct TokenDraw {
   std::span<const Bias> biases;
   std::span<const std::int32_t> prompt;
   std::span<const std::int32_t> output;
-  std::span<const std::uint8_t> mask;  // empty: any token may be drawn
+  std::span<const std::uint8_t> mask;  // empty: any token may be drawn; a late one is not there yet
   std::ptrdiff_t first_top;
 };
 
@@ -167,6 +171,7 @@ struct Step {
   std::vector<Bias> biases;
   std::vector<std::int32_t> prior_tokens;
   std::vector<std::uint8_t> masks;
+  const Word* late_masks_given;
   std::vector<TokenDraw> draws;
   std::int32_t first_cell;
   std::int32_t* cells;

@@ -17,6 +17,22 @@ bool allows_tokens_of(std::span<const std::uint8_t> mask, std::int32_t vocabular
   return num_bytes * std::ptrdiff_t{kByteTokens} - std::countl_zero(*last) <= vocabulary;
 }
 
+bool wait_for_masks(const Word& given) {
+  using Clock = std::chrono::steady_clock;
+  for (const auto until = Clock::now() + kMaskPatience; given.load(std::memory_order_acquire) == 0;) {
+    const auto left = until - Clock::now();
+    if (left <= Clock::duration::zero()) return false;
+    const Watched watched{&given, 0};
+    sleep_on({&watched, 1}, left);
+  }
+  return true;
+}
+
+void give_masks(Word& given) {
+  given.store(1, std::memory_order_release);
+  wake_sleepers(given);
+}
+
 Candidates allowed_logits(std::span<const float> logits, std::span<const std::uint8_t> mask,
                           SamplingScratch& scratch) {
   // one place more than there can be: each logit is written, and stays where the next is written behind it

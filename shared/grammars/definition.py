@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from llguidance import LLMatcher, grammar_from
+from llguidance import grammar_from
 
 from shared.messages.payload import Constraint
 
@@ -42,25 +42,28 @@ def definition(constraint: Constraint) -> str:
     can follow, any cut of it into tokens is allowed, so that the model writes it as it is used to: llguidance would
     else allow the one cut that it takes for the tokenizer's.
     """
-    inner = json.loads(_own_definition(constraint))
     unforced = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @constraint'}
-    return json.dumps({"grammars": [unforced, {**inner["grammars"][0], "name": "constraint"}]})
-
-
-def _own_definition(constraint: Constraint) -> str:
     try:
-        if constraint.kind == "json_schema":
-            if not isinstance(_json(constraint.text), dict):
-                raise GrammarError("a schema is a JSON object")
-            return LLMatcher.grammar_from_json_schema(constraint.text, overrides=JSON_OPTIONS)
-        if constraint.kind == "choice":
-            texts = _json(constraint.text)
-            if not (isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)):
-                raise GrammarError("choices are a JSON list of at least one string")
-        text = grammar_from(constraint.kind, constraint.text)
-        return text if constraint.kind == "regex" else json.dumps({"grammars": [{"lark_grammar": text}]})
+        return json.dumps({"grammars": [unforced, {**_part(constraint), "name": "constraint"}]})
     except ValueError as error:
         raise GrammarError(str(error)) from error
+
+
+def _part(constraint: Constraint) -> dict[str, Any]:
+    """As one of llguidance's grammars."""
+    if constraint.kind == "json_schema":
+        schema = _json(constraint.text)
+        if not isinstance(schema, dict):
+            raise GrammarError("a schema is a JSON object")
+        return {"json_schema": schema | {"x-guidance": JSON_OPTIONS}}
+    if constraint.kind == "choice":
+        texts = _json(constraint.text)
+        if not (isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)):
+            raise GrammarError("choices are a JSON list of at least one string")
+    if constraint.kind == "regex":
+        part: dict[str, Any] = json.loads(grammar_from("regex", constraint.text))["grammars"][0]
+        return part
+    return {"lark_grammar": grammar_from(constraint.kind, constraint.text)}
 
 
 def _json(text: str) -> Any:

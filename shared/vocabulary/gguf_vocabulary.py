@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from shared.files.gguf_file import GgufFile
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.model_fields import ModelFields
+
+if TYPE_CHECKING:  # where models are directories alone, what reads GGUF files is not installed
+    from shared.files.gguf_file import GgufFile
 
 # The byte-level alphabet of GPT-2: printable Latin-1 stands for itself, the other 68 bytes for code points from U+0100.
 _PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shared.messages.payload import Payload, Sampling
 from tests.gpu_node.bookkeeping import EOS
 from tests.gpu_node.integer_device import logprobs_after, token_after
+from tests.gpu_node.integer_grammar import IntegerMatcher
 
 Answer = dict[int, tuple[list[int], str]]
 """Output and finish reason by choice."""
@@ -54,8 +55,12 @@ def beam_search(prompt: list[int], sampling: Sampling, limit: int) -> list[tuple
 
 def _choice(prompt: list[int], sampling: Sampling, choice: int, limit: int) -> tuple[list[int], str]:
     output: list[int] = []
-    while not (reason := _reason(output, sampling, limit)):
-        output.append(token_after(prompt + output, sampling, choice, len(output)))
+    matcher = None if sampling.constraint is None else IntegerMatcher()
+    while not (reason := "stop" if matcher and matcher.is_over else _reason(output, sampling, limit)):
+        allowed = matcher.allowed if matcher else b""
+        output.append(token_after(prompt + output, sampling, choice, len(output), allowed))
+        if matcher:
+            matcher.take(output[-1])
     return output, reason
 
 

@@ -43,6 +43,7 @@ def scheduler(
     num_host_blocks: int = 0,
     *,
     keeps: bool = False,
+    has_late_masks: bool = False,
     **given: Any,
 ) -> Scheduler:
     """``keeps`` copies of full blocks in host memory; ``given`` are further options."""
@@ -50,7 +51,8 @@ def scheduler(
     options = EngineOptions(
         block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, tiers=tiers, **given
     )
-    return Scheduler(model(num_blocks, block_size, max_model_len, num_host_blocks), options, policy)
+    loaded = model(num_blocks, block_size, max_model_len, num_host_blocks)
+    return Scheduler(loaded, options, policy, has_late_masks=has_late_masks)
 
 
 def payload(

@@ -7,7 +7,7 @@ changes the tokens that come out. Steps run in the order in which they are submi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from zlib import crc32
 
 from gpu_node.engine.border.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
@@ -31,9 +31,9 @@ def logprobs_after(context: Sequence[int]) -> list[tuple[int, float]]:
     return [(word, math.log(weight / total)) for word, weight in ranked]
 
 
-def token_after(context: Sequence[int], sampling: Sampling, choice: int, position: int) -> int:
+def token_after(context: Sequence[int], sampling: Sampling, choice: int, position: int, allowed: bytes = b"") -> int:
     """The most likely continuation at temperature 0, else one that depends on all that a draw may depend on."""
-    ranked = logprobs_after(context)
+    ranked = [one for one in logprobs_after(context) if not allowed or allowed[one[0] // 8] >> one[0] % 8 & 1]
     chance = mix(mix(sampling.seed * 100 + choice) + position)
     return ranked[0 if sampling.temperature == 0 else chance % len(ranked)][0]
 
@@ -70,8 +70,11 @@ class IntegerDevice:
         for place, block in zip(restore.places, restore.blocks, strict=True):
             self._blocks[block] = list(image[place])
 
-    def run(self, plan: StepPlan) -> StepResult:
-        """One step: swaps out, copies, swaps in, moves to the receiver and back, rows, copies out, draws."""
+    def run(self, plan: StepPlan, masks: Mapping[int, bytes] | None = None) -> StepResult:
+        """One step: swaps out, copies, swaps in, moves to the receiver and back, rows, copies out, draws.
+
+        ``masks``: those that come late.
+        """
         for swap in plan.swaps_out:
             self._host[swap.host_block] = list(self._blocks[swap.device_block])
         sources = [list(self._blocks[copy.source]) for copy in plan.copies]
@@ -92,7 +95,7 @@ class IntegerDevice:
         for copy_out in plan.copies_out:  # as late as they may be: nothing of the step has written there
             self._host[copy_out.host_block] = list(self._blocks[copy_out.device_block])
         drawn = {
-            draw.sequence_id: (LOST, None) if is_lost and part.is_remote else self._draw(part, draw)
+            draw.sequence_id: (LOST, None) if is_lost and part.is_remote else self._draw(part, draw, masks or {})
             for part in plan.sequences
             for draw in part.draws
         }
@@ -118,13 +121,14 @@ class IntegerDevice:
             written.add(place)
             self._block(part, position)[slot] = self._drawn[part.sequence_id] if token == DRAWN else token
 
-    def _draw(self, part: ScheduledSequence, draw: Draw) -> tuple[int, TokenLogprob | None]:
+    def _draw(self, part: ScheduledSequence, draw: Draw, masks: Mapping[int, bytes]) -> tuple[int, TokenLogprob | None]:
         context: list[int] = []
         for position in range(part.start + len(part.token_ids)):
             token = self._block(part, position)[position % self._block_size]
             assert token is not None, "a row reads what nobody has written"
             context.append(token)
-        token = token_after(context, draw.sampling, draw.choice, draw.position)
+        allowed = masks.get(draw.sequence_id, b"") if draw.is_mask_late else draw.allowed
+        token = token_after(context, draw.sampling, draw.choice, draw.position, allowed)
         if draw.num_top is None:
             return token, None
         ranked = logprobs_after(context)

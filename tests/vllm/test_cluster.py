@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,25 @@ async def test_both_serve_one_queue(cluster: Cluster) -> None:
     assert sum(made.values()) == len(asks) * MAX_TOKENS, "no token is made for nobody"
     assert min(made.values()) > 0, f"both had a part: {made}"
     assert [cluster.status(name)["engine"] for name in (VLLM, OURS)] == ["vllm", "treadle"]
+    cluster.wait_idle()
+
+
+async def test_both_hold_answers_to_their_language(cluster: Cluster) -> None:
+    before = {name: cluster.metric(name, "treadle_node_output_tokens_total") for name in cluster.nodes}
+    wanted = "[0-9]{3}-[a-f]{8} (one|two)"
+    async with openai_client(cluster) as client:
+        answers = await asyncio.gather(
+            *(
+                client.completions.create(
+                    model="smol", prompt=prompt, max_tokens=64, extra_body={"structured_outputs": {"regex": wanted}}
+                )
+                for prompt in PROMPTS * 3
+            )
+        )
+    for answer in answers:
+        assert (answer.choices[0].finish_reason, bool(re.fullmatch(wanted, answer.choices[0].text))) == ("stop", True)
+    for name in cluster.nodes:
+        assert cluster.metric(name, "treadle_node_output_tokens_total") > before[name], f"{name} had a part"
     cluster.wait_idle()
 
 

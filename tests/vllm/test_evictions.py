@@ -18,6 +18,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
+from shared.messages.payload import Constraint
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import ready, request, write_config, write_plain_config
 
@@ -26,10 +27,13 @@ LONG = [7 + number % 100 for number in range(300)]
 """Two whole blocks and a part."""
 MAX_TOKENS = 40
 
+WORDS = Constraint("regex", "[a-z]{1,5}( [a-z]{1,5}){99}")
+"""More tokens than are drawn."""
 WAYS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 1.0, "seed": 11, "is_seeded": True},
     {"repetition_penalty": 1.5, "presence_penalty": 2.0, "temperature": 0.7, "seed": 12, "is_seeded": True},
+    {"constraint": WORDS, "temperature": 0.7, "seed": 13, "is_seeded": True},
 )
 
 
@@ -84,7 +88,7 @@ def whole(agent: Agent, prompt: list[int], **way: Any) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("prompt", [SHORT, LONG], ids=["short", "long"])
-@pytest.mark.parametrize("way", WAYS, ids=["greedy", "seed", "penalties"])
+@pytest.mark.parametrize("way", WAYS, ids=["greedy", "seed", "penalties", "constraint"])
 def test_nothing_is_computed_again_and_the_tokens_are_the_same(
     agent: Agent, prompt: list[int], way: dict[str, Any]
 ) -> None:

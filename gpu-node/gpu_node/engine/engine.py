@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gpu_node.engine.border.executor import Executor, PendingStep
+from gpu_node.engine.border.executor import Executor, LateMasks, PendingStep
 from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
@@ -51,9 +51,9 @@ class _InFlight:
     """There has been work since the step before it."""
 
     @property
-    def is_awaited(self) -> bool:
-        """Something drawn in it says what may be drawn next."""
-        return any(draw.allowed for part in self.plan.sequences for draw in part.draws)
+    def is_constrained(self) -> bool:
+        """What is drawn in it says what may be drawn next."""
+        return any(draw.allowed or draw.is_mask_late for part in self.plan.sequences for draw in part.draws)
 
 
 class StepLog(Protocol):
@@ -86,6 +86,7 @@ class Engine:
         self._store = store
         self._step_log = step_log
         self._executor = executor
+        self._late_masks = executor if isinstance(executor, LateMasks) else None
         paging = device_paging(options)
         pages = PageArena(paging.num_pages), PageArena(host_paging(options).num_pages)
         self.offload = Offloading(executor, pages[0], paging.page_bytes, options.max_num_seqs)
@@ -237,15 +238,15 @@ class Engine:
 
         ``now`` in seconds, for the policies. With asynchronous scheduling the step just submitted is due only at the
         next call, or when nothing could be planned behind it: the device computes it while the host takes in the one
-        before, tells the agent and plans the next. A step that draws for constrained requests is due at once: they are
-        in every step like others, and the host's work between steps is the price.
+        before, tells the agent and plans the next. Where masks cannot come late, a step that draws for constrained
+        requests is due at once: they are in every step like others, and the host's work between steps is the price.
         """
         if self._store is not None:
             self._store.take_in()
         self.offload.look()
         chunks = self._begin_compiled()
         is_submitted = self._submit(now)
-        if is_submitted and self._in_flight[-1].is_awaited:
+        if is_submitted and self._late_masks is None and self._in_flight[-1].is_constrained:
             while self._in_flight:
                 chunks += self._collect()
         elif len(self._in_flight) > (self._num_ahead if is_submitted else 0):
@@ -295,9 +296,18 @@ class Engine:
         if self._step_log is not None:
             self._step_log.write(step.resident.model.name, step.plan, result, follows=step.follows)
         chunks = step.resident.scheduler.commit(step.plan, result)
+        self._give_masks()
         if self._store is not None:
             self._store.write_copies(step.resident.model)
         return chunks
+
+    def _give_masks(self) -> None:
+        """All tokens before the draws of the oldest step in flight are known now."""
+        if self._late_masks is None or not self._in_flight:
+            return
+        step = self._in_flight[0]
+        if any(draw.is_mask_late for part in step.plan.sequences for draw in part.draws):
+            self._late_masks.give_masks(step.pending, step.resident.scheduler.late_masks(step.plan))
 
     def stats(self) -> EngineStats:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""

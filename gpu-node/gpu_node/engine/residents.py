@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gpu_node.engine.border.executor import BlocksLostError, Executor
+from gpu_node.engine.border.executor import BlocksLostError, Executor, LateMasks
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.engine.measures.cost_learner import CostLearner
@@ -172,7 +172,11 @@ class Residents:
             raise
         self._join_store(model, blocks)
         costs = self._kv_costs(model)
-        return Resident(model, Scheduler(model, self._options, blocks=blocks, costs=costs), costs)
+        return Resident(model, self._scheduler(model, blocks, costs), costs)
+
+    def _scheduler(self, model: LoadedModel, blocks: BlockManager, costs: KvCosts) -> Scheduler:
+        has_late_masks = isinstance(self._executor, LateMasks)
+        return Scheduler(model, self._options, blocks=blocks, costs=costs, has_late_masks=has_late_masks)
 
     def _kv_costs(self, model: LoadedModel) -> KvCosts:
         """Learnt of a model before, or measured now: its blocks hold nothing yet."""

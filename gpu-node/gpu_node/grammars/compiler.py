@@ -52,10 +52,11 @@ class GrammarCompiler:
     """As `gpu_node.engine.border.grammar.Grammars`. What a model's tokens are is read when it is first asked for."""
 
     def __init__(self, path_of: Callable[[str], Path]) -> None:
-        """``path_of`` a model's name: its files; it may raise `OperatorError`."""
+        """``path_of`` a model's name: its files, looked for once; it may raise `OperatorError`."""
         self._path_of = path_of
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammars")
-        self._tries: dict[Path, LLTokenizer] = {}  # models of a configuration
+        self._paths: dict[str, Path] = {}  # of models of a configuration, which may have one in common
+        self._tries: dict[Path, LLTokenizer] = {}
         self._grammars: OrderedDict[tuple[str, Constraint], LlGrammar] = OrderedDict()
 
     def compile(self, model: str, constraint: Constraint) -> LlGrammar:
@@ -81,11 +82,16 @@ class GrammarCompiler:
 
     def _compiled(self, model: str, constraint: Constraint) -> tuple[LLMatcher, int]:
         """In the thread."""
-        path = self._path_of(model)
-        trie = self._tries.get(path)
-        if trie is None:
-            trie = self._tries[path] = token_trie(path)
+        trie = self._trie(model)
         matcher = LLMatcher(trie, definition(constraint), limits=LIMITS, log_level=0)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return matcher, trie.vocab_size
+
+    def _trie(self, model: str) -> LLTokenizer:
+        if model not in self._paths:
+            self._paths[model] = self._path_of(model)
+        path = self._paths[model]
+        if path not in self._tries:
+            self._tries[path] = token_trie(path)
+        return self._tries[path]

@@ -98,7 +98,8 @@ class CoreBook:
         limits = self._num_added, self._ids, self.model.max_model_len
         request = EngineRequest.of(payload, *limits) if image is None else resumed(image.state, payload, *limits)
         request.first_enqueued_s = payload.enqueued_s
-        if error := refusal(payload, self.model, self._options) or lacking(request):
+        # whether its constraint can be compiled, vLLM's process says
+        if error := refusal(payload, self.model, self._options, grammar_problem="") or lacking(request):
             return Change([refusal_chunk(payload, error)])
         self._num_added += 1
         request.num_top = num_tops(payload.sampling, self.model)
@@ -176,16 +177,25 @@ class CoreBook:
             self._silent.discard(own_id)
             self.counts += self._found(own_id, one, output.num_cached_tokens)
         logprobs: AnySequence[TokenLogprob | None] = output.logprobs or [None] * len(output.token_ids)
-        for token_id, logprob in zip(output.token_ids, logprobs, strict=True):
+        if output.error:
+            change.chunks.append(error_chunk(request.payload, output.error, one.choice, one.num_output_tokens))
+            change.end.extend(self.remove(request.request_id).end)
+            return
+        for place, (token_id, logprob) in enumerate(zip(output.token_ids, logprobs, strict=True), 1):
             one.token_ids.append(token_id)
-            reason = finish_reason(one, request.sampling, self.model)
+            is_whole = output.is_whole and place == len(output.token_ids)
+            reason = "stop" if is_whole else finish_reason(one, request.sampling, self.model)
             change.chunks.extend(self._told(request, one, logprob, reason))
             if reason:
                 self._end(request, one)
                 if not output.is_last:
                     change.end.append(own_id)
                 return
-        if output.is_last:
+        if output.is_whole and not request.sampling.is_ranked:  # it was before it could draw
+            reasons = ["stop" if other is one else "" for other in request.sequences]
+            change.chunks.extend(end_chunks(request.payload, request.sequences, reasons))
+            self._end(request, one)
+        elif output.is_last:
             error = "vLLM has ended the request before its end; its log says why"
             change.chunks.append(error_chunk(request.payload, error, one.choice, one.num_output_tokens))
             change.end.extend(self.remove(request.request_id).end)

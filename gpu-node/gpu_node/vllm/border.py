@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
 from shared.config.engine import ModelSpec
+from shared.messages.payload import Constraint
 from shared.messages.token_logprob import TokenLogprob
 
 
@@ -30,6 +31,15 @@ class OwnDraw:
     choice: int
     num_prompt_tokens: int
     """Of the request; behind them, what vLLM was given as its prompt is output."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConstraint:
+    """What a continuation has to be."""
+
+    constraint: Constraint
+    output_token_ids: Sequence[int]
+    """What it has already, which is prompt to vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +76,7 @@ class CoreRequest:
     own_draw: OwnDraw | None = None
     kept: CoreKept | None = None
     """What it begins with."""
+    constrained: CoreConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +91,10 @@ class CoreOutput:
     """vLLM is through with it."""
     num_cached_tokens: int = 0
     """Of its prompt, those that were not computed; said with its first token."""
+    is_whole: bool = False
+    """By its constraint nothing may follow; it is the last."""
+    error: str = ""
+    """Why nobody can say what its constraint allows; it is the last then, and its tokens are worth nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from gpu_node.vllm.adapter import (
     SyncMPClient,
 )
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
+from gpu_node.vllm.constrained import asked_output, told_end
 from gpu_node.vllm.draw_state import extra_args
 from gpu_node.vllm.guard import forget_openmp, forget_ranks
 from gpu_node.vllm.step_scheduler import KEEP, REPORT
@@ -166,6 +168,7 @@ def _sampling(request: CoreRequest, num_kept_tokens: int) -> SamplingParams:
         stop_token_ids=list(request.stop_token_ids),
         ignore_eos=True,  # all that ends it is in the list
         logprobs=request.num_top,
+        structured_outputs=None if request.constrained is None else asked_output(request.constrained),
         detokenize=False,
         extra_args=extra,
         **drawing,
@@ -186,19 +189,22 @@ def core_step(outputs: EngineCoreOutputs, take_kept: Callable[[str, int], CoreKe
 
 
 def _output(one: EngineCoreOutput) -> CoreOutput:
+    is_whole, error = told_end(one.stop_reason)
     return CoreOutput(
         core_id=one.request_id,
         token_ids=one.new_token_ids,
         logprobs=_logprobs(one) if one.new_logprobs is not None else (),
         is_last=one.finish_reason is not None,
         num_cached_tokens=one.prefill_stats.num_cached_tokens if one.prefill_stats is not None else 0,
+        is_whole=is_whole,
+        error=error,
     )
 
 
 def _logprobs(one: EngineCoreOutput) -> list[TokenLogprob]:
-    """In a row, the drawn token stands before the most likely ones."""
+    """In a row, the drawn token stands before the most likely ones; of those, what a constraint rules out is none."""
     ids, logprobs = one.new_logprobs.logprob_token_ids.tolist(), one.new_logprobs.logprobs.tolist()
     return [
-        TokenLogprob(values[0], list(zip(tokens[1:], values[1:], strict=True)))
+        TokenLogprob(values[0], [top for top in zip(tokens[1:], values[1:], strict=True) if top[1] != -math.inf])
         for tokens, values in zip(ids, logprobs, strict=True)
     ]

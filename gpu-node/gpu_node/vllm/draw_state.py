@@ -24,6 +24,8 @@ class OwnDrawState:
     """What vLLM takes for the prompt."""
     drawn: Sequence[int]
     """What it has drawn since; it grows."""
+    is_constrained: bool = False
+    """vLLM has made the logits of what may not be drawn minus infinity."""
 
     @property
     def prompt_token_ids(self) -> Sequence[int]:
@@ -53,7 +55,8 @@ def extra_args(request: CoreRequest) -> dict[str, Any] | None:
         repetition_penalty=request.repetition_penalty,
         logit_bias=list(request.logit_bias),
     )
-    return {KEY: {"sampling": asdict(sampling), "choice": own.choice, "num_prompt_tokens": own.num_prompt_tokens}}
+    told = {"choice": own.choice, "num_prompt_tokens": own.num_prompt_tokens}
+    return {KEY: {"sampling": asdict(sampling), "is_constrained": request.constrained is not None, **told}}
 
 
 def state_of(extra: Mapping[str, Any] | None, given: Sequence[int], drawn: Sequence[int]) -> OwnDrawState | None:
@@ -62,4 +65,5 @@ def state_of(extra: Mapping[str, Any] | None, given: Sequence[int], drawn: Seque
     if own is None:
         return None
     values = own["sampling"] | {"logit_bias": [(token, bias) for token, bias in own["sampling"]["logit_bias"]]}
-    return OwnDrawState(Sampling(**values), own["choice"], own["num_prompt_tokens"], given, drawn)
+    constrained = own["is_constrained"]
+    return OwnDrawState(Sampling(**values), own["choice"], own["num_prompt_tokens"], given, drawn, constrained)

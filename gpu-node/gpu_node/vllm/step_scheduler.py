@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpu_node.vllm.adapter import AsyncScheduler, RequestStatus, Scheduler, SchedulerOutput
+from gpu_node.vllm.constrained import Constraining
 
 REPORT = "treadle"
 """Under which the report of a step lies in a part of vLLM's statistics that is free here (`ec_connector_stats`)."""
@@ -87,9 +88,9 @@ class _Measuring:
         return stats
 
 
-class StepScheduler(_Measuring, Scheduler):  # type: ignore[misc]
+class StepScheduler(_Measuring, Constraining, Scheduler):  # type: ignore[misc]
     """One step after the other."""
 
 
-class AsyncStepScheduler(_Measuring, AsyncScheduler):  # type: ignore[misc]
+class AsyncStepScheduler(_Measuring, Constraining, AsyncScheduler):  # type: ignore[misc]
     """A step is planned while one runs."""

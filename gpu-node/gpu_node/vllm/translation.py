@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from gpu_node.vllm.border import CoreKept, CoreRequest, OwnDraw
+from gpu_node.vllm.border import CoreConstraint, CoreKept, CoreRequest, OwnDraw
 from shared.messages.payload import BEAM_SEARCH
 
 LACKS = (BEAM_SEARCH,)
@@ -44,6 +44,7 @@ def core_request(
         num_top=request.num_top,
         own_draw=own_draw,
         kept=kept,
+        constrained=_constrained(request, sequence),
     )
 
 
@@ -56,6 +57,13 @@ def _stops(request: EngineRequest, model: LoadedModel) -> list[int]:
     """All that ends it: vLLM is told of no end of its own."""
     own = () if request.sampling.ignore_eos else model.eos_token_ids
     return sorted({*request.sampling.stop_token_ids, *own})
+
+
+def _constrained(request: EngineRequest, sequence: Sequence) -> CoreConstraint | None:
+    constraint = request.sampling.constraint
+    if constraint is None:
+        return None
+    return CoreConstraint(constraint, sequence.token_ids[sequence.num_prompt_tokens :])
 
 
 def _own_draw(request: EngineRequest, sequence: Sequence) -> OwnDraw | None:

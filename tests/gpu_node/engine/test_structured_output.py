@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.image import Kept
+from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.executors.cpu.step import RunningStep
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.engine import EngineOptions, ModelSpec
@@ -39,10 +42,23 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrammarCompil
     compiler.close()
 
 
-def make_engine(path: Path, grammars: GrammarCompiler | None, **options: Any) -> Engine:
+Kind = Callable[[EngineOptions], Executor]
+
+
+class CountingExecutor(CpuExecutor):
+    """Knows how often masks came late."""
+
+    num_given = 0
+
+    def give_masks(self, step: RunningStep, masks: Mapping[int, bytes]) -> None:
+        self.num_given += 1
+        super().give_masks(step, masks)
+
+
+def make_engine(path: Path, grammars: GrammarCompiler | None, kind: Kind = ReferenceExecutor, **options: Any) -> Engine:
     given: dict[str, Any] = {"block_size": 4, "kv_cache_bytes": 1 << 20, "max_num_seqs": 32, "step_tokens": 64}
     chosen = EngineOptions(**given | options)
-    engine = Engine(ReferenceExecutor(chosen), chosen, grammars=grammars)
+    engine = Engine(kind(chosen), chosen, grammars=grammars)
     engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=tiny.CONTEXT))
     return engine
 
@@ -92,6 +108,37 @@ def test_each_request_gets_the_same_however_steps_are_planned(
     engine = make_engine(tiny_path, grammars, **options)
     assert answers(engine, mixed()) == expected
     assert (engine.num_preemptions > 0) == ("kv_cache_bytes" in options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"step_tokens": 32},
+        {"kv_cache_bytes": 20 * KIB, "admission": "greedy", "preemption": "recompute"},
+        {"kv_cache_bytes": 20 * KIB, "admission": "greedy", "preemption": "swap", "host_kv_bytes": 1 << 20},
+    ],
+    ids=str,
+)
+def test_masks_that_come_late_change_nothing(
+    tiny_path: Path, grammars: GrammarCompiler, options: dict[str, Any]
+) -> None:
+    """The device is asked for a token before it is known what it may be."""
+    executors: list[CountingExecutor] = []
+
+    def kind(chosen: EngineOptions) -> Executor:
+        executors.append(CountingExecutor(chosen, num_threads=2))
+        return executors[-1]
+
+    plain = make_engine(tiny_path, grammars, kind, **options, async_scheduling=False)
+    expected = answers(plain, mixed())
+    ahead = make_engine(tiny_path, grammars, kind, **options)
+    assert answers(ahead, mixed()) == expected
+    assert executors[0].num_given == 0
+    assert executors[1].num_given > 10
+    assert (ahead.num_preemptions > 0) == ("kv_cache_bytes" in options)
+    for executor in executors:
+        executor.close()
 
 
 def test_each_choice_is_held_by_itself(tiny_path: Path, grammars: GrammarCompiler) -> None:

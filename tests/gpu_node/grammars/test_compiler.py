@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +135,13 @@ def test_files_that_cannot_be_used_are_a_problem_of_the_request(tmp_path: Path) 
     compiler = GrammarCompiler(path_of)
     assert problem(compiler, "regex", "a") == "structured output: tiny is missing"
     compiler.close()
+
+
+def test_models_that_are_directories_need_nothing_that_reads_other_files() -> None:
+    """As in the environment of vLLM."""
+    code = "import sys; sys.modules['gguf'] = None; import gpu_node.grammars.compiler"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_defect_is_raised() -> None:

@@ -7,6 +7,7 @@ import itertools
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreOutput, CoreStep
+from shared.messages.payload import Constraint
 from shared.messages.token_logprob import TokenLogprob
 from tests.gpu_node.vllm.made import EOS, OPTIONS, model, payload, step
 
@@ -134,3 +135,47 @@ def test_no_more_are_let_in_than_are_predicted_to_fit() -> None:
     assert one.num_admittable == 1
     one.add(payload("b", [5, 6, 7], 12))
     assert one.num_admittable == 0
+
+
+DIGITS = Constraint("regex", "[0-9]{2}")
+
+
+def ended(*token_ids: int, core_id: str = "0", is_whole: bool = True, error: str = "") -> CoreStep:
+    return CoreStep([CoreOutput(core_id, token_ids, is_last=True, is_whole=is_whole, error=error)], 0.5)
+
+
+def test_an_output_that_is_whole_in_its_language_ends_there() -> None:
+    one = book()
+    assert one.add(payload("a", max_tokens=9, constraint=DIGITS)).chunks == []
+    assert one.take(step({"0": 8})).chunks == [OutputChunk("a", 0, 0, [8])]
+    change = one.take(ended(9))
+    assert (change.chunks, change.end) == ([OutputChunk("a", 0, 1, [9], "stop", is_last=True)], [])
+    one.check()
+
+
+def test_whole_at_its_last_token_is_no_length() -> None:
+    one = book()
+    one.add(payload("a", max_tokens=1, constraint=DIGITS))
+    assert one.take(ended(8)).chunks == [OutputChunk("a", 0, 0, [8], "stop", is_last=True)]
+
+
+def test_what_was_whole_before_it_could_draw_ends_without_a_token() -> None:
+    one = book()
+    had = [[8, 9], [8]]
+    one.add(payload("a", max_tokens=9, outputs=had, num_choices=2, num_candidates=2, constraint=DIGITS))
+    assert one.take(ended()).chunks == [OutputChunk("a", 0, 2, [], "stop")]
+    assert one.take(ended(7, core_id="1")).chunks == [OutputChunk("a", 0, 1, [7], "stop", choice=1, is_last=True)]
+    assert not one.has_work
+    one.check()
+
+
+def test_where_nobody_can_say_what_may_follow_the_request_ends_and_its_token_is_not_told() -> None:
+    one = book()
+    one.add(payload("a", max_tokens=9, num_choices=2, num_candidates=2, constraint=DIGITS))
+    one.take(step({"0": 8, "1": 8}))
+    change = one.take(ended(9, core_id="1", is_whole=False, error="structured output: too complex"))
+    (chunk,) = change.chunks
+    assert (chunk.start, chunk.token_ids, chunk.choice, chunk.is_last) == (1, [], 1, True)
+    assert (chunk.finish_reason, chunk.error) == ("error", "structured output: too complex")
+    assert change.end == ["0", "1"]
+    one.check()

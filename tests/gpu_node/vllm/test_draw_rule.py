@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from gpu_node.engine.border.plan import Draw
+from gpu_node.executors.draws.sampler import sample
+from gpu_node.vllm.border import CoreConstraint
 from gpu_node.vllm.draw_rule import drawn
 from gpu_node.vllm.draw_state import extra_args, state_of
+from shared.messages.payload import Constraint
+from tests.gpu_node.masks import mask_of
 from tests.gpu_node.vllm.test_draw_state import REQUEST
 
 VOCABULARY = 40
@@ -54,3 +59,23 @@ def test_logits_that_are_no_numbers_are_left_to_vllm() -> None:
     state = state_of(extra_args(REQUEST), REQUEST.token_ids, [])
     assert state is not None
     assert drawn(torch.full((VOCABULARY,), torch.nan), state) is None
+
+
+def test_of_a_constrained_request_logits_of_minus_infinity_are_a_mask() -> None:
+    constrained = replace(REQUEST, constrained=CoreConstraint(Constraint("regex", "a"), [8]))
+    state = state_of(extra_args(constrained), REQUEST.token_ids, [])
+    plain = state_of(extra_args(REQUEST), REQUEST.token_ids, [])
+    assert state is not None
+    assert plain is not None
+    for seed in range(20):
+        logits = torch.randn(VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 2
+        allowed = [seed, 8, 39]  # 8 is in the output: it has its penalties
+        masked = torch.full_like(logits, -torch.inf)
+        masked[allowed] = logits[allowed]
+        draw = Draw(0, state.sampling, 1, state.choice, None, PROMPT, [8], mask_of(allowed))
+        expected = sample(logits, draw, [8])
+        assert expected is not None
+        assert drawn(masked, state) == expected.token_id
+        assert drawn(masked, plain) is None, "nobody has masked it: the model is broken"
+    assert drawn(torch.full((VOCABULARY,), torch.nan), state) is None
+    assert drawn(torch.full((VOCABULARY,), -torch.inf), state) is None

@@ -6,9 +6,9 @@ import itertools
 from typing import Any
 
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.vllm.border import CoreRequest, OwnDraw
+from gpu_node.vllm.border import CoreConstraint, CoreRequest, OwnDraw
 from gpu_node.vllm.translation import core_request
-from shared.messages.payload import Payload
+from shared.messages.payload import Constraint, Payload
 from tests.gpu_node.vllm.made import EOS, model, payload
 
 
@@ -63,3 +63,10 @@ def test_draws_are_our_own_where_vllm_s_would_be_others() -> None:
     assert not is_own(is_seeded=True), "greedy: no chance in it"
     assert not is_own(presence_penalty=1.0)
     assert is_own(presence_penalty=1.0, outputs=[[8]]), "vLLM would take the output for prompt"
+
+
+def test_a_constraint_goes_along_with_the_output_that_each_choice_has() -> None:
+    digits = Constraint("regex", "[0-9]+")
+    both = asked(payload("a", constraint=digits, outputs=[[8, 9], []], num_choices=2, num_candidates=2))
+    assert [one.constrained for one in both] == [CoreConstraint(digits, [8, 9]), CoreConstraint(digits, [])]
+    assert asked(payload("b"))[0].constrained is None

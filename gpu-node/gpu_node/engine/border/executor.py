@@ -109,6 +109,19 @@ class HostMemory(Protocol):
         ...
 
 
+@runtime_checkable
+class LateMasks(Protocol):
+    """An executor whose steps may be submitted before it is known what their draws may give."""
+
+    def give_masks(self, step: PendingStep, masks: Mapping[int, bytes]) -> None:
+        """What draws of a step may give whose masks are late (`Draw.is_mask_late`), as `Draw.allowed`, by sequence.
+
+        Those that are left out may give any token. For a step with such draws, once, before its result is asked for and
+        before the next step is submitted; soon, since the device may be waiting.
+        """
+        ...
+
+
 Loaded = TypeVar("Loaded")
 
 

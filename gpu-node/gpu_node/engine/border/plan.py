@@ -43,6 +43,8 @@ class Draw:
     allowed: bytes = b""
     """Token i may be drawn if bit ``i % 8`` of byte ``i // 8`` is set; what lies behind the end may not. One is
     allowed at least. Empty: any token."""
+    is_mask_late: bool = False
+    """What is allowed hangs on tokens that are not known yet, and comes when they are (`LateMasks`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ class Sequence:
     num_prompt_tokens: int
     max_len: int
     """Most tokens that it can come to have, prompt and output together."""
-    is_beam: bool = False
-    """What follows a draw is chosen among all beams."""
+    awaits_draws: bool = False
+    """Nothing is planned behind a draw until its token is known: what follows is chosen among all beams, say."""
     matcher: Matcher | None = None
     """What may follow hangs on all tokens so far; None where any token may."""
     num_computed_tokens: int = 0
@@ -46,11 +46,6 @@ class Sequence:
     sum_logprobs: float = 0.0
     continuations: TopTokens = ()
     """Of a beam: what may follow, until all beams of the request know theirs."""
-
-    @property
-    def awaits_draws(self) -> bool:
-        """Nothing is planned behind a draw until its token is known."""
-        return self.is_beam or self.matcher is not None
 
     @property
     def num_missing_tokens(self) -> int:
@@ -122,7 +117,7 @@ class EngineRequest:
                 request.sequences.append(sequence)
         return request
 
-    def constrain(self, grammar: Grammar) -> str:
+    def constrain(self, grammar: Grammar, *, awaits_draws: bool) -> str:
         """Let each sequence draw what ``grammar`` allows behind its output so far; why that cannot be, or ``""``."""
         for sequence in self.sequences:
             matcher = grammar.matcher()
@@ -130,7 +125,7 @@ class EngineRequest:
                 matcher.take(token_id)
             if matcher.error:
                 return matcher.error
-            sequence.matcher = matcher
+            sequence.matcher, sequence.awaits_draws = matcher, awaits_draws
         return ""
 
     @property

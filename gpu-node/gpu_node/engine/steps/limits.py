@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import chain
 
-from gpu_node.engine.border.grammar import Grammar
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import num_places
 from gpu_node.engine.steps.rows import num_tops
@@ -23,9 +22,14 @@ MAX_LENGTH_PENALTY = 10.0
 MAX_BIASES = 1024
 """Entries of a request's ``logit_bias``; each is added in every step."""
 
+NO_GRAMMARS = "this engine compiles no grammars, so it has no structured output"
 
-def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, grammar: Grammar | None = None) -> str:
-    """Why this request of the model can never run, or ``""``. Said at once, not after it has waited."""
+
+def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, grammar_problem: str = NO_GRAMMARS) -> str:
+    """Why this request of the model can never run, or ``""``. Said at once, not after it has waited.
+
+    ``grammar_problem``: why there is no grammar for its constraint, where it has one; ``""`` where there is.
+    """
     num_prompt_tokens = len(payload.prompt_token_ids)
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
@@ -37,7 +41,7 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, gramma
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"
     return (
         _filter_refusal(payload.sampling)
-        or _constraint_refusal(payload.sampling, grammar)
+        or _constraint_refusal(payload.sampling, grammar_problem)
         or _penalty_refusal(payload.sampling, model)
         or _choices_refusal(payload, model, options)
         or _memory_refusal(num_prompt_tokens, payload.sampling, model)
@@ -60,14 +64,12 @@ def _filter_refusal(sampling: Sampling) -> str:
     return ""
 
 
-def _constraint_refusal(sampling: Sampling, grammar: Grammar | None) -> str:
+def _constraint_refusal(sampling: Sampling, grammar_problem: str) -> str:
     if sampling.constraint is None:
         return ""
     if sampling.is_beam:
         return "beam search has no structured output; leave use_beam_search out"
-    if grammar is None:
-        return "this engine compiles no grammars, so it has no structured output"
-    return grammar.problem
+    return grammar_problem
 
 
 def _penalty_refusal(sampling: Sampling, model: LoadedModel) -> str:

@@ -70,7 +70,7 @@ def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int
             token_ids=[*prompt, *one.output_token_ids],
             num_prompt_tokens=len(prompt),
             max_len=max_len,
-            is_beam=sampling.is_beam,
+            awaits_draws=sampling.is_beam,
             num_computed_tokens=one.num_computed_tokens,
             num_drawn_tokens=1 if one.continuations else 0,
             logprobs=list(one.logprobs),

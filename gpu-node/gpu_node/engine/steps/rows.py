@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as AnySequence
+from dataclasses import replace
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence
@@ -59,5 +60,9 @@ def draw_of(request: EngineRequest, sequence: Sequence) -> Draw:
     if sampling.has_penalties:
         prompt = request.payload.prompt_token_ids
         output = sequence.token_ids[sequence.num_prompt_tokens :]
-    allowed = b"" if sequence.matcher is None else sequence.matcher.allowed
-    return Draw(sequence.sequence_id, sampling, position, sequence.choice, request.num_top, prompt, output, allowed)
+    draw = Draw(sequence.sequence_id, sampling, position, sequence.choice, request.num_top, prompt, output)
+    if sequence.matcher is None:
+        return draw
+    if sequence.num_drawn_tokens:
+        return replace(draw, is_mask_late=True)
+    return replace(draw, allowed=sequence.matcher.allowed)

@@ -32,7 +32,7 @@ from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.draft import RowDraft
 from gpu_node.engine.steps.giving_way import GivingWay
 from gpu_node.engine.steps.intake import WaitingLine
-from gpu_node.engine.steps.limits import refusal
+from gpu_node.engine.steps.limits import NO_GRAMMARS, refusal
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.preemption import PreemptionPolicy
 from gpu_node.engine.steps.residence import Residences
@@ -58,12 +58,16 @@ class Scheduler:
         blocks: BlockManager | None = None,
         costs: KvCosts | None = None,
         decide: Decide = decisions,
+        *,
+        has_late_masks: bool = False,
     ) -> None:
         """``blocks`` are those of the model; by default it has all memory for itself.
 
         ``costs`` are what decisions are made by, where they ask for costs. ``decide`` makes the decisions' rules; with
-        a ``policy``, its own is in the place of the one of these about preemption.
+        a ``policy``, its own is in the place of the one of these about preemption. With ``has_late_masks``, constrained
+        sequences go on behind tokens that are not known yet, and who executes plans asks for `late_masks`.
         """
+        self._has_late_masks = has_late_masks
         self.blocks = blocks or BlockManager.alone(
             model.num_blocks,
             model.block_size,
@@ -155,7 +159,8 @@ class Scheduler:
         restores it (`StepPlan.restores`) or the request is gone. A constrained request comes with its ``grammar``.
         """
         assert payload.request_id not in self._roster.requests
-        error = refusal(payload, self._model, self._options, grammar)
+        problem = NO_GRAMMARS if grammar is None else grammar.problem
+        error = refusal(payload, self._model, self._options, problem)
         if error:
             return [refusal_chunk(payload, error)]
         order, ids, max_model_len = self._num_added, self._roster.sequence_ids, self._model.max_model_len
@@ -165,7 +170,7 @@ class Scheduler:
         else:
             request = EngineRequest.of(payload, order, ids, max_model_len)
         request.num_top = num_tops(payload.sampling, self._model)
-        if grammar is not None and (error := request.constrain(grammar)):
+        if grammar is not None and (error := request.constrain(grammar, awaits_draws=not self._has_late_masks)):
             return [error_chunk(payload, error)]
         if state is not None:
             self._queue(request)
@@ -334,6 +339,12 @@ class Scheduler:
         self._roster.steps.popleft()
         self.residences.end_step()
         return chunks
+
+    def late_masks(self, plan: StepPlan) -> dict[int, bytes]:
+        """As `LateMasks` takes them, of the step that is committed next: all tokens before its draws are known."""
+        step = self._roster.steps[0]
+        assert step.plan is plan
+        return step.masks()
 
     def check(self) -> None:
         """Assert that the books balance. O(requests + blocks)."""

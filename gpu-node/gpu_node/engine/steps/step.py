@@ -52,6 +52,11 @@ class Step:
         """What the step does for a sequence, or None."""
         return self._parts.get(sequence_id)
 
+    def masks(self) -> dict[int, bytes]:
+        """What constrained sequences may draw in it, by sequence; those that have ended or left are left out."""
+        drawing = [part.sequence for part in self._parts.values() if part.draws]
+        return {one.sequence_id: one.matcher.allowed for one in drawing if one.matcher is not None}
+
     def add(self, part: StepPart) -> None:
         """Take a part in, behind those that are in already."""
         assert self.plan is None

@@ -230,7 +230,11 @@ class CpuExecutor:
         )
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
-        return RunningStep(self._device, event, step, sequence_ids)
+        return RunningStep(self._device, event, step, sequence_ids, model.vocab_size)
+
+    def give_masks(self, step: RunningStep, masks: Mapping[int, bytes]) -> None:
+        """As `LateMasks`."""
+        step.give_masks(masks)
 
     def lane_times(self, model: str) -> dict[int, tuple[float, float]]:
         """When operators of the model's program in a pipeline began and ended in the last step that went through it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -26,6 +27,14 @@ class RunningStep:
     """Keeps the memory alive that the device writes to."""
     sequence_ids: tuple[int, ...]
     """Of each draw: who gets the token."""
+    vocab_size: int
+
+    def give_masks(self, masks: Mapping[int, bytes]) -> None:
+        """What its draws may give whose masks are late, by sequence."""
+        draws = self.step.draws
+        late = {number: masks.get(self.sequence_ids[number], b"") for number in draws.late_draws}
+        draws.put_late_masks(late, self.vocab_size)
+        self.device.give_masks(self.step)
 
     def is_done(self) -> bool:
         """Whether `result` would return at once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -78,6 +78,28 @@ class QueuedStep:
             sequence_id: TokenLogprob(own, list(zip(token_ids[:num_top], values[:num_top], strict=True)))
             for (sequence_id, num_top), (own, token_ids, values) in zip(asked, found, strict=True)
         }
+
+
+class MaskedStep:
+    """A step whose draws are queued when their masks are there; no other step is submitted before that."""
+
+    def __init__(self, draw: Callable[[Mapping[int, bytes]], QueuedStep]) -> None:
+        self._draw = draw
+        self._queued: QueuedStep | None = None
+
+    def give_masks(self, masks: Mapping[int, bytes]) -> None:
+        """Queue the draws."""
+        assert self._queued is None, "masks are given once"
+        self._queued = self._draw(masks)
+
+    def is_done(self) -> bool:
+        """Whether `result` would return at once."""
+        return self._queued is not None and self._queued.is_done()
+
+    def result(self) -> StepResult:
+        """As `QueuedStep.result`."""
+        assert self._queued is not None, "its masks come first"
+        return self._queued.result()
 
 
 class TokenCells:

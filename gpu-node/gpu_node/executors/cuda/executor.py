@@ -5,7 +5,7 @@ Runs by Triton's interpreter as well, on tensors of the CPU: the same launches, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 import torch
@@ -15,7 +15,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import host_paging
 from gpu_node.executors.collectives import ALONE, DeviceGroup
-from gpu_node.executors.cuda.draws import QueuedStep
+from gpu_node.executors.cuda.draws import MaskedStep, QueuedStep
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.lanes import copy_stream
 from gpu_node.executors.cuda.memory.marks import Mark, mark
@@ -111,8 +111,8 @@ class CudaExecutor:
         self.loaded(model).blocks.write(blocks, content)
         return perf_counter() - started_s
 
-    def submit(self, plan: StepPlan) -> QueuedStep:
-        """Queue a step behind those before it; returns when all is launched.
+    def submit(self, plan: StepPlan) -> QueuedStep | MaskedStep:
+        """Queue a step behind those before it; returns when all is launched, but for draws that wait for masks.
 
         Raises `StepTooLargeError` where the device has no memory left: what has begun of the step is of no use.
         """
@@ -124,18 +124,30 @@ class CudaExecutor:
                 f"kv_cache_bytes, step_tokens or max_num_seqs ({error})"
             ) from error
 
-    def _submit(self, plan: StepPlan) -> QueuedStep:
+    def give_masks(self, step: MaskedStep, masks: Mapping[int, bytes]) -> None:
+        """As `LateMasks`; queues the step's draws."""
+        step.give_masks(masks)
+
+    def _submit(self, plan: StepPlan) -> QueuedStep | MaskedStep:
         model = model_of(plan.model, self._models.loaded)
         before, begin = self._last_end, mark(self._device)
         draws = draws_of(model.feedback, plan.sequences)
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(draws))
-        tokens, logprobs = model.run(plan, draws, first_cell)
-        self._last_end = mark(self._device)
-        model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
+        logits = model.run(plan)
         model.feedback.remember({one: cell_mark(first_cell + number) for number, one in enumerate(sequence_ids)})
         nums_top = tuple(draw.num_top for draw in draws)
-        return QueuedStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end)
+
+        def draw(masks: Mapping[int, bytes]) -> QueuedStep:
+            told = [
+                one._replace(allowed=masks.get(who, one.allowed)) for who, one in zip(sequence_ids, draws, strict=True)
+            ]
+            tokens, logprobs = model.draw(logits, told if masks else draws, first_cell)
+            self._last_end = mark(self._device)
+            model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
+            return QueuedStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end)
+
+        return MaskedStep(draw) if any(one.is_mask_late for one in draws) else draw({})
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""

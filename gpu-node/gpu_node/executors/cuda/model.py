@@ -63,14 +63,20 @@ class CudaModel:
     feedback: Feedback = field(default_factory=Feedback)
     cells: Cells = field(default_factory=Cells)
 
-    def run(self, plan: StepPlan, draws: Sequence[TokenDraw], first_cell: int) -> tuple[torch.Tensor, Logprobs | None]:
-        """Queue a step, up to its end (`CudaBlocks.behind_rows`): its tokens, on their way to the host."""
+    def run(self, plan: StepPlan) -> torch.Tensor | None:
+        """Queue a step up to its draws: their logits, as `launch`; None where it only moves blocks."""
         with torch.inference_mode():
             self.blocks.before_rows(plan)
-            if not plan.sequences:  # it only moves blocks
-                return _NO_TOKENS, None
-            logits = self.launch(plan.sequences)
-            return self.tokens.draw(logits, draws, first_cell) if draws else (_NO_TOKENS, None)
+            return self.launch(plan.sequences) if plan.sequences else None
+
+    def draw(
+        self, logits: torch.Tensor | None, draws: Sequence[TokenDraw], first_cell: int
+    ) -> tuple[torch.Tensor, Logprobs | None]:
+        """Queue a step's draws, up to its end (`CudaBlocks.behind_rows`): its tokens, on their way to the host."""
+        if logits is None or not draws:
+            return _NO_TOKENS, None
+        with torch.inference_mode():
+            return self.tokens.draw(logits, draws, first_cell)
 
     def launch(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Queue a program; the logits of the rows that draw, in a buffer that the next step writes."""
@@ -180,7 +186,7 @@ class CudaBuilder:
     def run_largest_step(self, model: CudaModel) -> None:
         """Wait for the step that takes most memory; nobody uses the model yet."""
         plan = largest_step(model.model, self.options)
-        model.run(plan, draws_of(model.feedback, plan.sequences), 0)
+        model.draw(model.run(plan), draws_of(model.feedback, plan.sequences), 0)
         model.blocks.behind_rows()
         model.blocks.drain()
 

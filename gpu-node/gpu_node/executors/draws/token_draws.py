@@ -18,7 +18,6 @@ def draws_of(feedback: Feedback, sequences: Sequence[ScheduledSequence]) -> list
             output: Sequence[int] = ()
             if draw.sampling.has_penalties:
                 prompt, output = draw.prompt_token_ids, feedback.output(part, draw)
-            draws.append(
-                TokenDraw(row, draw.sampling, draw.position, draw.choice, draw.num_top, prompt, output, draw.allowed)
-            )
+            about = draw.sampling, draw.position, draw.choice, draw.num_top
+            draws.append(TokenDraw(row, *about, prompt, output, draw.allowed, draw.is_mask_late))
     return draws

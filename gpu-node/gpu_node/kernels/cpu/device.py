@@ -59,6 +59,10 @@ class CpuDevice:
             raise failed()
         return event
 
+    def give_masks(self, step: CpuStep) -> None:
+        """The late masks of a step that was submitted are there."""
+        self._library.treadle_give_masks(step.draws.late_masks_given.ctypes.data)
+
     def is_done(self, event: int) -> bool:
         """Whether a step is done. Steps are done in the order in which they were submitted."""
         return bool(self._library.treadle_is_done(self.handle, event))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from gpu_node.kernels.cpu.layout import Int32s
-from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
+from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw, mask_within
 from shared.messages.token_logprob import TokenLogprob
 
+Uint8s = np.ndarray[Any, np.dtype[np.uint8]]
+Uint32s = np.ndarray[Any, np.dtype[np.uint32]]
 Float64s = np.ndarray[Any, np.dtype[np.float64]]
 
-_DRAW = struct.Struct("6dQ9i4x")
+_DRAW = struct.Struct("6dQ10i")
 """DrawInput in draw_input.h, whose fields `_packed` names."""
 _BIAS = struct.Struct("id")
 """Bias in draw_input.h: token id and what is added to its logit."""
@@ -39,6 +41,12 @@ class CpuDraws:
     """Prompt and output of each draw with penalties, likewise."""
     masks: bytes
     """Of all draws that have one, likewise."""
+    late_draws: Sequence[int]
+    """Draws whose masks come late, by number."""
+    late_masks: Uint8s
+    """[late draws, bytes]: read by the device when they are given (`give_masks`); zeros for any token."""
+    late_masks_given: Uint32s
+    """[1]: not 0 once they are."""
     tokens: Int32s
     """Out, [draws]: the drawn token or `NOT_DRAWN`."""
     logprobs: Float64s
@@ -52,6 +60,7 @@ class CpuDraws:
     def of(cls, draws: Sequence[TokenDraw], vocab_size: int, first_cell: int = 0) -> CpuDraws:
         """Arrays for ``draws`` from logits of ``vocab_size`` tokens. `ValueError` where a mask allows none of them."""
         masks = [draw.mask(vocab_size) for draw in draws]
+        late_draws = [number for number, draw in enumerate(draws) if draw.is_mask_late]
         nums_top = [-1 if draw.num_top is None else min(draw.num_top, vocab_size) for draw in draws]
         priors = [ids for draw in draws for ids in (draw.prompt_token_ids, draw.output_token_ids)]
         prior_tokens = [np.asarray(ids, dtype=np.int32) for ids in priors if len(ids)]
@@ -66,11 +75,20 @@ class CpuDraws:
             biases=b"".join(_BIAS.pack(*bias) for draw in draws for bias in draw.sampling.logit_bias),
             prior_tokens=np.concatenate([*prior_tokens, np.empty(0, dtype=np.int32)]),
             masks=b"".join(masks),
+            late_draws=late_draws,
+            late_masks=np.zeros((len(late_draws), -(-vocab_size // 8)), dtype=np.uint8),
+            late_masks_given=np.zeros(1, dtype=np.uint32),
             tokens=np.empty(len(draws), dtype=np.int32),
             logprobs=np.empty(len(draws), dtype=np.float64),
             top_tokens=np.empty(num_top_tokens, dtype=np.int32),
             top_logprobs=np.empty(num_top_tokens, dtype=np.float64),
         )
+
+    def put_late_masks(self, masks: Mapping[int, bytes], vocab_size: int) -> None:
+        """Masks of draws that come late, by number, for any token where one is left out. The device is not told."""
+        for row, number in zip(self.late_masks, self.late_draws, strict=True):
+            mask = mask_within(masks.get(number, b""), vocab_size)
+            row[: len(mask)] = np.frombuffer(mask, dtype=np.uint8)
 
     def token_logprobs(self) -> list[TokenLogprob | None]:
         """Of each draw, None where nobody asked or nothing was drawn; after the step."""
@@ -102,6 +120,7 @@ def _packed(draw: TokenDraw, num_top: int, vocab_size: int, num_mask_bytes: int)
         len(draw.prompt_token_ids),
         len(draw.output_token_ids),
         num_mask_bytes,
+        draw.is_mask_late,
     )
 
 

@@ -65,6 +65,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lane_size": (c_int32, [c_void_p, c_int32]),
     "lane_times": (c_int32, [c_void_p, c_int32, c_int32, c_void_p]),
     "submit": (c_uint64, [c_void_p, c_void_p, POINTER(StepInput)]),
+    "give_masks": (None, [c_void_p]),
     "is_done": (c_int32, [c_void_p, c_uint64]),
     "wait": (None, [c_void_p, c_uint64]),
     "step_times": (c_int32, [c_void_p, c_uint64, c_void_p]),

@@ -21,10 +21,12 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.preemption import AlwaysRecompute, KvFate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
+from shared.messages.payload import Payload
 from tests.gpu_node import alone
 from tests.gpu_node.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
 from tests.gpu_node.client import Client
 from tests.gpu_node.integer_device import IntegerDevice
+from tests.gpu_node.integer_grammar import CONSTRAINT, IntegerGrammar
 
 BLOCK_SIZE = 2
 MAX_MODEL_LEN = 16
@@ -46,7 +48,12 @@ KINDS: list[dict[str, Any]] = [
     {"is_beam": True, "num_candidates": 2, "num_choices": 2},
     {"is_beam": True, "num_candidates": 3, "length_penalty": 0.0},
     {"is_beam": True, "num_candidates": 2, "length_penalty": -1.0},
+    {"constraint": CONSTRAINT},
+    {"constraint": CONSTRAINT, "temperature": 0.0},
+    {"constraint": CONSTRAINT, "num_choices": 2},
+    {"constraint": CONSTRAINT, "num_candidates": 3},
 ]
+SINGLE_KINDS: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"constraint": CONSTRAINT}]
 ENDS: list[dict[str, Any]] = [{}, {"ignore_eos": True}, {"ignore_eos": True}, {"stop_token_ids": [3, 4]}]
 
 
@@ -96,6 +103,7 @@ class Run:
         self._max_in_flight = max_in_flight
         self.num_swaps = 0
         self.num_restored = 0
+        self.num_late = 0
         self._in_flight: deque[tuple[StepPlan, list[tuple[Restore, Content]]]] = deque()
         self._images: dict[str, tuple[RequestState, Content]] = {}
         self._withheld = set(range(NUM_REMOTE_PAGES))
@@ -117,16 +125,20 @@ class Run:
         for client in self._clients.values():
             request_id = client.request_id
             if client.back_at == step and request_id in self._images and self.one.attempt_of(request_id) is None:
-                self._take(self.one.add(client.payload, self._images[request_id][0]))
+                self._add(client.payload, self._images[request_id][0])
             elif client.evicted_at == step and self.one.attempt_of(request_id) is not None:
                 self._evict(client)
             elif client.arrives_at == step:
-                self._take(self.one.add(client.payload))
+                self._add(client.payload)
             elif client.resumed_at == step and self._forget(request_id):
-                self._take(self.one.add(client.next_attempt()))
+                self._add(client.next_attempt())
             if client.cancelled_at == step and self._forget(request_id):
                 client.is_over = True
             self.one.check()
+
+    def _add(self, asked: Payload, state: RequestState | None = None) -> None:
+        grammar = None if asked.sampling.constraint is None else IntegerGrammar()
+        self._take(self.one.add(asked, state, grammar))
 
     def _forget(self, request_id: str) -> bool:
         is_kept = self._images.pop(request_id, None) is not None
@@ -142,7 +154,7 @@ class Run:
         held = self.one.held_state(request_id)
         self.one.abort(request_id)
         if held is None or client.back_at is None or client.evicted_at is None or client.back_at <= client.evicted_at:
-            self._take(self.one.add(client.next_attempt()))
+            self._add(client.next_attempt())
         else:
             content = self._device.read(held.device_blocks, swapped_out=False)
             content += self._device.read(held.host_blocks, swapped_out=True)
@@ -171,7 +183,10 @@ class Run:
         plan, restored = self._in_flight.popleft()
         for restore, content in restored:
             self._device.write(restore, content)
-        self._take(self.one.commit(plan, self._device.run(plan)))
+        is_late = any(draw.is_mask_late for part in plan.sequences for draw in part.draws)
+        self.num_late += is_late
+        masks = self.one.late_masks(plan) if is_late else {}
+        self._take(self.one.commit(plan, self._device.run(plan, masks)))
         self.one.check()
         self._take_pages()
 
@@ -211,6 +226,7 @@ class Run:
     chunked_prefill=st.booleans(),
     lazy_swaps=st.booleans(),
     keeps=st.booleans(),
+    has_late_masks=st.booleans(),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -226,6 +242,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     chunked_prefill: bool,
     lazy_swaps: bool,
     keeps: bool,
+    has_late_masks: bool,
 ) -> None:
     one = scheduler(
         num_blocks,
@@ -236,6 +253,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         policy() if policy else None,
         num_host_blocks * (MORE_TO_KEEP if keeps else 1),
         keeps=keeps,
+        has_late_masks=has_late_masks,
         host_kv_bytes=1,
         order=order,
         admission=admission,
@@ -251,6 +269,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         if run.is_idle and step >= LAST_ARRIVAL:
             break
     event(f"restored {min(run.num_restored, 3)}")
+    event("masks came late" if run.num_late else "masks came with plans")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
     check_ends(one, clients)
@@ -275,7 +294,9 @@ def check_ends(one: Scheduler, clients: Sequence[Client]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    clients=st.integers(4, 9).flatmap(lambda number: st.tuples(*(client(each, KINDS[:2]) for each in range(number)))),
+    clients=st.integers(4, 9).flatmap(
+        lambda number: st.tuples(*(client(each, SINGLE_KINDS) for each in range(number)))
+    ),
     num_blocks=st.integers(9, 22),
     step_tokens=st.integers(5, 20),
     max_in_flight=st.integers(1, MAX_STEPS_IN_FLIGHT),
@@ -284,6 +305,7 @@ def check_ends(one: Scheduler, clients: Sequence[Client]) -> None:
     chunked_prefill=st.booleans(),
     lazy_swaps=st.booleans(),
     num_granted=st.integers(1, NUM_REMOTE_PAGES),
+    has_late_masks=st.booleans(),
     leases=st.dictionaries(st.integers(2, 20), st.integers(-3, 3), max_size=8),
     losses=st.sets(st.integers(2, 20), max_size=2),
     ratio=st.sampled_from([0.5, 0.8, 1.0]),
@@ -298,6 +320,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
     chunked_prefill: bool,
     lazy_swaps: bool,
     num_granted: int,
+    has_late_masks: bool,
     leases: dict[int, int],
     losses: set[int],
     ratio: float,
@@ -313,6 +336,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
         host_kv_bytes=1,
         chunked_prefill=chunked_prefill,
         lazy_swaps=lazy_swaps,
+        has_late_masks=has_late_masks,
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,13 @@ def device() -> Iterator[CpuDevice]:
         yield device
 
 
-def on_device(device: CpuDevice, level: str, cases: Sequence[Case]) -> tuple[list[int], list[TokenLogprob | None]]:
-    """All cases in one step, each with a row of its own; the tokens, and the logprobs where asked for."""
+def on_device(
+    device: CpuDevice, level: str, cases: Sequence[Case], masks: bytes | None = None
+) -> tuple[list[int], list[TokenLogprob | None]]:
+    """All cases in one step, each with a row of its own; the tokens, and the logprobs where asked for.
+
+    ``masks``: instead of theirs, as the C interface takes them.
+    """
     vocab_size = len(cases[0][0])
     limits = Limits(MAX_ROWS, MAX_ROWS, 64, vocab_size)
     with program_with_arena(limits, CpuCacheShape(1, 8, 16, 1, 8), 1, level) as (program, _, _):
@@ -46,6 +52,8 @@ def on_device(device: CpuDevice, level: str, cases: Sequence[Case]) -> tuple[lis
         values[: len(cases)] = torch.stack([logits for logits, _, _ in cases])
         program.add("draw", view)
         given = step(cases, vocab_size)
+        if masks is not None:
+            given = replace(given, draws=replace(given.draws, masks=masks))
         device.wait(device.submit(program, given))
     return given.draws.tokens.tolist(), given.draws.token_logprobs()
 
@@ -199,6 +207,10 @@ def test_a_draw_that_cannot_be_is_refused_before_it_runs(device: CpuDevice, leve
             on_device(device, level, [(logits, Draw(0, sampling, len(output)), output)])
     with pytest.raises(ValueError, match="a mask allows no token of a vocabulary of 10"):
         on_device(device, level, [(logits, Draw(0, Sampling(max_tokens=1), 0, allowed=b"\0\xfc"), [])])
+    masked: Case = (logits, Draw(0, Sampling(max_tokens=1), 0, allowed=b"\xff\x01"), [])
+    for masks in (b"\0\0", b"\xff\x05"):
+        with pytest.raises(RuntimeError, match="a mask allows no token, or one outside the vocabulary"):
+            on_device(device, level, [masked], masks)
 
 
 def test_masked_draws_stand_beside_others_each_with_its_own_mask(device: CpuDevice, level: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.cuda.draws import QueuedStep
+from gpu_node.executors.cuda.draws import MaskedStep, QueuedStep
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.draws.sampler import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
@@ -76,7 +76,7 @@ class Counting(CudaExecutor):
         super().__init__(*arguments, **options)
         self.nums_rows: list[int] = []
 
-    def submit(self, plan: StepPlan) -> QueuedStep:
+    def submit(self, plan: StepPlan) -> QueuedStep | MaskedStep:
         self.nums_rows.append(plan.num_tokens)
         return super().submit(plan)
 

@@ -1,0 +1,47 @@
+"""A language over the words of the integer model, in which what may follow hangs on all that is there."""
+
+from __future__ import annotations
+
+from shared.messages.payload import Constraint
+from tests.gpu_node.bookkeeping import EOS
+
+CONSTRAINT = Constraint("regex", "[0-6]{2,6}")
+"""Stands for this language; the text is read by nobody."""
+MIN_WORDS, MAX_WORDS = 2, 6
+NUM_TOKENS = EOS + 1
+
+
+class IntegerMatcher:
+    """A word may follow unless the sum would leave 1 when it is divided by 3; an end, behind two words."""
+
+    error = ""
+
+    def __init__(self) -> None:
+        self._words: list[int] = []
+
+    @property
+    def is_over(self) -> bool:
+        return len(self._words) == MAX_WORDS or EOS in self._words
+
+    @property
+    def allowed(self) -> bytes:
+        assert not self.is_over
+        mask = 0
+        for word in range(7):
+            mask |= ((sum(self._words) + word) % 3 != 1) << word
+        mask |= (len(self._words) >= MIN_WORDS) << EOS
+        return mask.to_bytes(-(-NUM_TOKENS // 8), "little")
+
+    def take(self, token_id: int) -> None:
+        assert self.allowed[token_id // 8] >> token_id % 8 & 1, "a device obeys masks"
+        self._words.append(token_id)
+
+
+class IntegerGrammar:
+    """Compiled already."""
+
+    is_ready = True
+    problem = ""
+
+    def matcher(self) -> IntegerMatcher:
+        return IntegerMatcher()
