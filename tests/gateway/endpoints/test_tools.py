@@ -17,7 +17,7 @@ from shared.messages.payload import Payload
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
 from tests.gateway.tiny import END, MERGED, START, write_model
-from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, answering, output_ids, tool, write_family, written
+from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, MISTRAL, answering, output_ids, tool, write_family, written
 
 TOOLS = [tool("get", city={"type": "string"}), tool("stop")]
 HI = [{"role": "user", "content": "hi"}]
@@ -311,6 +311,21 @@ async def test_calls_and_results_of_earlier_turns(start: Starter) -> None:
         '{START}assistant\n<tool_call>\n{"name": "get", "arguments": {"city": "Zürich"}}\n</tool_call>{END}\n'
         "{START}user\n<tool_response>\n12 °C\n</tool_response>{END}\n{START}assistant\n"
     )
+
+
+async def test_a_template_for_functions_is_taken_where_there_are_some(
+    start_gateway: GatewayFactory, tmp_path: Path
+) -> None:
+    path = write_model(tmp_path / "two.gguf", context_length=MAX_MODEL_LEN, tool_template=MISTRAL)
+    gateway = await start_gateway(models=[{"name": "two", "source": str(path)}])
+    call = {"id": "123456789", "type": "function", "function": {"name": "stop", "arguments": "{}"}}
+    turn = {"role": "assistant", "tool_calls": [call]}
+    plain = prompt_text((await submitted(gateway, model="two", tools=None)).prompt_token_ids)
+    told = prompt_text((await submitted(gateway, model="two")).prompt_token_ids)
+    called = prompt_text((await submitted(gateway, model="two", tools=None, messages=[turn])).prompt_token_ids)
+    assert plain == "{START}user\nhi{END}\n{START}assistant\n"
+    assert told == f"[TOOLS] {json.dumps(TOOLS)}[/TOOLS][user] hi"
+    assert called == '[TOOL_CALLS] [{"name": "stop", "arguments": {}, "id": "123456789"}]'
 
 
 async def test_a_template_that_knows_no_functions_has_them_in_the_system_message(start: Starter) -> None:

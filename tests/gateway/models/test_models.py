@@ -68,7 +68,8 @@ def test_an_unusable_file_is_named_with_the_field(tmp_path: Path, changed: dict[
 
 @pytest.mark.parametrize(("pre", "digits"), [("gpt-2", [len(TOKENS)]), ("smollm", [ord("1"), ord("2")])])
 def test_a_file_of_gpt_2_keeps_digits_together(tmp_path: Path, pre: str, digits: list[int]) -> None:
-    tokenizer = {"pre": pre, "tokens": [*TOKENS, "12"], "kinds": [*KINDS, TokenType.NORMAL], "merges": [*MERGES, "1 2"]}
+    kinds = [*KINDS, TokenType.NORMAL]
+    tokenizer: dict[str, Any] = {"pre": pre, "tokens": [*TOKENS, "12"], "kinds": kinds, "merges": [*MERGES, "1 2"]}
     path = write_model(tmp_path / "m.gguf", arch="gpt2", context_length=48, template=None, **tokenizer)
     model = load(path, 48)["m"]
     assert model.tokenizer.encode("hello w12") == [HELLO, TOKENS.index("Ġw"), *digits]
