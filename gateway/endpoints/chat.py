@@ -93,6 +93,8 @@ def encode_messages(
     template, tokenizer = model.template, model.tokenizer
     if template is None:
         raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
+    if model.tool_template is not None and (tools or any(one.role == "tool" or one.tool_calls for one in messages)):
+        template = model.tool_template
     spoken, told = turns(messages, tokenizer), told_tools(tools, tokenizer)
     try:
         if template.takes_tools:

@@ -31,11 +31,9 @@ async def checked_constraint(body: GenerationRequest) -> Constraint | None:
     return constraint
 
 
-async def check_built(constraint: Constraint, param: str) -> None:
-    """`ApiError` 400, about the field ``param``, for a constraint of our own making that is too large."""
-    problem = await asyncio.get_running_loop().run_in_executor(_threads, _known_build_problem_of, constraint)
-    if problem:
-        raise errors.no_grammar(problem, param)
+async def build_problem(constraint: Constraint) -> str:
+    """Why a constraint of our own making cannot be built; ``""`` when it can."""
+    return await asyncio.get_running_loop().run_in_executor(_threads, _known_build_problem_of, constraint)
 
 
 async def check_constraint(constraint: Constraint, param: str) -> None:

@@ -22,6 +22,7 @@ from gateway.openai.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
+from gateway.openai.tools import num_told_characters
 
 
 async def tokenize(http: web.Request) -> web.Response:
@@ -58,7 +59,7 @@ def _num_characters(body: TokenizeRequest) -> int:
     num_characters = sum(message.num_characters for message in body.messages)
     if num_characters > MAX_CHARACTERS:
         raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")
-    return num_characters + CHARACTERS_PER_MESSAGE * len(body.messages)
+    return num_characters + CHARACTERS_PER_MESSAGE * len(body.messages) + sum(map(num_told_characters, body.tools))
 
 
 def _tokenized(body: TokenizeRequest, model: ServedModel) -> TokenizeAnswer:
@@ -71,7 +72,7 @@ def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
     tokenizer = model.tokenizer
     if body.messages is None:
         return tokenizer.encode(body.prompt or "", has_prefix=body.add_special_tokens is not False)
-    tokens = encode_messages(body.messages, model, is_open=body.add_generation_prompt)
+    tokens = encode_messages(body.messages, model, body.tools, is_open=body.add_generation_prompt)
     return tokenizer.prefixed(tokens) if body.add_special_tokens else tokens
 
 

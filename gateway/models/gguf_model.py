@@ -25,19 +25,20 @@ def read_gguf(path: Path) -> ModelParts:
     tokenizer = PromptTokenizer(_tokenizer_parts(read_gguf_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,
-        template=_template(fields, tokenizer),
+        template=_template(fields, "tokenizer.chat_template", tokenizer),
+        tool_template=_template(fields, "tokenizer.chat_template.tool_use", tokenizer),
         context_length=fields.get(f"{fields.get('general.architecture', str)}.context_length", int),
     )
 
 
-def _template(fields: ModelFields, tokenizer: PromptTokenizer) -> ChatTemplate | None:
-    source = fields.get("tokenizer.chat_template", str)
+def _template(fields: ModelFields, name: str, tokenizer: PromptTokenizer) -> ChatTemplate | None:
+    source = fields.get(name, str)
     if source is None:
         return None
     try:
         return ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
     except ChatTemplateError as error:
-        raise fields.error(f"tokenizer.chat_template is no valid template: {error}") from error
+        raise fields.error(f"{name} is no valid template: {error}") from error
 
 
 def _tokenizer_parts(vocabulary: GgufVocabulary, path: Path) -> TokenizerParts:

@@ -18,15 +18,19 @@ from shared.vocabulary.model_fields import ModelFields
 from shared.vocabulary.token_texts import read_files, token_bytes
 
 _TEMPLATE_FILE = "chat_template.jinja"
+_TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
 
 
 def read_directory(directory: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file that is missing or cannot be used, and what to do."""
     files = read_files(directory)
     vocabulary = read_vocabulary(files)
+    config = files.tokenizer_config
+    source, tool_source = _template_sources(directory, config)
     return ModelParts(
         tokenizer=PromptTokenizer(_tokenizer_parts(files, vocabulary)),
-        template=_template(directory, files.tokenizer_config, vocabulary),
+        template=_template(source, config, vocabulary),
+        tool_template=_template(tool_source, config, vocabulary),
         context_length=_context_length(files.config),
     )
 
@@ -84,29 +88,38 @@ def _template_prefix(step: ModelFields) -> list[int]:
     return ids
 
 
-def _template(directory: Path, config: ModelFields, vocabulary: HfVocabulary) -> ChatTemplate | None:
-    """The template of its own file, else of ``tokenizer_config.json``, where several may stand under names."""
+_Source = tuple[Path, str | None]
+
+
+def _template_sources(directory: Path, config: ModelFields) -> tuple[_Source, _Source]:
+    """The template and the one for functions, of their own files, else of ``tokenizer_config.json``, by their names."""
     path = directory / _TEMPLATE_FILE
-    source: str | None
     if path.is_file():
-        try:
-            source = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelFileError(f"{path} cannot be read: {error}") from error
-    elif isinstance(config.values.get("chat_template"), list):
-        path = config.path
+        tool_path = directory / _TOOL_TEMPLATE_FILE
+        return (path, _read(path)), (tool_path, _read(tool_path) if tool_path.is_file() else None)
+    if isinstance(config.values.get("chat_template"), list):
         named = {entry.need("name", str): entry.need("template", str) for entry in config.sections("chat_template")}
-        source = named.get("default")
-    else:
-        path, source = config.path, config.get("chat_template", str)
-    if source is None:
+        return (config.path, named.get("default")), (config.path, named.get("tool_use"))
+    return (config.path, config.get("chat_template", str)), (config.path, None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}") from error
+
+
+def _template(source: _Source, config: ModelFields, vocabulary: HfVocabulary) -> ChatTemplate | None:
+    path, text = source
+    if text is None:
         return None
     special = {key: special_text(config, key) for key in config.values if key.endswith("_token") and key[:4] != "add_"}
     tokens = {key: text for key, text in special.items() if text is not None}
     tokens.setdefault("bos_token", "" if vocabulary.bos_id is None else vocabulary.names[vocabulary.bos_id])
     tokens.setdefault("eos_token", vocabulary.names[vocabulary.eos_ids[0]])
     try:
-        return ChatTemplate(source, **tokens)
+        return ChatTemplate(text, **tokens)
     except ChatTemplateError as error:
         raise ModelFileError(f"{path}: the chat template is no valid template: {error}") from error
 

@@ -17,3 +17,5 @@ class ModelParts:
     """None for a base model, which has no chat."""
     context_length: int | None
     """How many tokens the model was trained for; None if the source does not say."""
+    tool_template: ChatTemplate | None = None
+    """For conversations with functions; None where there is no other for them."""

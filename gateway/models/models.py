@@ -28,6 +28,8 @@ class ServedModel:
     template: ChatTemplate | None
     """None for a base model, which has no chat."""
     max_model_len: int
+    tool_template: ChatTemplate | None = None
+    """For conversations with functions; None where there is no other for them."""
     notation: Notation = HERMES
     """How it writes calls of functions."""
 
@@ -60,8 +62,11 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
             sources[path] = read_parts(path)
         parts = sources[path]
         length = length_of(spec, parts, path, config)
-        notation = notation_of("" if parts.template is None else parts.template.source, spec.tool_calls)
-        models[spec.name] = ServedModel(spec.name, parts.tokenizer, parts.template, length, notation)
+        telling = parts.tool_template or parts.template
+        notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
+        models[spec.name] = ServedModel(
+            spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation
+        )
     return models
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +31,13 @@ class Arguments:
 ToolEvent = Text | CallBegin | Arguments
 
 
-def joined(events: list[ToolEvent]) -> list[ToolEvent]:
+def joined(events: Iterable[ToolEvent]) -> list[ToolEvent]:
     """Pieces of the same text, or of the same arguments, as one."""
     found: list[ToolEvent] = []
-    for event in events:
-        last = found[-1] if found else None
-        if isinstance(event, Text) and isinstance(last, Text):
-            found[-1] = Text(last.text + event.text)
-        elif isinstance(event, Arguments) and isinstance(last, Arguments):
-            found[-1] = Arguments(last.text + event.text)
-        else:
-            found.append(event)
+    for kind, run in groupby(events, type):
+        if kind is CallBegin:
+            found.extend(run)
+            continue
+        text = "".join(event.text for event in run if not isinstance(event, CallBegin))
+        found.append(Text(text) if kind is Text else Arguments(text))
     return found

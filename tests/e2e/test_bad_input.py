@@ -72,7 +72,7 @@ async def test_what_is_no_json_is_refused(cluster: Cluster, body: bytes) -> None
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logit_bias": {"1000000": 1}}, "logit_bias"),
         ({"use_beam_search": True, "stream": True}, "stream"),
-        ({"tools": [{}]}, "tools"),
+        ({"tools": [{}]}, "tools[0].type"),
         ({"temprature": 0.5}, "temprature"),
         ({"model": None}, "model"),
     ],

@@ -100,8 +100,9 @@ _EITHER = [
     _only(["model", "prompt"], model=_NAMES, prompt=_SHORT_TEXT, add_special_tokens=_FLAG, return_token_strs=_FLAG),
     _only(
         ["model", "messages"],
-        model={"enum": ["tiny"]},
+        model={"enum": ["tiny", "long"]},
         messages=_TALK,
+        tools={"enum": [None, [], [_TOOL, _OTHER_TOOL]]},
         add_generation_prompt=_FLAG,
         return_token_strs=_FLAG,
     ),

@@ -38,7 +38,13 @@ def ids(text: str) -> list[int]:
 
 
 def write_model(
-    path: Path, *, arch: str = "llama", template: str | None = TEMPLATE, context_length: int = 64, **changed: Any
+    path: Path,
+    *,
+    arch: str = "llama",
+    template: str | None = TEMPLATE,
+    tool_template: str | None = None,
+    context_length: int = 64,
+    **changed: Any,
 ) -> Path:
     """A model file without weights; ``changed`` replaces tokenizer fields, None leaves one out."""
     writer = GGUFWriter(path, arch)
@@ -59,6 +65,8 @@ def write_model(
     writer.add_token_merges(fields.get("merges", MERGES))
     if template is not None:
         writer.add_chat_template(template)
+    if tool_template is not None:
+        writer.add_string("tokenizer.chat_template.tool_use", tool_template)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

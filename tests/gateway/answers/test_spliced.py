@@ -28,7 +28,7 @@ MODEL = f'a "model" named {MARK} by a joker'
 @example(text=MARK, choice=1, include_usage=True)
 @example(text='"\\\n🧵', choice=0, include_usage=False)
 def test_chat(text: str, choice: int, include_usage: bool) -> None:
-    renderer = ChatRenderer("chatcmpl-r", 7, MODEL, 3, None, include_usage=include_usage)
+    renderer = ChatRenderer("r", 7, MODEL, 3, None, include_usage=include_usage)
     renderer.opening()
     (event,) = renderer.events(Delta(text, 1, None, choice))
     whole = ChatCompletionChunk(

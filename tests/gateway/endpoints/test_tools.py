@@ -17,7 +17,7 @@ from shared.messages.payload import Payload
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
 from tests.gateway.tiny import END, MERGED, START, write_model
-from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, answering, output_ids, tool, write_family, written
+from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, MISTRAL, answering, output_ids, tool, write_family, written
 
 TOOLS = [tool("get", city={"type": "string"}), tool("stop")]
 HI = [{"role": "user", "content": "hi"}]
@@ -313,11 +313,35 @@ async def test_calls_and_results_of_earlier_turns(start: Starter) -> None:
     )
 
 
+async def test_a_template_for_functions_is_taken_where_there_are_some(
+    start_gateway: GatewayFactory, tmp_path: Path
+) -> None:
+    path = write_model(tmp_path / "two.gguf", context_length=MAX_MODEL_LEN, tool_template=MISTRAL)
+    gateway = await start_gateway(models=[{"name": "two", "source": str(path)}])
+    call = {"id": "123456789", "type": "function", "function": {"name": "stop", "arguments": "{}"}}
+    turn = {"role": "assistant", "tool_calls": [call]}
+    plain = prompt_text((await submitted(gateway, model="two", tools=None)).prompt_token_ids)
+    told = prompt_text((await submitted(gateway, model="two")).prompt_token_ids)
+    called = prompt_text((await submitted(gateway, model="two", tools=None, messages=[turn])).prompt_token_ids)
+    assert plain == "{START}user\nhi{END}\n{START}assistant\n"
+    assert told == f"[TOOLS] {json.dumps(TOOLS)}[/TOOLS][user] hi"
+    assert called == '[TOOL_CALLS] [{"name": "stop", "arguments": {}, "id": "123456789"}]'
+
+
 async def test_a_template_that_knows_no_functions_has_them_in_the_system_message(start: Starter) -> None:
     gateway = await start()
     (told, _) = with_hermes(HI, TOOLS)
     text = prompt_text((await submitted(gateway, model="plain")).prompt_token_ids)
     assert text == f"{{START}}system\n{told['content']}{{END}}\n{{START}}user\nhi{{END}}\n{{START}}assistant\n"
+
+
+async def test_tokenize_counts_them(start: Starter) -> None:
+    gateway = await start()
+    prompt = (await submitted(gateway)).prompt_token_ids
+    async with gateway.http.post("/tokenize", json={"model": "hermes", "messages": HI, "tools": TOOLS}) as response:
+        assert (await response.json())["tokens"] == prompt
+    async with gateway.http.post("/tokenize", json={"model": "hermes", "prompt": "hi", "tools": TOOLS}) as response:
+        assert (response.status, (await response.json())["error"]["param"]) == (400, "tools")
 
 
 async def test_what_a_template_refuses_is_told(start: Starter) -> None:
@@ -389,3 +413,16 @@ async def test_a_schema_that_cannot_be_kept_is_refused_where_it_has_to_be(start:
     assert (await asked(gateway, tools=tools)).choices[0].message.content == "a"
     named = {"type": "function", "function": {"name": "stop"}}
     assert (await asked(gateway, tools=tools, tool_choice=named)).choices[0].message.content == "a"
+
+
+async def test_a_schema_that_grows_beyond_all_bounds_is_refused(start: Starter) -> None:
+    gateway = await start()
+    defs: dict[str, Any] = {"d5": {"type": "object"}}
+    for number in range(5):
+        inner = {"$ref": f"#/$defs/d{number + 1}"}
+        ways = [{"anyOf": [inner, {"type": "object", "properties": {f"{name}{number}": {}}}]} for name in "xy"]
+        defs[f"d{number}"] = {"allOf": ways}
+    function = {"name": "f", "parameters": {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": defs}}
+    error = await refused(gateway, tools=[{"type": "function", "function": function}], tool_choice="required")
+    assert error["param"] == "tools[0].function.parameters"
+    assert "schema too large" in error["message"]

@@ -74,3 +74,23 @@ def test_the_real_template_agrees_with_the_reference(real_model: ServedModel, re
         assert rendered == reference.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         hidden = [message | {"content": tokenizer.user_text(message["content"])} for message in messages]
         assert tokenizer.encode_chat(real_model.template.render(hidden)) == tokenizer.encode(rendered)
+
+
+@pytest.mark.parametrize(
+    ("source", "takes_tools"),
+    [
+        (TEMPLATE, False),
+        ("{{ messages[0].content }} tools", False),
+        ("{% if tools %}{{ tools | tojson }}{% endif %}", True),
+        ("{% set tools = 5 %}{{ tools }}", False),
+    ],
+)
+def test_whether_it_tells_of_functions(source: str, takes_tools: bool) -> None:
+    assert template(source).takes_tools is takes_tools
+
+
+def test_functions_are_data_of_a_template() -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    assert template("{% for tool in tools %}{{ tool | tojson }}{% endfor %}").render([USER], tools=tools) == (
+        '{"type": "function", "function": {"name": "f"}}'
+    )

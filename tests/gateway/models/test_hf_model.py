@@ -88,6 +88,25 @@ def test_templates_of_the_configuration(tmp_path: Path, value: Any, rendered: st
     assert (template and template.render([])) == rendered
 
 
+def test_a_template_for_functions_stands_under_its_name(tmp_path: Path) -> None:
+    value = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": "chat"}]
+    parts = read_directory(write_directory(tmp_path / "hf", tokenizer_config={"chat_template": value}))
+    assert (parts.template and parts.template.source, parts.tool_template and parts.tool_template.source) == (
+        "chat",
+        "tools",
+    )
+
+
+def test_or_in_a_file_beside_that_of_the_template(tmp_path: Path) -> None:
+    path = write_directory(tmp_path / "hf", template="chat")
+    assert read_directory(path).tool_template is None
+    (path / "additional_chat_templates").mkdir()
+    (path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
+    found = read_directory(path).tool_template
+    assert found is not None
+    assert found.source == "tools"
+
+
 def test_a_broken_template_is_named(tmp_path: Path) -> None:
     cases: list[dict[str, Any]] = [{"template": "{% if"}, {"tokenizer_config": {"chat_template": "{% if"}}]
     for number, changed in enumerate(cases):

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from gateway.models.models import ServedModel, load_models
+from gateway.tools.notation import HERMES, MISTRAL
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.tiny import HELLO, KINDS, MERGES, TOKENS, write_model
+from tests.gateway.tool_models import MARK, write_family
 
 
 def load(path: Path, max_model_len: int = 32) -> dict[str, ServedModel]:
@@ -24,6 +26,20 @@ def test_models_of_one_file_share_what_was_read(tiny_models: dict[str, ServedMod
 
 def test_a_base_model_has_no_template(tiny_models: dict[str, ServedModel]) -> None:
     assert tiny_models["base"].template is None
+
+
+def test_marks_of_calls_that_are_control_tokens_are_shown(tmp_path: Path) -> None:
+    spec = write_family(tmp_path, "mistral", has_control_mark=True)
+    model = load_models(ClusterConfig.model_validate({"models": [spec]}))["mistral"]
+    assert (model.notation, model.control_markers) == (MISTRAL, {"[TOOL_CALLS]": MARK})
+    assert (model.tokenizer.token_bytes[MARK], model.shown_token_bytes[MARK]) == (b"", b"[TOOL_CALLS]")
+    assert model.shown_token_bytes[:MARK] == model.tokenizer.token_bytes[:MARK]
+
+
+def test_without_such_marks_nothing_is_copied(tiny_models: dict[str, ServedModel]) -> None:
+    tiny = tiny_models["tiny"]
+    assert (tiny.notation, tiny.control_markers) == (HERMES, {})
+    assert tiny.shown_token_bytes is tiny.tokenizer.token_bytes
 
 
 @pytest.mark.parametrize(
@@ -52,7 +68,8 @@ def test_an_unusable_file_is_named_with_the_field(tmp_path: Path, changed: dict[
 
 @pytest.mark.parametrize(("pre", "digits"), [("gpt-2", [len(TOKENS)]), ("smollm", [ord("1"), ord("2")])])
 def test_a_file_of_gpt_2_keeps_digits_together(tmp_path: Path, pre: str, digits: list[int]) -> None:
-    tokenizer = {"pre": pre, "tokens": [*TOKENS, "12"], "kinds": [*KINDS, TokenType.NORMAL], "merges": [*MERGES, "1 2"]}
+    kinds = [*KINDS, TokenType.NORMAL]
+    tokenizer: dict[str, Any] = {"pre": pre, "tokens": [*TOKENS, "12"], "kinds": kinds, "merges": [*MERGES, "1 2"]}
     path = write_model(tmp_path / "m.gguf", arch="gpt2", context_length=48, template=None, **tokenizer)
     model = load(path, 48)["m"]
     assert model.tokenizer.encode("hello w12") == [HELLO, TOKENS.index("Ġw"), *digits]
