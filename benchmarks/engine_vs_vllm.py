@@ -69,16 +69,25 @@ def starters(peer: Path, model: Path, num_threads: int) -> Iterator[Starter]:
     bench = ("bench", "engine", "--threads", str(num_threads), "--kv-gib", str(KV_GIB), "--json", "--points")
     yield Starter(OURS, (*_TREADLE, *bench), dict(os.environ))
     command = (str(peer / "bin/python"), str(Path(__file__).with_name("vllm_points.py")), str(model))
-    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # that is for our modules
+    plain = plain_environment()
     yield Starter(PEER, command, plain)
+    yield Starter(PEER_TUNED, command, plain | tuned_settings(peer, num_threads))
+
+
+def plain_environment() -> dict[str, str]:
+    """For the peer as it comes."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # that is for our modules
+
+
+def tuned_settings(peer: Path, num_threads: int) -> dict[str, str]:
+    """What the environment of the peer at its best has besides."""
     cpus = sorted(os.sched_getaffinity(0))[:num_threads]
-    tuned = {
+    return {
         "OMP_NUM_THREADS": str(num_threads),
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cpus)),
         "VLLM_CPU_NUM_OF_RESERVED_CPU": "0",
         "LD_PRELOAD": ":".join(library for library in preloads(peer).values() if library),
     }
-    yield Starter(PEER_TUNED, command, plain | tuned)
 
 
 def preloads(peer: Path) -> dict[str, str | None]:

