@@ -45,6 +45,9 @@ class Batch:
 class TimedEngine(Protocol):
     """Has the model loaded."""
 
+    settle_s: float
+    """How long its threads look for more work after the last token, on cores that another engine may need."""
+
     def seconds(self, batch: Batch) -> float:
         """Until each request has had its last token."""
         ...
@@ -52,6 +55,8 @@ class TimedEngine(Protocol):
 
 class Ours:
     """The engine on the CPU device. The gateway's check of a schema is no part of it."""
+
+    settle_s = 0.1  # its threads look for work for well under a millisecond, then sleep
 
     def __init__(self, num_threads: int, max_num_seqs: int) -> None:
         options = EngineOptions(max_num_seqs=max_num_seqs, kv_cache_bytes=512 << 20)
@@ -89,6 +94,8 @@ class PeerError(Exception):
 
 class Peer:
     """vLLM for processors: one JSON line a batch, one JSON line an answer (vllm_structured.py)."""
+
+    settle_s = 1.2  # its worker reads shared memory in a loop for 1 s, then waits
 
     def __init__(self, process: subprocess.Popen[bytes], errors: Path) -> None:
         """``process`` has begun; ``errors`` is where it writes what else it has to say."""
