@@ -13,7 +13,6 @@ UNPROMISED_S = 86_400.0
 """A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
 
 BEAM_SEARCH = "beam search"
-STRUCTURED_OUTPUT = "structured output"
 
 ConstraintKind = Literal["json_schema", "regex", "choice", "grammar"]
 
@@ -76,8 +75,6 @@ class Sampling:
     @property
     def needs(self) -> str:
         """What not every engine can do, by the name under which `NodeFacts.lacks` has it; ``""`` where any can."""
-        if self.constraint is not None:
-            return STRUCTURED_OUTPUT
         return BEAM_SEARCH if self.is_beam else ""
 
     @property
