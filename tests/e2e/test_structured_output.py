@@ -8,13 +8,14 @@ import os
 import re
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jsonschema
 import openai
 import pytest
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionUserMessageParam
+from pydantic import BaseModel, Field
 
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete
@@ -38,6 +39,21 @@ NUM_YEARS = 60
 YEARS = f"(?:[0-9]{{4}} ){{{NUM_YEARS}}}"
 
 
+class Work(BaseModel):
+    """A part of the answer, which its schema refers to."""
+
+    title: Annotated[str, Field(max_length=30)]
+    year: int | None
+
+
+class Person(BaseModel):
+    """What is asked for."""
+
+    name: Annotated[str, Field(max_length=30)]
+    kind: Literal["mathematician", "painter"]
+    works: Annotated[list[Work], Field(max_length=2)]
+
+
 async def test_answers_are_of_their_schema_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
     for model in cluster.models:
         asked: dict[str, Any] = {"model": model, "messages": ADA, "temperature": 0, "max_tokens": 200}
@@ -49,6 +65,17 @@ async def test_answers_are_of_their_schema_streamed_or_not(client: AsyncOpenAI, 
         stream = await client.chat.completions.create(**asked, response_format=FORMAT, stream=True)
         text = "".join([choice.delta.content or "" async for chunk in stream for choice in chunk.choices])
         assert text == whole.choices[0].message.content
+
+
+async def test_the_clients_own_parser_gets_what_it_asks_for(client: AsyncOpenAI, cluster: Cluster) -> None:
+    """Schemas as pydantic and OpenAI's client write them: references, unions with null, no further properties."""
+    answer = await client.chat.completions.parse(
+        model=cluster.models[0], messages=ADA, response_format=Person, temperature=0, max_tokens=200
+    )
+    found = answer.choices[0].message.parsed
+    assert isinstance(found, Person)
+    assert "Ada" in found.name
+    assert found.kind == "mathematician"
 
 
 async def test_each_choice_at_a_high_temperature_is_of_its_form(client: AsyncOpenAI, cluster: Cluster) -> None:

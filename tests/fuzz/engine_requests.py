@@ -13,14 +13,17 @@ from random import Random
 
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.grammars.compiler import GrammarCompiler
 from gpu_node.models.config import Family
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.codec import UndecodableError, decode_payload, encode
-from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.payload import Constraint, Output, Payload, Sampling
+from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.fuzz.model_weights import gguf_model
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import msgpack_mutator
+from tests.gateway.tiny import write_model
 
 MAX_STEPS = 200
 """A request of the tiny model takes a dozen, prompts that are computed again included."""
@@ -41,7 +44,12 @@ KINDS = [
         ),
     ),
     replace(PLAIN, attempt=1, outputs=[Output([1])]),
+    replace(PLAIN, sampling=Sampling(max_tokens=4, constraint=Constraint("regex", "A{2}B?"))),
+    replace(PLAIN, sampling=Sampling(max_tokens=4, constraint=Constraint("grammar", 'start: "A" start | "B"'))),
+    replace(PLAIN, sampling=Sampling(max_tokens=4, num_choices=2, constraint=Constraint("choice", '["AB", "D"]'))),
 ]
+TOKENS = ["A", "B", "<end>", "D"]
+END = 2
 
 
 @cache
@@ -52,7 +60,9 @@ def _engine() -> Engine:
     path = scratch() / "engine.gguf"
     path.write_bytes(gguf_model(Family.LLAMA))
     options = EngineOptions(kv_cache_bytes=1 << 20, block_size=2, step_tokens=16, max_num_seqs=4)
-    engine = Engine(CpuExecutor(options, num_threads=1), options)
+    kinds = [TokenType.CONTROL if token_id == END else TokenType.NORMAL for token_id in range(len(TOKENS))]
+    words = write_model(scratch() / "words.gguf", tokens=TOKENS, kinds=kinds, eos=END, bos=None, merges=["A B"])
+    engine = Engine(CpuExecutor(options, num_threads=1), options, grammars=GrammarCompiler(lambda _: words))
     engine.load_model(ModelSpec(name="tiny", source=str(path), max_model_len=8))
     return engine
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.fuzz import (
     answers,
     bodies,
+    calls,
     engine_requests,
     frames,
     images,
@@ -15,5 +16,16 @@ from tests.fuzz import (
 )
 from tests.fuzz.target import Target
 
-_ROOMS = (messages, frames, images, engine_requests, model_files, model_folders, tokenizer_files, bodies, answers)
+_ROOMS = (
+    messages,
+    frames,
+    images,
+    engine_requests,
+    model_files,
+    model_folders,
+    tokenizer_files,
+    bodies,
+    answers,
+    calls,
+)
 TARGETS: dict[str, Target] = {target.name: target for room in _ROOMS for target in room.TARGETS}
