@@ -131,7 +131,7 @@ lock: ## Choose anew what is installed: requirements/*.txt, those of the images 
 		-o requirements/services.txt
 	$(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) -o requirements/gpu-node.txt
 	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node-cuda.txt
-	sed -En 's/^([a-z].*==[^ ]*) .*/\1/p' requirements/gpu-node.txt | grep -Ev '^(numpy|setuptools)==' > build/lock/shared.txt
+	sed -En 's/^([a-z].*==[^ ]*) .*/\1/p' requirements/gpu-node.txt | grep -Ev '^(llguidance|numpy|setuptools)==' > build/lock/shared.txt
 	echo $(VLLM) | $(subst platform linux,platform x86_64-manylinux_2_34,$(LOCK)) pyproject.toml --extra gpu-node $(LOCK_TORCH) --no-annotate \
 		--override requirements/vllm-without.in --constraint build/lock/shared.txt - -o requirements/gpu-node-vllm.txt
 	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt
