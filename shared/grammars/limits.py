@@ -20,7 +20,7 @@ MAX_ROW_ITEMS = 1_000
 """Of one of Earley's sets: how many ways of reading the text so far are followed at once."""
 
 MAX_LEXER_STATES = 50_000
-"""Kept of one output, at 1 to 2 kB each."""
+"""Kept of one output, at half a kB each: 25 MB at most. Ordinary schemas have some hundred."""
 
 LIMITS = LLParserLimits(
     max_items_in_row=MAX_ROW_ITEMS,
