@@ -22,25 +22,25 @@ def problem_of(constraint: Constraint) -> str:
     try:
         matcher = LLMatcher(_byte_tokenizer(), definition(constraint), limits=LIMITS, log_level=0)
     except GrammarError as error:
-        return _short(str(error))
+        return shortened(str(error))
     if not matcher.is_error():
         matcher.compute_bitmask()
     if not matcher.is_error():
         return ""
     text = matcher.get_error()
-    return "no text matches it" if text.startswith("NoExtension") else _short(text)
+    return "no text matches it" if text.startswith("NoExtension") else shortened(text)
 
 
 def build_problem_of(constraint: Constraint) -> str:
     """Likewise for a constraint of our own making, which may name tokens by their ids: whether it can be built."""
     try:
-        return _short(LLMatcher.validate_grammar(definition(constraint), None, limits=LIMITS))
+        return shortened(LLMatcher.validate_grammar(definition(constraint), None, limits=LIMITS))
     except GrammarError as error:
-        return _short(str(error))
+        return shortened(str(error))
 
 
-def _short(text: str) -> str:
-    """The first part of a message that may quote all of a client's text."""
+def shortened(text: str) -> str:
+    """The first part of llguidance's message, which may quote all of a client's text and its own stack."""
     text = text.split("<backtrace>")[0].replace("<non-verbose/>", "").strip()
     return text if len(text) <= MAX_PROBLEM_CHARACTERS else text[:MAX_PROBLEM_CHARACTERS] + " ..."
 

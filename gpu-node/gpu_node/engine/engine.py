@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from gpu_node.engine.border.executor import Executor, LateMasks, PendingStep
 from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.measures.step_log import StepLog
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.offload.offloading import Offloading
@@ -54,14 +54,6 @@ class _InFlight:
     def is_constrained(self) -> bool:
         """What is drawn in it says what may be drawn next."""
         return any(draw.allowed or draw.is_mask_late for part in self.plan.sequences for draw in part.draws)
-
-
-class StepLog(Protocol):
-    """Writes down what steps took; see `gpu_node.engine.process.step_file`."""
-
-    def write(self, model: str, plan: StepPlan, result: StepResult, *, follows: bool) -> None:
-        """A step of a model has been taken in. ``follows``: there had been work ever since the step before."""
-        ...
 
 
 class Engine:

@@ -14,10 +14,12 @@ from gpu_node.grammars.token_trie import token_trie
 from shared.errors import OperatorError
 from shared.grammars.definition import GrammarError, definition
 from shared.grammars.limits import LIMITS
+from shared.grammars.problem import shortened
 from shared.messages.payload import Constraint
 
 MAX_GRAMMARS = 64
-"""Compiled ones are kept for requests to come; the one that was asked for longest ago goes."""
+"""Compiled ones are kept for requests to come; the one that was asked for longest ago goes. Beyond there are those that
+are still to be compiled, one a request that came."""
 
 
 class LlGrammar:
@@ -65,10 +67,15 @@ class GrammarCompiler:
         found = self._grammars.get(key)
         if found is None:
             found = self._grammars[key] = LlGrammar(self._thread.submit(self._compiled, model, constraint))
-            if len(self._grammars) > MAX_GRAMMARS:
-                self._grammars.popitem(last=False)
+            self._forget()
         self._grammars.move_to_end(key)
         return found
+
+    def _forget(self) -> None:
+        """Grammars that are not ready stay: somebody waits for each of them."""
+        ready = [key for key, one in self._grammars.items() if one.is_ready]
+        for key in ready[: max(0, len(self._grammars) - MAX_GRAMMARS)]:
+            del self._grammars[key]
 
     def wait(self, timeout_s: float) -> None:
         """Until one of those that are compiled is ready, but no longer."""
@@ -85,7 +92,7 @@ class GrammarCompiler:
         trie = self._trie(model)
         matcher = LLMatcher(trie, definition(constraint), limits=LIMITS, log_level=0)
         if matcher.is_error():
-            raise GrammarError(matcher.get_error())
+            raise GrammarError(shortened(matcher.get_error()))
         return matcher, trie.vocab_size
 
     def _trie(self, model: str) -> LLTokenizer:

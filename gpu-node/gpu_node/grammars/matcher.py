@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from llguidance import LLMatcher
 
+from shared.grammars.problem import shortened
+
 
 class LlMatcher:
     """As `gpu_node.engine.border.grammar.Matcher`. The mask of the next token is made when the last one is taken.
@@ -32,7 +34,7 @@ class LlMatcher:
     @property
     def error(self) -> str:
         """Why nobody can say what may follow."""
-        return f"structured output: {self._matcher.get_error()}" if self._matcher.is_error() else ""
+        return f"structured output: {shortened(self._matcher.get_error())}" if self._matcher.is_error() else ""
 
     def take(self, token_id: int) -> None:
         """The output goes on with this token; one that is not allowed is an `error`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,6 +153,27 @@ def test_a_defect_is_raised() -> None:
     with pytest.raises(RuntimeError, match="a defect"):
         problem(compiler, "regex", "a")
     compiler.close()
+
+
+def test_what_is_not_compiled_yet_is_not_forgotten(tmp_path: Path) -> None:
+    """Its requests would be waited for by nobody."""
+    path, arrived = write_model(tmp_path / "tiny.gguf"), threading.Event()
+
+    def path_of(name: str) -> Path:
+        assert arrived.wait(READY_S)
+        return path
+
+    one = GrammarCompiler(path_of)
+    made = [one.compile("tiny", Constraint("regex", str(number))) for number in range(MAX_GRAMMARS + 2)]
+    assert one.compile("tiny", Constraint("regex", "0")) is made[0]
+    arrived.set()
+    while not all(grammar.is_ready for grammar in made):
+        one.wait(READY_S)
+    last = one.compile("tiny", Constraint("regex", "x"))
+    assert one.compile("tiny", Constraint("regex", "x")) is last
+    assert one.compile("tiny", Constraint("regex", "1")) is not made[1], "the three that were asked for first are gone"
+    assert one.compile("tiny", Constraint("regex", "0")) is made[0]
+    one.close()
 
 
 def test_so_many_grammars_are_kept_and_the_latest_are(compiler: GrammarCompiler) -> None:

@@ -5,7 +5,8 @@ prefills take chunks of what is left; then requests are admitted, first come fir
 predicted memory end. Steps so have nearly the same size (Sarathi-Serve, OSDI'24; NanoFlow, OSDI'25, §4.2.1).
 
 Steps may be planned while others are in flight: a token that is not known yet is scheduled as `DRAWN`, and an end that
-is seen a step late drops what was computed behind it. What hangs on an unknown token (beams) is not scheduled.
+is seen a step late drops what was computed behind it. What hangs on an unknown token (beams, and masks that cannot come
+late) is not scheduled.
 
 A pure state machine: no clock, no tensors, no I/O. Plans are committed in the order in which they were made; `add` and
 `abort` come any time.
@@ -23,22 +24,20 @@ from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.requests.choices import end_chunks, error_chunk, refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.arrival import Arrival
 from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.draft import RowDraft
 from gpu_node.engine.steps.giving_way import GivingWay
 from gpu_node.engine.steps.intake import WaitingLine
-from gpu_node.engine.steps.limits import NO_GRAMMARS, refusal
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.preemption import PreemptionPolicy
 from gpu_node.engine.steps.residence import Residences
-from gpu_node.engine.steps.resumption import HeldState, held_state, resumed
+from gpu_node.engine.steps.resumption import HeldState, held_state
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.steps.rows import num_tops, wanted_rows
+from gpu_node.engine.steps.rows import wanted_rows
 from gpu_node.engine.steps.step import Step
 from gpu_node.engine.steps.step_counts import StepCounts
 from shared.config.engine import EngineOptions
@@ -67,7 +66,6 @@ class Scheduler:
         a ``policy``, its own is in the place of the one of these about preemption. With ``has_late_masks``, constrained
         sequences go on behind tokens that are not known yet, and who executes plans asks for `late_masks`.
         """
-        self._has_late_masks = has_late_masks
         self.blocks = blocks or BlockManager.alone(
             model.num_blocks,
             model.block_size,
@@ -81,13 +79,13 @@ class Scheduler:
         made = decide(model, self.blocks, options, costs or KvCosts(options, model.block_bytes, CostLearner()))
         self._decisions = made if policy is None else replace(made, preemption=policy)
         self._roster = Roster(self.blocks)
+        self._arrival = Arrival(model, options, self._roster.sequence_ids, has_late_masks=has_late_masks)
         self._draft = RowDraft(self._roster)
         self._giving_way = GivingWay(self._roster, self._decisions)
         self.residences = Residences(self._roster, self._decisions.admission, self._giving_way)
         self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
         self._outcome = StepOutcome(model, self._roster, made.admission)
         self._step_counts = StepCounts(model)
-        self._num_added = 0
         self._undated: list[EngineRequest] = []
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -159,28 +157,11 @@ class Scheduler:
         restores it (`StepPlan.restores`) or the request is gone. A constrained request comes with its ``grammar``.
         """
         assert payload.request_id not in self._roster.requests
-        problem = NO_GRAMMARS if grammar is None else grammar.problem
-        error = refusal(payload, self._model, self._options, problem)
-        if error:
-            return [refusal_chunk(payload, error)]
-        order, ids, max_model_len = self._num_added, self._roster.sequence_ids, self._model.max_model_len
-        self._num_added += 1
-        if state is not None:
-            request = resumed(state, payload, order, ids, max_model_len)
-        else:
-            request = EngineRequest.of(payload, order, ids, max_model_len)
-        request.num_top = num_tops(payload.sampling, self._model)
-        if grammar is not None and (error := request.constrain(grammar, awaits_draws=not self._has_late_masks)):
-            return [error_chunk(payload, error)]
-        if state is not None:
+        request, chunks = self._arrival.take(payload, state, grammar)
+        if request is not None:
             self._queue(request)
-            return []
-        reasons = [finish_reason(sequence, payload.sampling, self._model) for sequence in request.sequences]
-        chunks = end_chunks(payload, request.sequences, reasons)
-        request.sequences = [one for one, reason in zip(request.sequences, reasons, strict=True) if not reason]
-        if request.sequences:
-            self._queue(request)
-            self._decisions.admission.on_arrival(request)
+            if state is None:
+                self._decisions.admission.on_arrival(request)
         return chunks
 
     def _queue(self, request: EngineRequest) -> None:
