@@ -155,11 +155,23 @@ class _Header:
 
     def text(self) -> str:
         """A string behind its length."""
-        start = self.offset
-        try:
-            return str(self._take(self.uint64()), "utf-8")
-        except UnicodeDecodeError as error:
-            raise _DamagedError(f"the text at byte {start} is not UTF-8") from error
+        return self.texts(1)[0]
+
+    def texts(self, count: int) -> list[str]:
+        """So many strings, one behind the other: a hundred thousand in a vocabulary and its merges."""
+        data, start, size = self._data, self.offset, len(self._data)
+        found = []
+        for _ in range(count):
+            first = start + _UINT64.size
+            if first > size or (end := first + _UINT64.unpack_from(data, start)[0]) > size:
+                raise _DamagedError(f"it ends at byte {size}, inside its header")
+            try:
+                found.append(str(data[first:end], "utf-8"))
+            except UnicodeDecodeError as error:
+                raise _DamagedError(f"the text at byte {start} is not UTF-8") from error
+            start = end
+        self.offset = start
+        return found
 
     def value(self, kind: int) -> object:
         """A value of the metadata, of a `GGUFValueType`."""
@@ -178,7 +190,7 @@ class _Header:
 
     def _values(self, kind: int, count: int) -> list[Any]:
         if kind == GGUFValueType.STRING:
-            return [self.text() for _ in range(count)]
+            return self.texts(count)
         if kind not in _NUMBERS:  # an array of arrays among them, which no file has
             raise _DamagedError(f"a value of unknown type {kind} at byte {self.offset}")
         number = np.dtype(_NUMBERS[kind])

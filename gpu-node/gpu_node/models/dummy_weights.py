@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 
@@ -18,16 +18,20 @@ _NUMBERS_AT_A_TIME = 1 << 24
 """What is made on the way takes some hundred megabytes."""
 
 
-def read_tensors(
-    stored_shapes: Mapping[str, tuple[int, ...]], device: torch.device
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors ``stored_shapes`` (by canonical name), one after another: float32 on ``device``.
+class DummyWeights:
+    """Tensors of given shapes, each made when it is asked for."""
 
-    The same name and shape give the same numbers on every device, whatever else is made and however much of a tensor is
-    wanted. Only one is there at a time, if whoever takes it keeps a copy of what it wants.
-    """
-    for name, shape in stored_shapes.items():
-        yield name, _tensor(name, shape, device)
+    def __init__(self, stored_shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
+        """``stored_shapes``: by canonical name."""
+        self._shapes, self._device = stored_shapes, device
+
+    def read(self, name: str) -> torch.Tensor:
+        """The tensor of a canonical name, float32 on the device.
+
+        The same name and shape give the same numbers on every device, whatever else is made and however much of a
+        tensor is wanted.
+        """
+        return _tensor(name, self._shapes[name], self._device)
 
 
 def _tensor(name: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:

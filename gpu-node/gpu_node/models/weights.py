@@ -1,20 +1,23 @@
-"""The weights of a model, from either kind of file or made up, as tensors in memory of our own."""
+"""The weights of a model, from either kind of file or made up: all of them, or each when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import torch
 
 from gpu_node.graph.program import Program
 from gpu_node.graph.weight import Piece
-from gpu_node.models import dummy_weights
 from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
+from gpu_node.models.dummy_weights import DummyWeights
 from gpu_node.models.weight_check import stored_shapes
 from shared.config.engine import LoadFormat
 
 CPU = torch.device("cpu")
+_TYPES = {ROPE_FACTORS: torch.float32}
+"""Of weights that keep their type, whatever the others have."""
 
 
 def load_weights(
@@ -25,41 +28,73 @@ def load_weights(
     device: torch.device = CPU,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, torch.Tensor]:
-    """All weights of ``program`` by name. Of each tensor of the file, only the pieces that are used are kept.
+    """All weights of ``program`` by name, in memory of our own. Of each tensor of the file, only what is used is kept.
 
     They lie on ``device``, in ``dtype``; `ROPE_FACTORS` stay float32, as the angles that are made of them.
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or not readable.
     """
-    types = {ROPE_FACTORS: torch.float32}
     stored = stored_shapes(program)
     # the file is asked first: memory is taken for what is there, not for what a configuration claims
-    tensors = _tensors(checkpoint, stored, load_format, device)
+    reader = _reader(checkpoint, stored, load_format, device)
     weights = {
-        weight.name: torch.empty(weight.shape, dtype=types.get(weight.name, dtype), device=device)
+        weight.name: torch.empty(weight.shape, dtype=_TYPES.get(weight.name, dtype), device=device)
         for weight in program.weights
     }
     places = _places(program, weights)
-    for name, values in tensors:
-        _fill(places[name], values)
+    for name in stored:
+        _fill(places[name], reader.read(name))
     if ROPE_FACTORS in places:
-        assert checkpoint.config.rope is not None
-        _fill(places[ROPE_FACTORS], torch.tensor(checkpoint.config.rope.factors, dtype=torch.float32))
+        _fill(places[ROPE_FACTORS], _rope_factors(checkpoint))
     return weights
 
 
-def _tensors(
+class UnreadWeights(Mapping[str, torch.Tensor]):
+    """The weights of a program by name, float32, each read when it is asked for: for who makes something else of it.
+
+    Nothing is kept, so that memory holds one at a time and not the model. Some may be views of the model's file.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, program: Program, load_format: LoadFormat = "auto") -> None:
+        """`ModelFileError` as `load_weights`, before anything is read."""
+        self._checkpoint = checkpoint
+        self._weights = {weight.name: weight for weight in program.weights}
+        self._reader = _reader(checkpoint, stored_shapes(program), load_format, CPU)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        pieces = [self._read(piece) for piece in self._weights[name].sources]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._weights)
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def _read(self, piece: Piece) -> torch.Tensor:
+        stored = _rope_factors(self._checkpoint) if piece.tensor == ROPE_FACTORS else self._reader.read(piece.tensor)
+        return _cut(stored, piece).to(torch.float32)
+
+
+class _Reader(Protocol):
+    """Stored tensors, by canonical name."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """All of one, of any float."""
+
+
+def _reader(
     checkpoint: Checkpoint, stored: Mapping[str, tuple[int, ...]], load_format: LoadFormat, device: torch.device
-) -> Iterator[tuple[str, torch.Tensor]]:
+) -> _Reader:
     path, config = checkpoint.path, checkpoint.config
     if load_format == "dummy":
-        return dummy_weights.read_tensors(stored, device)
+        return DummyWeights(stored, device)
     if checkpoint.gguf is None:
-        from gpu_node.models.hf import safetensors_weights  # needs its package only where there is such a file
+        from gpu_node.models.hf.safetensors_weights import SafetensorsWeights  # its package only for such a file
 
-        return safetensors_weights.read_tensors(path, config, stored)
-    from gpu_node.models.gguf import gguf_weights  # likewise
+        return SafetensorsWeights(path, config, stored)
+    from gpu_node.models.gguf.gguf_weights import GgufWeights  # likewise
 
-    return gguf_weights.read_tensors(checkpoint.gguf, path, config, stored)
+    return GgufWeights(checkpoint.gguf, path, config, stored)
 
 
 def _places(program: Program, weights: Mapping[str, torch.Tensor]) -> dict[str, list[tuple[Piece, torch.Tensor]]]:
@@ -76,4 +111,13 @@ def _places(program: Program, weights: Mapping[str, torch.Tensor]) -> dict[str, 
 
 def _fill(places: list[tuple[Piece, torch.Tensor]], values: torch.Tensor) -> None:
     for piece, place in places:
-        place.copy_(values[tuple(slice(*bounds) for bounds in piece.ranges)])
+        place.copy_(_cut(values, piece))
+
+
+def _cut(values: torch.Tensor, piece: Piece) -> torch.Tensor:
+    return values[tuple(slice(*bounds) for bounds in piece.ranges)]
+
+
+def _rope_factors(checkpoint: Checkpoint) -> torch.Tensor:
+    assert checkpoint.config.rope is not None
+    return torch.tensor(checkpoint.config.rope.factors, dtype=torch.float32)

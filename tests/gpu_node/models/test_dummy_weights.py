@@ -12,7 +12,7 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.dummy_weights import read_tensors
+from gpu_node.models.dummy_weights import DummyWeights
 from gpu_node.models.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
@@ -53,7 +53,7 @@ def test_gains_are_about_one_biases_small_and_sums_as_wide_as_what_is_summed(tmp
 
 
 def test_numbers_are_the_same_on_every_device() -> None:
-    ((_, values),) = read_tensors({"layers.0.up": (2, 4)}, torch.device("cpu"))
+    values = DummyWeights({"layers.0.up": (2, 4)}, torch.device("cpu")).read("layers.0.up")
     assert values.tolist() == [
         [0.05818922072649002, 0.19747333228588104, -0.05388893187046051, -0.22917461395263672],
         [0.680218517780304, -0.3919706344604492, 0.847055971622467, 0.5340831875801086],

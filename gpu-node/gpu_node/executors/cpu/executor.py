@@ -39,7 +39,7 @@ from gpu_node.kernels.cpu.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.weights import load_weights
+from gpu_node.models.weights import UnreadWeights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError, checked_path
@@ -160,7 +160,7 @@ class CpuExecutor:
             kernels=kernels_name(self._level),
             copies_out=copies_in_lanes(self._options),
         )
-        weights = load_weights(checkpoint, program, spec.load_format)
+        weights = UnreadWeights(checkpoint, program, spec.load_format)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
             config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim

@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf.gguf_tensors import wanted_tensors
-from gpu_node.models.stored import Stored
 from gpu_node.models.stored_weight import weight_of
 from shared.files.gguf_file import GgufFile, GgufTensor
 
-_NUMBERS_AT_A_TIME = 1 << 18
+_NUMBERS_AT_A_TIME = 1 << 17
 """So that what the package makes of them on the way stays in a processor's cache."""
 _PAIRS_SIDE_BY_SIDE = (Family.LLAMA, Family.MIXTRAL)
 """Families of the architecture "llama", whose files have another order of rows in queries and keys."""
 
 
-def read_tensors(
-    file: GgufFile, path: Path, config: ModelConfig, stored_shapes: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors ``stored_shapes`` (by canonical name), one after another, each as float32.
+class GgufWeights:
+    """The tensors of a file that are wanted, each read when it is asked for."""
 
-    `ModelFileError` names file and tensor, before anything is read, as `wanted_tensors`.
-    """
-    return _weights(file, config, wanted_tensors(file, path, config, stored_shapes))
+    def __init__(
+        self, file: GgufFile, path: Path, config: ModelConfig, stored_shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        """``stored_shapes``: by canonical name. `ModelFileError` names file and tensor, as `wanted_tensors`."""
+        self._file, self._config = file, config
+        self._wanted = wanted_tensors(file, path, config, stored_shapes)
+        self._last: tuple[tuple[str, ...], list[torch.Tensor]] = (), []
 
-
-def _weights(file: GgufFile, config: ModelConfig, wanted: Mapping[str, Stored]) -> Iterator[tuple[str, torch.Tensor]]:
-    sharing: dict[tuple[str, ...], list[str]] = {}  # what several weights lie in is dequantised once
-    for weight, place in wanted.items():
-        sharing.setdefault(place.names, []).append(weight)
-    for place_names, weights in sharing.items():
-        tensors = [_read(file.tensors[name]) for name in place_names]
-        for weight in weights:
-            values = weight_of(wanted[weight], tensors)
-            if config.family in _PAIRS_SIDE_BY_SIDE and weight.endswith((".q", ".k")):
-                values = _halves_from_pairs(values, config.head_dim)
-            yield weight, values
+    def read(self, name: str) -> torch.Tensor:
+        """The tensor of a canonical name as float32."""
+        place = self._wanted[name]
+        if self._last[0] != place.names:  # what several weights lie in is dequantised once: they are read in a row
+            self._last = place.names, [_read(self._file.tensors[one]) for one in place.names]
+        values = weight_of(place, self._last[1])
+        if self._config.family in _PAIRS_SIDE_BY_SIDE and name.endswith((".q", ".k")):
+            values = _halves_from_pairs(values, self._config.head_dim)
+        return values
 
 
 def _read(tensor: GgufTensor) -> torch.Tensor:
     """Its values as float32, of its shape."""
-    values = torch.empty(tensor.shape)
+    values = torch.from_numpy(np.empty(tensor.shape, dtype=np.float32))  # numpy asks for huge pages, torch does not
     block_numbers, block_bytes = GGML_QUANT_SIZES[tensor.type]
     numbers, blocks = values.numpy().reshape(-1, block_numbers), tensor.data.reshape(-1, block_bytes)
     step = _NUMBERS_AT_A_TIME // block_numbers

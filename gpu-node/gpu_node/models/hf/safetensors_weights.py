@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import torch
 
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.hf.safetensors_tensors import StoredTensor, wanted_tensors
-from gpu_node.models.stored import Stored
+from gpu_node.models.hf.safetensors_tensors import wanted_tensors
 from gpu_node.models.stored_weight import weight_of
 
 
-def read_tensors(
-    directory: Path, config: ModelConfig, stored_shapes: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors ``stored_shapes`` (by canonical name), one after another: views of the mapped files, of any float.
+class SafetensorsWeights:
+    """The tensors of a directory that are wanted, each read when it is asked for; its files are mapped until then."""
 
-    Whoever takes one copies what it wants of it before the next: pages that nobody reads are never in memory.
-    `ModelFileError` names file and tensor, before anything is read, as `wanted_tensors`.
-    """
-    with ExitStack() as open_files:
-        wanted, tensors = wanted_tensors(directory, config, stored_shapes, open_files, framework="pt")
-        return _weights(wanted, tensors, open_files.pop_all())
+    def __init__(self, directory: Path, config: ModelConfig, stored_shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """``stored_shapes``: by canonical name. `ModelFileError` names file and tensor, as `wanted_tensors`."""
+        with ExitStack() as open_files:
+            self._wanted, self._tensors = wanted_tensors(directory, config, stored_shapes, open_files, framework="pt")
+            open_files.pop_all()  # a file is closed with the last of its tensors
 
-
-def _weights(
-    wanted: Mapping[str, Stored], tensors: Mapping[str, StoredTensor], open_files: ExitStack
-) -> Iterator[tuple[str, torch.Tensor]]:
-    with open_files:
-        for name, place in wanted.items():
-            yield name, weight_of(place, [tensors[part].read() for part in place.names])
+    def read(self, name: str) -> torch.Tensor:
+        """The tensor of a canonical name, of any float: a view of the mapped file, which is read when it is used."""
+        place = self._wanted[name]
+        return weight_of(place, [self._tensors[part].read() for part in place.names])
