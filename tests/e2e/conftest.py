@@ -1,4 +1,6 @@
-"""One real cluster for the tests of this folder that ask for it; after each it is whole and idle again."""
+"""Clusters for the tests of this folder that ask for them: a real one, whole and idle again after each test, and a small
+one of made-up tokens.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,8 @@ from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete, openai_client
 
 TEST_TIMEOUT_S = 300
 HERE = Path(__file__).parent
+SHARED = {"whole_cluster", "small_cluster"}
+"""Clusters of several files, whose tests one process runs for that."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,8 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             for mark in (pytest.mark.e2e, pytest.mark.timeout(TEST_TIMEOUT_S)):
                 item.add_marker(mark)
-            if "whole_cluster" in getattr(item, "fixturenames", ()):
-                item.add_marker(pytest.mark.xdist_group("the cluster of tests/e2e"))
+            for shared in SHARED & set(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.xdist_group(f"{shared} of tests/e2e"))
 
 
 @pytest.fixture(autouse=True)
@@ -106,3 +110,32 @@ def undisturbed(whole_cluster: Cluster) -> dict[str, str]:
 
     with ThreadPoolExecutor(1) as thread:  # a loop of its own, whatever the test's loop does
         return thread.submit(asyncio.run, ask()).result()
+
+
+@pytest.fixture(scope="package")
+def small_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One predicted node that runs two requests at a time, long ones for many seconds, and lets nobody overtake.
+
+    Nobody kills any of it.
+    """
+    cluster = Cluster.predicted(
+        tmp_path_factory.mktemp("small"),
+        engine={"max_num_seqs": 2},
+        slo_classes={
+            "quick": {"ttft_s": 1, "late": "refuse"},
+            "interactive": {"ttft_s": 60},
+            "batch-1": {"deadline_s": 600},
+            "batch": {"deadline_s": 3600},
+        },
+        gateway={"default_slo": "batch"},
+        queue={"operations": {"evict": False}},
+    )
+    with cluster.running():
+        yield cluster
+
+
+@pytest.fixture
+def predicted(small_cluster: Cluster) -> Cluster:
+    """The small cluster, idle."""
+    small_cluster.wait_idle()
+    return small_cluster

@@ -18,20 +18,8 @@ SEEDS = (0, 1)
 SLACK_S = 2.0  # of a busy machine
 
 
-@pytest.fixture
-def small_cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """One predicted node that runs two requests at a time."""
-    cluster = Cluster.predicted(
-        tmp_path,
-        engine={"max_num_seqs": 2},
-        slo_classes={"interactive": {"ttft_s": 60}, "batch-1": {"deadline_s": 600}},
-    )
-    with cluster.running():
-        yield cluster
-
-
 async def test_interactive_requests_come_until_the_batch_has_been_answered(
-    small_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    predicted: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(QLM)
     client, trace = importlib.import_module("live_client"), importlib.import_module("live_trace")
@@ -41,7 +29,7 @@ async def test_interactive_requests_come_until_the_batch_has_been_answered(
         return (replace(request, max_tokens=MAX_TOKENS) for request in drawn)
 
     ends: list[None] = []
-    parts = await client.play(small_cluster.url, *map(requests, SEEDS), lambda: ends.append(None))
+    parts = await client.play(predicted.url, *map(requests, SEEDS), lambda: ends.append(None))
     assert len(ends) == NUM_BATCH, "of the trace, one after each of its batch"
     for part, seed in zip(parts, SEEDS, strict=True):
         assert [one.request for one in part.seen] == [one for one, _ in zip(requests(seed), part.seen, strict=False)]

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 
 from tests.e2e.cluster import POLL_S, WAIT_S, Cluster
 
 NUM_LONG = 8
 LONG = {"model": "chat", "prompt": "he hello", "max_tokens": 400, "ignore_eos": True, "slo": "batch"}
-
-
-@pytest.fixture
-def full_cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """One predicted node that runs two requests at a time, each for a quarter of a minute, and lets nobody overtake."""
-    cluster = Cluster.predicted(
-        tmp_path,
-        engine={"max_num_seqs": 2},
-        slo_classes={"quick": {"ttft_s": 1, "late": "refuse"}, "batch": {"deadline_s": 3600}},
-        gateway={"default_slo": "batch"},
-        queue={"operations": {"evict": False}},
-    )
-    with cluster.running():
-        yield cluster
 
 
 @asynccontextmanager
@@ -76,8 +60,9 @@ async def waiting_line(http: aiohttp.ClientSession) -> dict[str, Any]:
         await asyncio.sleep(POLL_S)
 
 
-async def test_clients_are_told_how_long_they_wait(full_cluster: Cluster) -> None:
-    async with asyncio.timeout(WAIT_S), aiohttp.ClientSession(full_cluster.url) as http, loaded(http):
+async def test_clients_are_told_how_long_they_wait(predicted: Cluster) -> None:
+    refused = predicted.metric("gateway", "treadle_refused_requests_total")
+    async with asyncio.timeout(WAIT_S), aiohttp.ClientSession(predicted.url) as http, loaded(http):
         line = await waiting_line(http)
         assert (line["model"], line["slo_class"], line["num_waiting"]) == ("chat", "batch", NUM_LONG - 2)
         assert 1.0 < line["wait_s"] <= line["wait_p90_s"]
@@ -96,13 +81,13 @@ async def test_clients_are_told_how_long_they_wait(full_cluster: Cluster) -> Non
             assert response.headers["x-treadle-dropped-reason"] == "saturated"
             assert int(response.headers["Retry-After"]) >= 1
         assert "too long for the promise 'quick' (ttft_s 1)" in error["message"]
-    full_cluster.wait_idle()
-    assert full_cluster.metric("gateway", "treadle_refused_requests_total") == 1
+    predicted.wait_idle()
+    assert predicted.metric("gateway", "treadle_refused_requests_total") == refused + 1
 
 
-async def test_what_has_run_is_not_shown_for_ever(full_cluster: Cluster) -> None:
+async def test_what_has_run_is_not_shown_for_ever(predicted: Cluster) -> None:
     short = LONG | {"max_tokens": 40}
-    async with asyncio.timeout(WAIT_S), aiohttp.ClientSession(full_cluster.url) as http:
+    async with asyncio.timeout(WAIT_S), aiohttp.ClientSession(predicted.url) as http:
 
         async def ask() -> None:
             async with http.post("/v1/completions", json=short) as response:
@@ -114,4 +99,4 @@ async def test_what_has_run_is_not_shown_for_ever(full_cluster: Cluster) -> None
         await asking
         report = await reported_that(http, lambda report: not report["data"])
     assert not report["is_stale"]
-    assert "treadle_queue_predicted_wait_seconds{" not in full_cluster.get("gateway", "/metrics")[1]
+    assert "treadle_queue_predicted_wait_seconds{" not in predicted.get("gateway", "/metrics")[1]

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jsonschema
@@ -155,14 +154,12 @@ async def test_what_cannot_be_kept_is_refused_at_once(client: AsyncOpenAI, clust
     assert 'Unimplemented keys: ["not"]' in refused.value.message
 
 
-async def test_predicted_devices_keep_to_forms_too(tmp_path: Path) -> None:
-    cluster = Cluster.predicted(tmp_path)
-    with cluster.running():
-        async with AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="-", max_retries=0) as client:
-            answer = await client.completions.create(
-                model="chat",
-                prompt="he hello",
-                max_tokens=60,
-                extra_body={"structured_outputs": {"json": {"enum": ["red", "green", "blue"]}}},
-            )
+async def test_predicted_devices_keep_to_forms_too(predicted: Cluster) -> None:
+    async with AsyncOpenAI(base_url=f"{predicted.url}/v1", api_key="-", max_retries=0) as client:
+        answer = await client.completions.create(
+            model="chat",
+            prompt="he hello",
+            max_tokens=60,
+            extra_body={"structured_outputs": {"json": {"enum": ["red", "green", "blue"]}}},
+        )
     assert json.loads(answer.choices[0].text) in {"red", "green", "blue"}

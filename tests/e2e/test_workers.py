@@ -10,8 +10,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 import psutil
@@ -28,13 +26,10 @@ NUM_CLIENTS = 6
 @pytest.fixture(scope="module")
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("workers")
-    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=predicted_nodes())
+    nodes = [{"name": "node-0", "executor": "predicted", "device": "a100"}]
+    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=nodes)
     with cluster.running():
         yield cluster
-
-
-def predicted_nodes() -> list[dict[str, Any]]:
-    return [{"name": "node-0", "executor": "predicted", "device": "a100"}]
 
 
 @pytest.fixture
@@ -238,11 +233,9 @@ async def test_workers_are_replaced_one_by_one_and_no_request_fails(cluster: Clu
     assert knocks.num_refused == 0
 
 
-async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    cluster = Cluster.predicted(tmp_path, gateway={"workers": 2}, nodes=predicted_nodes())
-    with cluster.running():
-        pids = [cluster.pids()["gateway"], *workers(cluster)]
-        cluster.kill("gateway")
-        await asyncio.to_thread(wait_for, "the workers' ends", lambda: not any(runs(pid) for pid in pids))
-        await asyncio.to_thread(cluster.up)
-        assert cluster.get("gateway", "/readyz")[0] == 200
+async def test_workers_end_when_their_parent_is_killed(cluster: Cluster) -> None:
+    pids = [cluster.pids()["gateway"], *workers(cluster)]
+    cluster.kill("gateway")
+    await asyncio.to_thread(wait_for, "the workers' ends", lambda: not any(runs(pid) for pid in pids))
+    await asyncio.to_thread(cluster.up)
+    assert cluster.get("gateway", "/readyz")[0] == 200
