@@ -1,5 +1,5 @@
-"""Clusters for the tests of this folder that ask for them: a real one, whole and idle again after each test, and a small
-one of made-up tokens.
+"""Clusters for the tests of this folder that ask for them: a real one, whole and idle again after each test; a small
+predicted one.
 """
 
 from __future__ import annotations
