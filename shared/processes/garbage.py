@@ -16,12 +16,6 @@ import gc
 THRESHOLDS = (2_000, 5, 500)
 
 
-def set_aside_imports() -> None:
-    """What has been imported stays, and is not looked at again: for processes that load nothing further."""
-    gc.freeze()
-    gc.set_threshold(*THRESHOLDS)
-
-
 def settle() -> None:
     """Set aside what the process has loaded and will always need, and have full runs be seldom from now on."""
     gc.unfreeze()  # what an earlier call set aside may be cycles by now

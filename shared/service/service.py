@@ -19,7 +19,6 @@ from shared.bus.bus import check_reachable, connect
 from shared.config.config import ADMIN_PORT_ENV, INSTANCE_ENV, ClusterConfig, ConfigError, load_config
 from shared.errors import OperatorError
 from shared.messages.placement import PlacementProblem, Plan
-from shared.processes import garbage
 from shared.service.admin import Admin, serve_admin
 from shared.service.core import Core
 from shared.service.core_metrics import CoreCollector, Measure
@@ -58,7 +57,6 @@ def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) ->
 
     Status 1 where a task failed that the process cannot do without: its supervisor starts it again.
     """
-    garbage.set_aside_imports()
     try:
         uvloop.run(main(load_config()))
     except OperatorError as error:

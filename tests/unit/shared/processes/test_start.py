@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import subprocess
@@ -28,8 +27,6 @@ def test_a_process_imports_neither_rich_nor_opentelemetry_s_metrics(arguments: l
     assert not [name for name in imported if name.startswith(tuple(f"{one}." for one in NOT_IMPORTED))]
 
 
-def test_a_package_that_another_program_imports_changes_nothing_of_it() -> None:
-    before = gc.get_threshold()
+def test_a_package_that_another_program_imports_leaves_it_everything() -> None:
     begin()
-    assert gc.get_threshold() == before
     assert importlib.import_module(NOT_IMPORTED[0]).__name__ == NOT_IMPORTED[0]
