@@ -9,8 +9,8 @@ import sys
 from typing import Any, cast
 
 NOT_IMPORTED = ("rich", "opentelemetry.sdk.metrics")
-"""Imported where it is installed, though our processes have no use for it: structlog draws tracebacks with rich, and ours
-are JSON; redis-py counts with OpenTelemetry, and our metrics are Prometheus's."""
+"""Imported where installed, though our processes have no use for it: structlog draws tracebacks with rich, and ours are
+JSON; redis-py counts with OpenTelemetry, and our metrics are Prometheus's."""
 _LOCATING = "-m"  # in place of the program's name as long as `python -m` looks for the module
 
 
