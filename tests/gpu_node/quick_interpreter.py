@@ -1,8 +1,9 @@
-"""Triton's interpreter, less what it does again and again to no end: half of its time. It computes what it computed.
+"""Triton's interpreter, less what it does again and again to no end: most of its time. It computes what it computed.
 
-At each launch, and at each call of a function by a kernel, it looks through all of its language for what to replace, of
-which the names are always the same. At each addition of integers it computes also whether they overflow, and throws
-that away, since only its ``debug`` would tell. And it makes its table of numpy's types each time that it reads it.
+At each launch it looks through all of its language for what to replace, of which the names are always the same, and at
+each call of a function by a kernel once more, when all of it is replaced. At each addition of integers it computes also
+whether they overflow, and throws that away, since only its ``debug`` would tell. It makes its table of numpy's types
+each time that it reads it. And each value has objects of its own for its shape, of which there are some dozens.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import triton.language as tl
@@ -18,9 +19,21 @@ from triton.runtime import interpreter
 
 OWNERS = [tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base]
 _slow_builtins = interpreter._patch_builtin
+_slow_language = interpreter._patch_lang
 _slow_type = interpreter._get_np_dtype
+_slow_block = tl.core.block_type.__init__
+_slow_value = tl.core.tensor.__init__
+_slow_equal = tl.core.tuple.__eq__
+_slow_unwrap = tl.core._unwrap_if_constexpr
+_slow_broadcast = interpreter.TritonSemantic.broadcast_impl_value
 _builtins: dict[Any, list[str]] = {}
 """Names by module or class of the language, of when no kernel runs: then none of them is replaced."""
+_seen: dict[int, frozenset[Any]] = {}
+"""Modules of the language that functions see, by the id of their globals."""
+_replaced: set[Any] = set()
+"""Those that are replaced for the kernel that runs."""
+_left: set[Any] = set()
+"""Those that a function of a kernel replaced and its kernel did not: the original never puts them back."""
 
 
 def quicken() -> None:
@@ -31,7 +44,38 @@ def quicken() -> None:
     for owner in OWNERS:
         _builtins[owner] = [name for name, member in inspect.getmembers(owner) if tl.core.is_builtin(member)]
     interpreter._patch_builtin = _patch_builtin
+    interpreter._patch_lang = _patch_language
     interpreter._get_np_dtype = _numpy_type
+    tl.core.block_type.__init__ = _make_block
+    tl.core.tensor.__init__ = _make_value
+    tl.core.tuple.__eq__ = _equal
+    tl.core._unwrap_if_constexpr = _unwrap
+    interpreter.TritonSemantic.broadcast_impl_value = _broadcast
+
+
+class _Replaced(interpreter._LangPatchScope):  # type: ignore[misc] # a package without types
+    """What is replaced until the kernel has ended."""
+
+    def restore(self) -> None:
+        super().restore()
+        _replaced.clear()
+
+
+def _patch_language(function: Any) -> Any:
+    """For a kernel, or for what it calls: that sees the language as it is replaced already."""
+    names = function.__globals__
+    if id(names) not in _seen:
+        _seen[id(names)] = frozenset(value for value in names.values() if value is tl or value is tl.core)
+    seen = _seen[id(names)]
+    if not _replaced:
+        scope = _Replaced()
+        scope._changes = _slow_language(function)._changes
+        _replaced.update(seen)
+        return scope
+    if not seen <= _replaced | _left:
+        _slow_language(function)
+        _left.update(seen - _replaced)
+    return interpreter._LangPatchScope()
 
 
 def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:
@@ -51,3 +95,56 @@ def _numpy_type(kind: Any) -> np.dtype[Any]:
 def _scalar_type(kind: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = _slow_type(kind)
     return found
+
+
+class _Shape(NamedTuple):
+    """What the language knows of a shape, in its own words."""
+
+    block: tuple[Any, int, str]
+    """Of a type: the sizes, how many numbers they make, and as a text."""
+    value: tuple[Any, Any]
+    """Of a value: the sizes, and how many numbers."""
+
+
+_SCALAR = tl.core.tuple([]), tl.core.constexpr(1)
+
+
+@cache
+def _shape(sizes: tuple[int, ...]) -> _Shape:
+    kind = object.__new__(tl.core.block_type)
+    _slow_block(kind, tl.int1, list(sizes))
+    value = object.__new__(tl.core.tensor)
+    _slow_value(value, None, kind)
+    return _Shape((kind.shape, kind.numel, str(kind.shape)), (value.shape, value.numel))
+
+
+def _make_block(self: Any, element_ty: Any, shape: Any) -> None:
+    assert isinstance(shape, (list, tl.core.tuple))
+    known = _shape(tuple([_unwrap(size) for size in shape]))
+    self.element_ty, (self.shape, self.numel, text) = element_ty, known.block
+    self.name = f"<{text}, {element_ty}>"
+    self.quick_shape = known.value
+
+
+def _make_value(self: Any, handle: Any, kind: Any) -> None:
+    self.handle, self.type, self.dtype = handle, kind, kind.scalar
+    self.shape, self.numel = kind.quick_shape if kind.is_block() else _SCALAR
+
+
+def _equal(self: Any, other: Any) -> Any:
+    return tl.core.constexpr(True) if self is other else _slow_equal(self, other)
+
+
+def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
+    left, right = lhs.type, rhs.type
+    is_block = left.is_block()
+    if is_block == right.is_block() and (not is_block or left.shape is right.shape):
+        return lhs, rhs  # of one shape already
+    return _slow_broadcast(self, lhs, rhs)
+
+
+def _unwrap(value: Any) -> Any:
+    kind = type(value)
+    if kind is tl.core.constexpr:
+        return value.value
+    return value if kind is int else _slow_unwrap(value)

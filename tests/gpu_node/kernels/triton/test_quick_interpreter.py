@@ -6,6 +6,8 @@ import inspect
 from typing import Any
 
 import pytest
+import torch
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
@@ -40,3 +42,52 @@ def test_types_are_those_of_the_original() -> None:
         assert quick_interpreter._numpy_type(block) == quick_interpreter._slow_type(block)
     pointer = tl.core.pointer_type(tl.float32)
     assert quick_interpreter._numpy_type(pointer) == quick_interpreter._slow_type(pointer)
+
+
+@pytest.mark.parametrize("sizes", [[16], [4, 8], [1], [2, 1, 32]])
+def test_shapes_are_those_of_the_original(sizes: list[int]) -> None:
+    kinds = []
+    for make_block, make_value in (
+        (quick_interpreter._slow_block, quick_interpreter._slow_value),
+        (quick_interpreter._make_block, quick_interpreter._make_value),
+    ):
+        for element in (tl.float32, tl.int64):
+            for shape in (sizes, tl.core.tuple([tl.constexpr(size) for size in sizes])):
+                kind = object.__new__(tl.core.block_type)
+                make_block(kind, element, shape)
+                value = object.__new__(tl.tensor)
+                make_value(value, "handle", kind)
+                told = [str(kind), kind.numel, kind.shape.values, kind.scalar, value.handle, value.dtype, str(value)]
+                kinds.append((told, [size.value for size in value.shape.values], value.numel.value, value.type is kind))
+    assert kinds[:4] == kinds[4:]
+
+
+@pytest.mark.parametrize("sizes", [[3], [4, 6], []])
+def test_what_is_no_shape_is_none(sizes: list[Any]) -> None:
+    refused = []
+    for make in (quick_interpreter._slow_block, quick_interpreter._make_block):
+        with pytest.raises((TypeError, ValueError)) as error:
+            make(object.__new__(tl.core.block_type), tl.float32, sizes)
+        refused.append((error.type, str(error.value)))
+    assert refused[0] == refused[1]
+
+
+@triton.jit  # type: ignore[untyped-decorator] # a package without types
+def doubled(x: tl.tensor) -> tl.tensor:
+    return tl.where(x > 0, x * 2, x)
+
+
+@triton.jit  # type: ignore[untyped-decorator] # a package without types
+def sums(x: tl.tensor, out: tl.tensor, size: tl.constexpr) -> None:
+    values = tl.load(x + tl.arange(0, size))
+    columns = values[:, None] + tl.zeros((size, 2), tl.float32)
+    tl.store(out + tl.arange(0, 2), tl.sum(doubled(columns), axis=0))
+
+
+def test_functions_of_a_kernel_see_the_language_replaced_and_nobody_behind_it() -> None:
+    names = {name: getattr(tl, name) for name in ("arange", "load", "range")}
+    for _ in range(2):
+        out = torch.zeros(2)
+        sums[(1,)](torch.tensor([-1.0, 2.0, 3.0, -4.0]), out, size=4)
+        assert out.tolist() == [5.0, 5.0]
+        assert {name: getattr(tl, name) for name in names} == names
