@@ -34,6 +34,17 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def _one_thread_again() -> Iterator[None]:
+    """Whoever makes an executor with more sets torch's threads for the process, and they wait for work in a loop."""
+    yield
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _quick_interpreter() -> None:
     if INTERPRETER in sys.modules:
