@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from helm.field_texts import field_texts
 from shared.config.config import ClusterConfig
 
 Schema = dict[str, Any]
@@ -41,6 +42,8 @@ def with_cluster_sections(schema: Schema) -> Schema:
 
 def _section(name: str, section: Schema) -> Schema:
     left_out = NOT_IN_VALUES.get(name, set())
+    for field, text in field_texts(name).items():
+        section["properties"][field] = dict(sorted((section["properties"][field] | {"description": text}).items()))
     section = _plain(section)
     section["properties"] = {field: part for field, part in section["properties"].items() if field not in left_out}
     if required := [field for field in section.get("required", []) if field not in left_out]:

@@ -28,5 +28,5 @@ class Matching:
         return handler(source) | {"pattern": self.pattern}
 
 
-STRICT: Any = {"extra": "forbid", "use_attribute_docstrings": True}
+STRICT: Any = {"extra": "forbid"}
 """Configuration of a standard dataclass for pydantic; as `shared.config.section.Section`."""

@@ -12,4 +12,4 @@ PositiveSeconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 class Section(BaseModel):
     """A part of the configuration: unknown keys are errors, values cannot change after start-up."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
