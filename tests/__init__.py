@@ -1,5 +1,5 @@
 """Tests of all rooms. Numbers are computed by one thread a process: several processes share the tests, and the threads
-of libraries that wait for one another in a loop took half of the time of kernels that an interpreter runs. Nobody speaks
+of libraries that wait for one another in a loop took half of the time of kernels that an interpreter runs. None speaks
 to a stranger, so no process reads the certificates of this machine, as aiohttp does in each that imports it.
 """
 
