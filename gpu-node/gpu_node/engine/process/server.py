@@ -106,7 +106,7 @@ class EngineServer:
             load_s = 0.0 if source == "device" else self._clock() - started_s
             log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
             self._commands.loaded(model, load_s, source)
-            if source != "device":
+            if source == "disk":
                 garbage.settle()  # beside what loading took, its time is little
             if model.lacks_pipeline and name not in self._unpiped:
                 self._unpiped.add(name)
