@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.scheduler.solving.anytime import NUM_VISITS, search
 from services.scheduler.solving.cost import group_costs, least_cost, total_cost
 from services.scheduler.solving.current import current_order
-from services.scheduler.solving.exact import is_small, solve_exactly
+from services.scheduler.solving.exact_size import is_small
 from services.scheduler.solving.instance import Instance, Queues
 from services.scheduler.solving.layout import ROUNDING
 from shared.messages.placement import PlacementProblem
@@ -26,6 +26,8 @@ def place(problem: PlacementProblem, instance: Instance, num_visits: int = NUM_V
     found = search(instance, current_order(instance, problem.queues), num_visits)
     best = found.best
     if is_small(instance) and total_cost(instance, best) > (1 + PROVEN_SHARE) * least_cost(instance):
+        from services.scheduler.solving.exact import solve_exactly  # the solver's package only where it is asked
+
         best = solve_exactly(instance, best).queues
     return best if _is_known_to_gain(instance, found.current, best) else found.current
 

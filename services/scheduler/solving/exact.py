@@ -23,10 +23,6 @@ from services.highs import Expression, new_solver
 from services.scheduler.solving.cost import LATE_WEIGHT, late_pieces, total_cost
 from services.scheduler.solving.instance import Instance, Queues
 
-MAX_GROUPS = (
-    4  # up to here, and with so many choices, HiGHS proves the optimum in 0.2 s on average and in 0.5 s at most
-)
-MAX_CHOICES = 48  # slots x groups, over all nodes
 MAX_TREE_NODES = 20_000  # of the search tree: bounds the time alike on every machine
 TIME_LIMIT_S = 10.0  # for a machine that is stuck; a plan that comes later is asked for again anyway
 RELATIVE_GAP = 1e-7
@@ -74,12 +70,6 @@ class _Program:
     def require(self, constraint: Expression) -> None:
         """Add a constraint."""
         self.solver.addConstr(constraint)
-
-
-def is_small(instance: Instance) -> bool:
-    """Whether the program is solved to its end in time."""
-    placed = [group for group in instance.groups if group.places]
-    return 0 < len(placed) <= MAX_GROUPS and sum(len(group.places) for group in placed) * len(placed) <= MAX_CHOICES
 
 
 def solve_exactly(instance: Instance, known: Queues) -> Solution:

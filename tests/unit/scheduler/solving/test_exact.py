@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from services.scheduler.solving.cost import total_cost
-from services.scheduler.solving.exact import MAX_GROUPS, is_small, solve_exactly
+from services.scheduler.solving.exact import solve_exactly
+from services.scheduler.solving.exact_size import MAX_GROUPS, is_small
 from services.scheduler.solving.instance import Instance, Queues
 from services.scheduler.solving.turns import running_groups, turns
 from tests.unit.scheduler.instances import Load, Place, instance, instances, keeps_rules, least_of_all
