@@ -27,7 +27,7 @@ from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.files.model_file import model_path
 from tests.processor_time import pytest_runtest_makereport, pytest_runtest_setup, pytest_terminal_summary
-from tests.sharing import FilesAndGroups
+from tests.sharing import FilesAndGroups, name_groups
 
 __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal_summary"]  # hooks of this folder
 
@@ -59,7 +59,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
     return FilesAndGroups(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # behind those of folders, which put tests into groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Properties are slow, for their many examples."""
     if os.environ.get(NO_TENSORS_ENV) and "torch" in sys.modules:
         raise pytest.UsageError("a test module imports torch, which takes as long as all of test-fast: see TENSORS")
@@ -70,6 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.slow)
     items.sort(key=_place)
+    if hasattr(config, "workerinput"):  # one of several processes that share them
+        name_groups(items)
 
 
 @pytest.hookimpl(wrapper=True)

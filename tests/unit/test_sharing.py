@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from _pytest.nodeid import NodeId
 
-from tests.sharing import FilesAndGroups
+from tests.sharing import FilesAndGroups, name_groups
 
 CLUSTERS = [f"tests/e2e/test_{name}.py::test" for name in "abcdef"]
 SHARED = [f"tests/e2e/test_{name}.py::test@shared of tests/e2e" for name in "gh"]
@@ -73,3 +75,12 @@ def test_one_process_computes_while_the_others_wait_for_clusters(pytestconfig: p
     waiting = [sum("tests/e2e" in test for test in together) for together in rounds]
     assert waiting[:2] == [2, 2]
     assert max(waiting) == 2
+
+
+@pytest.mark.xdist_group("what belongs together")
+def test_a_group_stands_behind_the_id_of_its_tests(request: pytest.FixtureRequest) -> None:
+    item = copy.copy(request.node)
+    bare = item.nodeid.partition("@")[0]  # one of several processes has named it already
+    item._id = NodeId.parse(bare)
+    name_groups([item])
+    assert item.nodeid == f"{bare}@what belongs together"
