@@ -17,7 +17,8 @@ _LOCATING = "-m"  # in place of the program's name as long as `python -m` looks 
 def begin() -> None:
     """Called by a package as it is imported; does nothing where the package is not the one that Python runs.
 
-    Not for processes with packages that are not ours to know, such as vLLM's. From then on `NOT_IMPORTED` cannot be imported: Python says that there is no such module.
+    From then on `NOT_IMPORTED` cannot be imported: Python says that there is no such module. So it is not for
+    processes with packages that are not ours to know, such as vLLM's.
     """
     if sys.argv[0] != _LOCATING:
         return
