@@ -26,15 +26,15 @@ ASKS = [Ask("first", prompt, LONG, "batch") for prompt in PROMPTS[:NUM_SEQS]]
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> list[str]:
+def known_answers() -> list[str]:
     """What `ASKS` are answered where nobody disturbs them: asked once, the answers are the same on every node."""
     return []
 
 
-async def ask_undisturbed(client: AsyncOpenAI, undisturbed: list[str]) -> list[str]:
-    if not undisturbed:
-        undisturbed += [answer.text for answer in await complete(client, ASKS)]
-    return undisturbed
+async def ask_once(client: AsyncOpenAI, known_answers: list[str]) -> list[str]:
+    if not known_answers:
+        known_answers += [answer.text for answer in await complete(client, ASKS)]
+    return known_answers
 
 
 @contextmanager
@@ -71,11 +71,11 @@ async def long_answers(client: AsyncOpenAI) -> AsyncIterator[list[Answer]]:
 
 
 async def test_long_answers_give_way_to_urgent_ones_of_their_model_and_of_another(
-    tmp_path: Path, own_collector: Collector, undisturbed: list[str]
+    tmp_path: Path, own_collector: Collector, known_answers: list[str]
 ) -> None:
     with started(tmp_path, ["first", "second"], num_nodes=1, collector=own_collector) as cluster:
         async with openai_client(cluster) as client:
-            expected = await ask_undisturbed(client, undisturbed)
+            expected = await ask_once(client, known_answers)
             num_evicted = []
             async with long_answers(client) as answers:
                 for model in cluster.models:
@@ -121,11 +121,11 @@ def check_trace_of_an_evicted_request(collector: Collector) -> None:
 
 
 async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(
-    tmp_path: Path, own_collector: Collector, undisturbed: list[str]
+    tmp_path: Path, own_collector: Collector, known_answers: list[str]
 ) -> None:
     with started(tmp_path, ["first"], num_nodes=2, collector=own_collector) as cluster:
         async with openai_client(cluster) as client:
-            expected = await ask_undisturbed(client, undisturbed)
+            expected = await ask_once(client, known_answers)
             async with long_answers(client) as answers:
                 busiest = max(cluster.nodes, key=lambda name: cluster.status(name)["num_running"])
                 os.kill(cluster.pids()[busiest], signal.SIGTERM)
