@@ -84,7 +84,7 @@ class Predictor:
         if names:
             node = self._state.nodes[names[self._state.status.num_told % len(names)]]
             predictions = self._predictions()
-            predictions.watch(node, predictions.elsewhere(), now)
+            predictions.watch(node, predictions.elsewhere(now), now)
 
     def _hear_ended(self, message: Finished | Cancel, now: float) -> None:
         ended = [message.request_id] if isinstance(message, Cancel) else [one.request_id for one in message.requests]

@@ -19,8 +19,8 @@ import msgspec
 from services.queue_manager.learnt.wait_intervals import UPPER
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.state import State, ToldWait
+from services.queue_manager.waits.elsewhere import Elsewhere
 from services.queue_manager.waits.predictions import Predictions
-from services.queue_manager.waits.served_elsewhere import ServedElsewhere
 from shared.messages.requests import DEFAULT_TENANT, QueueLine, Submit, TenantLine
 
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
@@ -38,7 +38,7 @@ class Lines:
         self._state = state
         self._predictions = predictions
 
-    def look(self, elsewhere: ServedElsewhere, now: float) -> tuple[list[QueueLine], list[TenantLine]]:
+    def look(self, elsewhere: Elsewhere, now: float) -> tuple[list[QueueLine], list[TenantLine]]:
         """All lines; one walk over the groups.
 
         Of tenants none where there is only the default tenant. Policies that do not tell tenants apart have them in one
@@ -66,7 +66,7 @@ class Lines:
         self,
         kinds: dict[LineKey, list[Group]],
         own: dict[LineKey, list[Group]],
-        elsewhere: ServedElsewhere,
+        elsewhere: Elsewhere,
         now: float,
     ) -> None:
         """Anew for some of these, and forget lines that are no more."""

@@ -12,8 +12,8 @@ from services.queue_manager.learnt.wait_intervals import UPPER
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.telling.lines import Lines
+from services.queue_manager.waits.elsewhere import NOWHERE_ELSE, Elsewhere
 from services.queue_manager.waits.predictions import Predictions
-from services.queue_manager.waits.served_elsewhere import NOTHING_ELSEWHERE, ServedElsewhere
 from shared.bus import streams
 from shared.messages.requests import QueuePlace, QueueStatus
 from shared.service.core import Effect, Send
@@ -54,7 +54,7 @@ class Status:
         if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
             return []
         status.has_told = False
-        return self._to_gateways({}, NOTHING_ELSEWHERE, now)
+        return self._to_gateways({}, NOWHERE_ELSE, now)
 
     def _while_waiting(self, now: float) -> list[Effect]:
         status = self._state.status
@@ -63,11 +63,11 @@ class Status:
         if self.wake_at is None or now < self.wake_at:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
-        elsewhere = self._predictions.elsewhere()
+        elsewhere = self._predictions.elsewhere(now)
         self._watch(elsewhere, now)
         return self._to_gateways(self._places(elsewhere, now), elsewhere, now)
 
-    def _watch(self, elsewhere: ServedElsewhere, now: float) -> None:
+    def _watch(self, elsewhere: Elsewhere, now: float) -> None:
         """One node at a time, so that it costs the same whatever their number."""
         self._predictions.bounds.look(now)
         names = list(self._state.waiting_at)
@@ -75,7 +75,7 @@ class Status:
         if names:
             self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], elsewhere, now)
 
-    def _to_gateways(self, places: dict[str, list[QueuePlace]], elsewhere: ServedElsewhere, now: float) -> list[Effect]:
+    def _to_gateways(self, places: dict[str, list[QueuePlace]], elsewhere: Elsewhere, now: float) -> list[Effect]:
         lines, by_tenant = self._lines.look(elsewhere, now)
         self._state.status.told_at_s, self._state.status.has_shown = now, bool(self._state.groups)
         return [
@@ -89,7 +89,7 @@ class Status:
 
     # --- places ---------------------------------------------------------------------------------------------------
 
-    def _places(self, elsewhere: ServedElsewhere, now: float) -> dict[str, list[QueuePlace]]:
+    def _places(self, elsewhere: Elsewhere, now: float) -> dict[str, list[QueuePlace]]:
         """By gateway, the places of its requests that want to know, those that came first before others."""
         chosen: dict[str, list[Request]] = {}
         for name in self._state.watching:
@@ -107,7 +107,7 @@ class Status:
             for gateway, requests in chosen.items()
         }
 
-    def _at_node(self, name: str, groups: set[str], elsewhere: ServedElsewhere, now: float) -> dict[str, QueuePlace]:
+    def _at_node(self, name: str, groups: set[str], elsewhere: Elsewhere, now: float) -> dict[str, QueuePlace]:
         """Places of the waiting members of these groups at one node."""
         places: dict[str, QueuePlace] = {}
         num_ahead, of_tenants = 0, Counter[str]()

@@ -22,15 +22,10 @@ from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
+from services.queue_manager.waits.elsewhere import Elsewhere, SoonerWait, even_starts, work_stealing
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
-from services.queue_manager.waits.served_elsewhere import (
-    NOTHING_ELSEWHERE,
-    ServedElsewhere,
-    SoonerWait,
-    served_elsewhere,
-)
 from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import num_seqs
@@ -88,7 +83,8 @@ class Predictions:
         self._calibration = groups.calibration
         predicted = options.corrections if options.rules.predicts else frozenset[Correction]()  # else none overtakes
         self._has_planned_order = Correction.PLANNED_ORDER in predicted
-        self._has_elsewhere = Correction.SERVED_ELSEWHERE in predicted
+        self._has_even_starts = Correction.SERVED_ELSEWHERE in predicted
+        self._has_stealing = Correction.WORK_STEALING in predicted
         self._has_slack = Correction.SLACK in options.corrections
         is_learnt = Correction.LEARNT_BOUNDS in options.corrections
         self.bounds = WaitIntervals(state.widths, state.open_bounds, is_on=is_learnt)
@@ -103,13 +99,12 @@ class Predictions:
         )
         return {one.group: one for one in forecasts if one.num_waiting}
 
-    def elsewhere(self) -> ServedElsewhere:
-        """Groups that may be served at other nodes than where they stand; one walk over all groups."""
-        return served_elsewhere(self._state) if self._has_elsewhere else NOTHING_ELSEWHERE
+    def elsewhere(self, now: float) -> Elsewhere:
+        """Which groups may start at other nodes than where they stand; one walk over all groups."""
+        even = even_starts(self._state) if self._has_even_starts else {}
+        return Elsewhere(even, work_stealing(self._state, now) if self._has_stealing else lambda _: None)
 
-    def outlooks(
-        self, node: Node, elsewhere: ServedElsewhere, now: float
-    ) -> Iterator[tuple[Group, GroupWait | SoonerWait]]:
+    def outlooks(self, node: Node, elsewhere: Elsewhere, now: float) -> Iterator[tuple[Group, GroupWait | SoonerWait]]:
         """Of all groups of a queue with waiting requests, in order."""
         queue = self._groups_at(node)
         groups, _ = in_turn(node, self._planned(node))
@@ -178,7 +173,7 @@ class Predictions:
         kinds = self._newcomers.kinds(node, known, groups, now)
         return _Way(by_group, kinds, [], together_s / alone_s if alone_s else 1.0)
 
-    def watch(self, node: Node, elsewhere: ServedElsewhere, now: float) -> None:
+    def watch(self, node: Node, elsewhere: Elsewhere, now: float) -> None:
         """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
         last = {
             (group.model, group.slo_kind): (group, outlook) for group, outlook in self.outlooks(node, elsewhere, now)

@@ -79,7 +79,7 @@ def seen(case: Case, without: frozenset[Correction] = frozenset()) -> Seen:
 def waits(simulation: Simulation, now: float) -> Iterable[object]:
     """Of the first who waits in each group."""
     core = simulation.queue_manager
-    elsewhere = core.predictions.elsewhere()
+    elsewhere = core.predictions.elsewhere(now)
     for node in core.state.nodes.values():
         for group, outlook in core.predictions.outlooks(node, elsewhere, now):
             yield group.gid, outlook.wait_at(0)
