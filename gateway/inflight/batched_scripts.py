@@ -16,6 +16,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
+from shared.bus.bus import SOCKET_TIMEOUT_S
+from shared.bus.held_connection import HeldConnection
 from shared.service.tasks import cancel_all
 
 MAX_BATCH_RUNS = 128  # at some 30 µs each: Redis is held up for 4 ms
@@ -49,7 +51,7 @@ class BatchedScripts:
     """Sends runs of scripts over one connection at a time, a batch after the other."""
 
     def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+        self._connection = HeldConnection(redis, SOCKET_TIMEOUT_S)
         self._waiting: deque[_Run] = deque()
         self._batches: asyncio.Task[None] | None = None
 
@@ -78,6 +80,7 @@ class BatchedScripts:
         for run in self._waiting:
             run.answer.cancel()
         self._waiting.clear()
+        await self._connection.give_back()
 
     async def _send_all(self) -> None:
         while batch := self._next_batch():
@@ -119,12 +122,9 @@ class BatchedScripts:
 
     async def _ask(self, runs: Sequence[_Run], load: Sequence[str] = ()) -> list[Any]:
         """The replies, errors among them; scripts to ``load`` go first, on the same connection."""
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for script in load:
-                pipe.script_load(script)
-            for run in runs:
-                pipe.evalsha(run.script.digest, len(run.keys), *run.keys, *run.args)
-            replies: list[Any] = await pipe.execute(raise_on_error=False)
+        loads = [("SCRIPT", "LOAD", script) for script in load]
+        calls = [("EVALSHA", run.script.digest, len(run.keys), *run.keys, *run.args) for run in runs]
+        replies = await self._connection.ask(*loads, *calls)
         return replies[len(load) :]
 
 
