@@ -11,6 +11,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.bus.bus import connect
 from shared.bus.held_connection import HeldConnection
+from shared.bus.master import MasterPool
 
 LONG_S = 5.0
 SHORT_S = 0.05
@@ -75,7 +76,8 @@ async def test_silence_is_an_error_and_ends_with_the_next_batch(redis: Redis) ->
 async def test_one_whose_server_is_no_master_any_more_is_left(redis: Redis) -> None:
     held = HeldConnection(redis, LONG_S)
     number = await number_of(held)
-    await redis.connection_pool.update_active_connections_for_reconnect()  # as `MasterPool.leave_master`
+    assert isinstance(redis.connection_pool, MasterPool)
+    await redis.connection_pool.leave_master()
     assert await number_of(held) != number
     await held.give_back()
 
