@@ -53,6 +53,7 @@ class BatchedScripts:
     def __init__(self, redis: Redis) -> None:
         self._connection = HeldConnection(redis, SOCKET_TIMEOUT_S)
         self._waiting: deque[_Run] = deque()
+        self._is_asked = asyncio.Event()
         self._batches: asyncio.Task[None] | None = None
 
     def register_script(self, script: str) -> BatchedScript:
@@ -69,6 +70,7 @@ class BatchedScripts:
         loop = asyncio.get_running_loop()
         run = _Run(script, keys, args, loop.time(), loop.create_future())
         self._waiting.append(run)
+        self._is_asked.set()
         if self._batches is None or self._batches.done():
             self._batches = asyncio.create_task(self._send_all())
         return await run.answer
@@ -83,16 +85,22 @@ class BatchedScripts:
         await self._connection.give_back()
 
     async def _send_all(self) -> None:
-        while batch := self._next_batch():
-            try:
-                await self._send(batch)
-            except Exception as error:  # whatever it is, those who wait hear of it
-                for run in batch:
-                    if not run.answer.done():
-                        run.answer.set_exception(error)
-            finally:
-                for run in batch:
-                    run.answer.cancel()  # without effect on those that were answered
+        """One batch behind the other, from the first run on until it is closed: a task each would cost as much."""
+        while await self._is_asked.wait():
+            self._is_asked.clear()
+            while batch := self._next_batch():
+                await self._answer(batch)
+
+    async def _answer(self, batch: Sequence[_Run]) -> None:
+        try:
+            await self._send(batch)
+        except Exception as error:  # whatever it is, those who wait hear of it
+            for run in batch:
+                if not run.answer.done():
+                    run.answer.set_exception(error)
+        finally:
+            for run in batch:
+                run.answer.cancel()  # without effect on those that were answered
 
     def _next_batch(self) -> list[_Run]:
         """What has waited longest, as much as fits. Who does not wait any more is left out: nothing has been done."""
