@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-Command = tuple[str | bytes | int, ...]
+RedisCommand = tuple[str | bytes | int, ...]
 
 
 class HeldConnection:
@@ -30,7 +30,7 @@ class HeldConnection:
         self._own_timeout_s: float | None = None  # what the connection has for each of its writes and reads
         self._is_asking = False
 
-    async def ask(self, *commands: Command) -> list[Any]:
+    async def ask(self, *commands: RedisCommand) -> list[Any]:
         """The replies as they come, errors of single commands among them. One asks at a time.
 
         A `RedisError` or an `OSError` leaves all commands of the batch in doubt.
