@@ -19,7 +19,7 @@ from aiohttp.streams import StreamReader
 from gateway.http.connections import Connections, ConnectionState, Reason
 from gateway.http.context import ANSWERED, CONNECTIONS
 from gateway.http.expectations import refusing_others
-from gateway.http.flush import UNREAD, flush, give_up
+from gateway.http.flush import DELIVERED, UNREAD, flush, give_up
 from gateway.openai import errors
 from gateway.tenants.turnstile import ENTRANCE, Turnstile
 
@@ -176,9 +176,12 @@ class ClientConnection(web.RequestHandler):
         if self._is_bad:
             resp.force_close()
         try:
-            async with asyncio.timeout(write_s):  # what is large has been sent before, by who holds slots for it
+            if DELIVERED in request:  # by who held slots for it
                 finished = await super().finish_response(request, resp, start_time)
-            await flush(request, write_s)
+            else:
+                async with asyncio.timeout(write_s):
+                    finished = await super().finish_response(request, resp, start_time)
+                await flush(request, write_s)
         except ConnectionError:
             return resp, True
         except TimeoutError:

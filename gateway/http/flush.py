@@ -18,6 +18,9 @@ MIN_WRITE_BYTES_PER_S = 64 << 10  # a client that reads slower than this holds a
 UNREAD = web.RequestKey("UNREAD", bool)
 """Its client did not read the answer."""
 
+DELIVERED = web.RequestKey("DELIVERED", bool)
+"""All of its answer is written to the connection."""
+
 _ANY = (1 << 31) - 1  # bytes in a buffer before aiohttp waits for its client, for ever: never (uvloop takes no more)
 
 
@@ -32,6 +35,7 @@ async def deliver(http: web.Request, response: web.StreamResponse) -> None:
         await response.prepare(http)
         await response.write_eof()
         await flush(http, http.app[CONNECTIONS].timeouts.write_s)
+        http[DELIVERED] = True
     except ConnectionError:
         return  # aiohttp finds the same
     except TimeoutError:

@@ -16,6 +16,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
+from shared.bus.bus import SOCKET_TIMEOUT_S
+from shared.bus.held_connection import HeldConnection
 from shared.service.tasks import cancel_all
 
 MAX_BATCH_RUNS = 128  # at some 30 µs each: Redis is held up for 4 ms
@@ -49,8 +51,9 @@ class BatchedScripts:
     """Sends runs of scripts over one connection at a time, a batch after the other."""
 
     def __init__(self, redis: Redis) -> None:
-        self._redis = redis
+        self._connection = HeldConnection(redis, SOCKET_TIMEOUT_S)
         self._waiting: deque[_Run] = deque()
+        self._is_asked = asyncio.Event()
         self._batches: asyncio.Task[None] | None = None
 
     def register_script(self, script: str) -> BatchedScript:
@@ -67,6 +70,7 @@ class BatchedScripts:
         loop = asyncio.get_running_loop()
         run = _Run(script, keys, args, loop.time(), loop.create_future())
         self._waiting.append(run)
+        self._is_asked.set()
         if self._batches is None or self._batches.done():
             self._batches = asyncio.create_task(self._send_all())
         return await run.answer
@@ -78,18 +82,25 @@ class BatchedScripts:
         for run in self._waiting:
             run.answer.cancel()
         self._waiting.clear()
+        await self._connection.give_back()
 
     async def _send_all(self) -> None:
-        while batch := self._next_batch():
-            try:
-                await self._send(batch)
-            except Exception as error:  # whatever it is, those who wait hear of it
-                for run in batch:
-                    if not run.answer.done():
-                        run.answer.set_exception(error)
-            finally:
-                for run in batch:
-                    run.answer.cancel()  # without effect on those that were answered
+        """One batch behind the other, from the first run on until it is closed: a task each would cost as much."""
+        while await self._is_asked.wait():
+            self._is_asked.clear()
+            while batch := self._next_batch():
+                await self._answer(batch)
+
+    async def _answer(self, batch: Sequence[_Run]) -> None:
+        try:
+            await self._send(batch)
+        except Exception as error:  # whatever it is, those who wait hear of it
+            for run in batch:
+                if not run.answer.done():
+                    run.answer.set_exception(error)
+        finally:
+            for run in batch:
+                run.answer.cancel()  # without effect on those that were answered
 
     def _next_batch(self) -> list[_Run]:
         """What has waited longest, as much as fits. Who does not wait any more is left out: nothing has been done."""
@@ -119,12 +130,9 @@ class BatchedScripts:
 
     async def _ask(self, runs: Sequence[_Run], load: Sequence[str] = ()) -> list[Any]:
         """The replies, errors among them; scripts to ``load`` go first, on the same connection."""
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for script in load:
-                pipe.script_load(script)
-            for run in runs:
-                pipe.evalsha(run.script.digest, len(run.keys), *run.keys, *run.args)
-            replies: list[Any] = await pipe.execute(raise_on_error=False)
+        loads = [("SCRIPT", "LOAD", script) for script in load]
+        calls = [("EVALSHA", run.script.digest, len(run.keys), *run.keys, *run.args) for run in runs]
+        replies = await self._connection.ask(*loads, *calls)
         return replies[len(load) :]
 
 

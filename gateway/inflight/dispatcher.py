@@ -72,12 +72,7 @@ class Dispatcher:
             yield call
         finally:
             call.close()
-            over = {request_id: self._inflight.pop(request_id) for request_id in begun}
-            # A handler is cancelled when its client leaves; telling the queue must go through all the same.
-            ending = asyncio.create_task(self._end(over, begun))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
-            await asyncio.shield(ending)
+            await self._end({request_id: self._inflight.pop(request_id) for request_id in begun}, begun)
 
     async def deliver(self, message: Inbound) -> None:
         """Take one message from the token stream. Messages are delivered one after the other, in their order.
@@ -149,7 +144,17 @@ class Dispatcher:
             raise
 
     async def _end(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
-        """Tell the queue, behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
+        """Tell the queue. A handler is cancelled when its client leaves: what it may not have said is said again."""
+        try:
+            await self._tell(over, submits)
+        except asyncio.CancelledError:
+            ending = asyncio.create_task(self._tell(over, submits))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            raise
+
+    async def _tell(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
+        """Behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
         for request_id, request in over.items():
             if not submits[request_id].done():
                 await asyncio.wait([submits[request_id]])

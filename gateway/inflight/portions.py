@@ -12,11 +12,34 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gateway.inflight.dispatcher import Inbound
-from shared.messages.requests import QueueStatus, Tokens
+from shared.messages.requests import Chunk, QueueStatus, Tokens
 
-NEWS_A_ROUND = 32  # chunks and places; to take one in costs 10 µs, and it may wake a handler for 0.1 ms
+NEWS_A_ROUND = 16  # chunks and places, as many as are written in one; each may wake a handler for 0.1 ms
 
 Portion = list[Inbound]
+
+
+def split_first_tokens(messages: Iterable[Inbound]) -> tuple[list[Inbound], list[Inbound]]:
+    """The tokens with which answers begin, and all the rest, each in its order.
+
+    Who has no token yet waits longest, so these may overtake: the first token of a choice has nothing of its choice
+    before it. One that ends its choice stays where it is, for the ends of the others may have to come before it.
+    """
+    first: list[Inbound] = []
+    rest: list[Inbound] = []
+    for message in messages:
+        if not isinstance(message, Tokens) or not (beginning := [one for one in message.chunks if _is_first(one)]):
+            rest.append(message)
+            continue
+        first.append(msgspec.structs.replace(message, chunks=beginning))
+        if len(beginning) < len(message.chunks):
+            others = [one for one in message.chunks if not _is_first(one)]
+            rest.append(msgspec.structs.replace(message, chunks=others))
+    return first, rest
+
+
+def _is_first(chunk: Chunk) -> bool:
+    return not chunk.index and not chunk.finish_reason and not chunk.is_last
 
 
 def portions(messages: Iterable[Inbound]) -> Iterator[Portion]:

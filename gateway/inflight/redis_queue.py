@@ -12,7 +12,7 @@ from redis.exceptions import OutOfMemoryError, RedisError
 
 from gateway.inflight.batched_scripts import BatchedScripts
 from gateway.inflight.dispatcher import Dispatcher, Inbound
-from gateway.inflight.portions import portions
+from gateway.inflight.portions import portions, split_first_tokens
 from gateway.inflight.presence import Presence
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
 from gateway.inflight.released import Released
@@ -32,6 +32,7 @@ BEAT_S = 2.0
 BACKOFF_S = 0.2
 MAX_BACKOFF_S = 2.0
 MAX_READ_ENTRIES = 64  # at a time: to decode those of large batches takes some milliseconds
+MAX_READS_AHEAD = 4  # read, but for their first tokens not delivered yet
 TRIM_EVERY_READS = 256
 
 log = structlog.get_logger()
@@ -50,6 +51,7 @@ class RedisQueue:
         self._scripts = BatchedScripts(redis)
         self._submit_new = self._scripts.register_script(scripts.SUBMIT)
         self._writer = SystemWriter(self._scripts)
+        self._read_ahead: asyncio.Queue[list[Inbound]] = asyncio.Queue(MAX_READS_AHEAD)
         self._tasks = Supervised()
         self._released = Released()
         self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released)
@@ -149,6 +151,7 @@ class RedisQueue:
         self._not_ready = ""
         async with self._tasks.until_left(end):
             self._tasks.start("receiving tokens", self._receive(dispatcher))
+            self._tasks.start("delivering tokens", self._deliver_rest(dispatcher))
             self._tasks.start("showing signs of life", self._beat(dispatcher))
             try:
                 yield
@@ -167,6 +170,7 @@ class RedisQueue:
             log.warning("no goodbye: the signs of life will run out instead", error=str(error))
 
     async def _receive(self, dispatcher: Dispatcher) -> None:
+        """Read, and deliver first tokens at once: whatever else there is, those who wait for them have nothing yet."""
         num_reads = 0
         while True:
             try:
@@ -179,10 +183,20 @@ class RedisQueue:
                 log.warning("token stream unreadable", error=str(error))
                 await asyncio.sleep(BACKOFF_S)
                 continue
-            for portion in portions(_inbound(messages)):
-                for message in portion:
-                    await self._deliver(dispatcher, message)
-                await asyncio.sleep(0)  # those who have been told run, and so does everybody else
+            first, rest = split_first_tokens(_inbound(messages))
+            await self._deliver_all(dispatcher, first)
+            if rest:
+                await self._read_ahead.put(rest)
+
+    async def _deliver_rest(self, dispatcher: Dispatcher) -> None:
+        while True:
+            await self._deliver_all(dispatcher, await self._read_ahead.get())
+
+    async def _deliver_all(self, dispatcher: Dispatcher, messages: Iterable[Inbound]) -> None:
+        for portion in portions(messages):
+            for message in portion:
+                await self._deliver(dispatcher, message)
+            await asyncio.sleep(0)  # those who have been told run, and so does everybody else
 
     async def _deliver(self, dispatcher: Dispatcher, message: Inbound) -> None:
         """Until it is delivered: a request that must be submitted again is not dropped because Redis is away."""

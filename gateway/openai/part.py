@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -48,8 +49,14 @@ class ApiObject(BaseModel):
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}
-        known = {field.alias or name for name, field in cls.model_fields.items()}
+        known = _known_names(cls)
         if len(given.keys() - known) > 1:
             first = next(name for name in given if name not in known)
             return {name: value for name, value in given.items() if name in known or name == first}
         return given
+
+
+@cache
+def _known_names(kind: type[ApiObject]) -> frozenset[str]:
+    """As clients write them."""
+    return frozenset(field.alias or name for name, field in kind.model_fields.items())

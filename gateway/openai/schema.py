@@ -14,6 +14,7 @@ Rules, so that no answer differs from what was asked for without a word:
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
@@ -174,7 +175,7 @@ class GenerationRequest(SamplingFields):
     def _refuse_unsupported(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        unsupported = INERT.keys() - cls.model_fields.keys()
+        unsupported = _unsupported_names(cls)
         for name in data.keys() & unsupported:
             if data[name] is not None and not _is_inert(name, data[name]):
                 raise UnsupportedFieldError(name, INSTEAD.get(name, ""))
@@ -324,6 +325,12 @@ class CompletionRequest(GenerationRequest):
     def num_logprobs(self) -> int | None:
         """As `Sampling.num_logprobs`."""
         return self.logprobs
+
+
+@cache
+def _unsupported_names(kind: type[GenerationRequest]) -> frozenset[str]:
+    """Fields of OpenAI's that this kind of request takes only where they ask for nothing."""
+    return frozenset(INERT.keys() - kind.model_fields.keys())
 
 
 def _is_inert(name: str, value: Any) -> bool:

@@ -9,9 +9,17 @@ from prometheus_client import Counter
 from redis.asyncio import Redis, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, MasterDownError, OutOfMemoryError, ReadOnlyError, RedisError
+from redis.exceptions import (
+    BusyLoadingError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
 from shared.bus import scripts
+from shared.bus.held_connection import HeldConnection
 from shared.bus.master import BySentinels, MasterFinder, MasterPool, NoMasterError, OneOf, OnlyOne, PlacedPool
 from shared.bus.read_marks import BEGINNING, MAX_MARKS, ReadMarks
 from shared.bus.redis_address import RedisAddress, parse_address
@@ -125,6 +133,7 @@ class StreamReader:
     def __init__(self, redis: Redis, stream: str) -> None:
         self.stream = stream
         self._redis = redis
+        self._connection = HeldConnection(redis, SOCKET_TIMEOUT_S)
         self._last_id = BEGINNING
         self._marks = ReadMarks()
         self._num_moves = 0
@@ -157,10 +166,13 @@ class StreamReader:
     async def read(self, block_ms: int = READ_BLOCK_MS, max_entries: int = MAX_READ_ENTRIES) -> list[AnyMessage]:
         """The next messages; an empty list when none came in time. Undecodable ones go to the dead letters."""
         num_moves = self._num_moves
-        reply: Any = await self._redis.xread({self.stream: self._last_id}, count=max_entries, block=block_ms)
+        how = ("COUNT", max_entries, "BLOCK", block_ms)
+        [reply] = await self._connection.ask(("XREAD", *how, "STREAMS", self.stream, self._last_id))
+        if isinstance(reply, ResponseError):
+            raise reply
         if not reply or num_moves != self._num_moves:  # moved meanwhile: what was asked for is not what comes next
             return []
-        entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]
+        entries = [(entry_id, dict(zip(parts[::2], parts[1::2], strict=True))) for entry_id, parts in reply[0][1]]
         messages: list[AnyMessage] = []
         for entry_id, fields in entries:
             try:

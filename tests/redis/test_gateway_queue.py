@@ -245,6 +245,29 @@ async def test_declared_dead_it_opens_again_and_says_what_it_has(redis: Redis, q
         assert await call.next_news(PATIENCE_S) == [Delta("ab", 2, "stop")]
 
 
+class NotingDispatcher(Dispatcher):
+    """Keeps what it is given."""
+
+    def __init__(self, queue: RedisQueue) -> None:
+        super().__init__(queue, "gw-0")
+        self.given: asyncio.Queue[Inbound] = asyncio.Queue()
+
+    async def deliver(self, message: Inbound) -> None:
+        self.given.put_nowait(message)
+
+
+async def test_a_first_token_is_delivered_before_what_was_read_with_it(redis: Redis, queue: RedisQueue) -> None:
+    old, older, new = Chunk("old", 0, 5, [0]), Chunk("old", 0, 6, [0]), Chunk("new", 0, 0, [0])
+    dispatcher = NotingDispatcher(queue)
+    async with queue.serving(dispatcher):
+        async with redis.pipeline(transaction=True) as pipe:  # one read brings both
+            for chunks in ([old], [older, new]):
+                pipe.xadd(TOKENS, {FIELD: encode(Tokens(node="n", chunks=chunks))})
+            await pipe.execute()
+        given = [await asyncio.wait_for(dispatcher.given.get(), PATIENCE_S) for _ in range(3)]
+    assert given == [Tokens(node="n", chunks=[one]) for one in (new, old, older)]
+
+
 class BrokenDispatcher(Dispatcher):
     """Fails at the first message, as a defect would."""
 

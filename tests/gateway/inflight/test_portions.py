@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gateway.inflight.dispatcher import Inbound
-from gateway.inflight.portions import NEWS_A_ROUND, portions
+from gateway.inflight.portions import NEWS_A_ROUND, portions, split_first_tokens
 from shared.messages.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Tokens
 
 
@@ -50,3 +55,43 @@ def test_places_in_the_queue_count_too() -> None:
     places = [QueuePlace(name, 1, 1.0, 2.0) for name in names(NEWS_A_ROUND)]
     status = QueueStatus(lines=[], places=places)
     assert list(portions([status, tokens("a")])) == [[status], [tokens("a")]]
+
+
+def test_first_tokens_leave_what_others_go_on_with_behind() -> None:
+    resubmit = Resubmit(requests=[Attempt("old", 0)])
+    step = Tokens(node="n", chunks=[Chunk("old", 0, 9, [7]), Chunk("new", 0, 0, [7]), Chunk("older", 0, 99, [7])])
+    first, rest = split_first_tokens([tokens("old", index=8), resubmit, step, tokens("newer")])
+    assert first == [tokens("new"), tokens("newer")]
+    assert rest == [
+        tokens("old", index=8),
+        resubmit,
+        Tokens(node="n", chunks=[Chunk("old", 0, 9, [7]), Chunk("older", 0, 99, [7])]),
+    ]
+
+
+def test_a_first_token_that_is_an_end_stays_behind_the_ends_of_other_choices() -> None:
+    one_ends = Chunk("a", 0, 5, [7], "length")
+    other_ends = Chunk("a", 0, 0, [7], "stop", choice=1, is_last=True)
+    step: list[Inbound] = [Tokens(node="n", chunks=[one_ends, other_ends])]
+    assert split_first_tokens(step) == ([], step)
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=4), max_size=6))
+def test_each_stream_has_all_its_tokens_in_their_order(steps: list[list[tuple[str, bool]]]) -> None:
+    num_before = Counter[str]()
+    messages: list[Inbound] = []
+    for step in steps:
+        chunks = []
+        for name, is_end in step:
+            chunks.append(Chunk(name, 0, num_before[name], [7], "length" if is_end else "", is_last=is_end))
+            num_before[name] += 1
+        messages.append(Tokens(node="n", chunks=chunks))
+    first, rest = split_first_tokens(messages)
+    assert all(chunk.index == 0 for chunk in chunks_of(first))
+    for name, num in num_before.items():
+        found = [chunk.index for chunk in chunks_of([*first, *rest]) if chunk.request_id == name]
+        assert found == [*range(num)]
+
+
+def chunks_of(messages: list[Inbound]) -> list[Chunk]:
+    return [chunk for message in messages if isinstance(message, Tokens) for chunk in message.chunks]
