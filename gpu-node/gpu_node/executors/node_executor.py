@@ -55,7 +55,7 @@ def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Execut
 
     from gpu_node.executors.cpu.executor import CpuExecutor
     from gpu_node.graph.passes.named import offload_passes
-    from gpu_node.kernels.cpu.link_file import sweep_links
+    from gpu_node.kernels.link_file import sweep_links
 
     torch.set_num_threads(node.num_threads)
     if options.offload != "off":

@@ -18,8 +18,8 @@ from gpu_node.kernels.cpu import (
     CpuRemote,
     CpuRemotes,
 )
-from gpu_node.kernels.cpu.link_file import FOLDER, LinkError
 from gpu_node.kernels.cpu.remotes import NO_REMOTES
+from gpu_node.kernels.link_file import FOLDER, LinkError
 from shared.messages.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import torch
+from gpu_node.kernels.triton.attention.remote import RemoteRing
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lowered import Lowered
@@ -22,7 +23,6 @@ from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks, poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
-from gpu_node.kernels.triton.attention.remote import RemoteRing
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.launch import INTERPRETED
 from gpu_node.models.architectures.families import build_program
