@@ -118,6 +118,10 @@ class CpuLinks:
         if self._splits is not None and self._receivers and self._num_adapted % STEPS_A_LOOK == 0:
             self._splits.look(self._programs().values(), self._receivers.values())
 
+    def serve(self) -> bool:
+        """The device's threads look by themselves."""
+        return False
+
     def times(self, link: LinkName, model: str) -> LinkTimes:
         """Of either end."""
         sender = self._senders.get(link)

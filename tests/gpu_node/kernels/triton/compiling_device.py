@@ -21,7 +21,7 @@ from gpu_node.kernels.triton.activations import gelu, relu, silu_mul
 from gpu_node.kernels.triton.attention.attention import paged_attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
-from gpu_node.kernels.triton.attention.gather import gather, move
+from gpu_node.kernels.triton.attention.gather import ask_move, gather, settle
 from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.attention.remote_ring import RemoteRing, RemoteRows
@@ -154,7 +154,8 @@ def _attention() -> None:
         send(remote_ring, q[:3], k[:3], k[:3], cache, RemoteRows(where, where, where, span))
         for others in (None, tasks):
             gather(remote_ring, q[:3], others, cache.numbers, span)
-    move(remote_ring, PUT, where[:1], tasks, cache.numbers)
+    ask_move(remote_ring, PUT, where[:1])
+    settle(remote_ring, tasks, cache.numbers)
 
 
 def _experts(rows: torch.Tensor) -> None:

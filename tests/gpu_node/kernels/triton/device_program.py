@@ -11,6 +11,7 @@ import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
+from gpu_node.executors.cuda.program.link_ends import Serving
 from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import MAX_PROMPTS, CudaProgram
@@ -56,7 +57,7 @@ class DeviceProgram:
             max_draws=MAX_SEQUENCES,
             max_positions=LENGTH,
             piped=None if pipeline is None else nano_batches(program, pipeline),
-            tasks=self.tasks,
+            serving=Serving(self.tasks),
         )
         self.cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=DEVICE)
         together = 64 // (model.num_heads // model.num_kv_heads)

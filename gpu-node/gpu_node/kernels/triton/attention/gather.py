@@ -196,16 +196,15 @@ def gather(
         _wait(remote_ring, out, tasks, numbers, span)
 
 
-def move(remote_ring: RemoteRing, kind: int, lines: torch.Tensor, tasks: Tasks | None, numbers: torch.Tensor) -> None:
+def ask_move(remote_ring: RemoteRing, kind: int, lines: torch.Tensor) -> None:
     """Have the blocks at ``lines`` int32 [blocks] of the receiver get what lies in the ring's content, or copied to it.
 
-    ``kind``: `PUT` or `TAKE`. It is done when the launch is, or the receiver lost. All that was sent is gathered.
-    ``tasks`` and ``numbers`` as in `gather`.
+    ``kind``: `PUT` or `TAKE`. All that was sent is gathered, and a `settle` follows.
     """
     ring = remote_ring.ring
     num_slots, max_sequences, max_blocks = ring.block_lines.shape
-    require(0 < len(lines) <= len(ring.content), "move: no more blocks than the ring has content for", lines)
-    require(lines.dtype == torch.int32, "move: lines are int32", lines)
+    require(0 < len(lines) <= len(ring.content), "ask_move: no more blocks than the ring has content for", lines)
+    require(lines.dtype == torch.int32, "ask_move: lines are int32", lines)
     launch(
         _ask_move,
         (1,),
@@ -222,6 +221,10 @@ def move(remote_ring: RemoteRing, kind: int, lines: torch.Tensor, tasks: Tasks |
         max_sequences * max_blocks,
         TILE=LINES_TOGETHER,
     )
+
+
+def settle(remote_ring: RemoteRing, tasks: Tasks | None, numbers: torch.Tensor) -> None:
+    """Wait until blocks have moved, or the receiver is lost; ``tasks`` and ``numbers`` as in `gather`."""
     _wait(remote_ring, None, tasks, numbers, None)
 
 

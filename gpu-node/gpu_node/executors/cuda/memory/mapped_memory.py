@@ -1,0 +1,131 @@
+"""Memory that two processes map: what one of them writes there, the other one reads, by launches and without a copy.
+
+Of two makers. Where kernels are interpreted it is a part of a shared file. On a CUDA device it is memory of that
+device, which another process opens by a handle of 64 bytes (CUDA IPC: ``cuIpcGetMemHandle``, ``cuIpcOpenMemHandle``),
+from the same device or from one that reaches it. torch has the same for its own tensors, with a handle of several parts
+and files that count who maps them; here the driver is asked itself, so that who frees what is said in one place: the
+maker, when nobody maps it any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+
+from gpu_node.kernels.link_file import LinkError
+
+HANDLE_BYTES = 64
+_ENABLE_PEER_ACCESS = 1
+"""CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: the only flag that opening takes."""
+ADVICE = (
+    "nodes that weave need NVIDIA devices that reach one another (nvidia-smi topo -p2p r says which do), and "
+    "containers that share IPC and see each other's devices"
+)
+
+
+class MappedMemory(Protocol):
+    """One process's view of it."""
+
+    @property
+    def content(self) -> torch.Tensor:
+        """uint8 [bytes], from a boundary of 256 bytes on."""
+        ...
+
+    def close(self) -> None:
+        """Use it no more; no launch that does is in a queue. The maker closes last."""
+        ...
+
+
+class HostMapping:
+    """A part of a file that both map."""
+
+    def __init__(self, view: mmap.mmap, first: int, num_bytes: int) -> None:
+        self.content = torch.frombuffer(view, dtype=torch.uint8, count=num_bytes, offset=first)
+
+    def close(self) -> None:
+        """It goes with the last view of it."""
+
+
+class DeviceMapping:
+    """Memory of a CUDA device."""
+
+    def __init__(self, address: int, num_bytes: int, device: torch.device, handle: bytes, *, is_ours: bool) -> None:
+        self.handle = handle
+        """By which other processes open it."""
+        self._address = address
+        self._is_ours = is_ours
+        self.content: torch.Tensor = torch.as_tensor(_Array(address, num_bytes), device=device)
+
+    @classmethod
+    def make(cls, num_bytes: int, device: torch.device) -> DeviceMapping:
+        """Memory of this process, all 0. `LinkError` where there is none, or it cannot be shared."""
+        torch.cuda.current_stream(device)  # the driver allocates in the context that torch has made current
+        address, handle = c_uint64(), _Handle()
+        _call("cuMemAlloc_v2", byref(address), c_size_t(num_bytes))
+        try:
+            _call("cuIpcGetMemHandle", byref(handle), address)
+        except LinkError:
+            _call("cuMemFree_v2", address)
+            raise
+        made = cls(int(address.value), num_bytes, device, bytes(handle.reserved), is_ours=True)
+        made.content.zero_()
+        torch.cuda.synchronize(device)
+        return made
+
+    @classmethod
+    def open(cls, handle: bytes, num_bytes: int, device: torch.device) -> DeviceMapping:
+        """Memory that another process has made. `LinkError` where this device cannot reach it."""
+        torch.cuda.current_stream(device)
+        address = c_uint64()
+        given = _Handle((c_ubyte * HANDLE_BYTES).from_buffer_copy(handle))
+        _call("cuIpcOpenMemHandle_v2", byref(address), given, c_uint(_ENABLE_PEER_ACCESS))
+        return cls(int(address.value), num_bytes, device, handle, is_ours=False)
+
+    def close(self) -> None:
+        """Free it, or unmap it."""
+        _call("cuMemFree_v2" if self._is_ours else "cuIpcCloseMemHandle", c_uint64(self._address))
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle, which is passed by value."""
+
+    _fields_ = (("reserved", c_ubyte * HANDLE_BYTES),)
+
+
+class _Array:
+    """What torch takes as an array of a device (CUDA Array Interface, version 3)."""
+
+    def __init__(self, address: int, num_bytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (num_bytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+
+@cache
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise LinkError(f"no memory to share: {error}") from error
+
+
+def _call(name: str, *arguments: Any) -> None:
+    function = getattr(_driver(), name)
+    function.restype = c_int
+    error = function(*arguments)
+    if error:
+        text = c_char_p()
+        describe = _driver().cuGetErrorString
+        describe.argtypes, describe.restype = [c_int, POINTER(c_char_p)], c_int
+        describe(error, byref(text))
+        said = (text.value or b"unknown error").decode()
+        raise LinkError(f"no memory to share: {name} of the CUDA driver says {said!r} ({error}); {ADVICE}")
