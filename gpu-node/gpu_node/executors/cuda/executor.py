@@ -51,7 +51,7 @@ class CudaExecutor:
         memory: DeviceMemory | None = None,
         pipelines: Pipelines = NO_PIPELINES,
         link_folder: Path = FOLDER,
-        meanwhile: Callable[[], None] = nothing,
+        meanwhile: Callable[[], object] = nothing,
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
 

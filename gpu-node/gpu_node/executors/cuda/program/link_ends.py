@@ -18,7 +18,7 @@ class Serving:
     """Of a device: what others ask of it. Launches that are captured know what there is at that time."""
 
     tasks: Tasks | None = None
-    meanwhile: Callable[[], None] = nothing
+    meanwhile: Callable[[], object] = nothing
     """Ahead of whatever waits for another device: where kernels are interpreted, one of the same process does its part
     then."""
 
