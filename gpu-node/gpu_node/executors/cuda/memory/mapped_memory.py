@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_ubyte, c_uint, c_uint64
 from functools import cache
 from typing import Any, Protocol
@@ -59,19 +61,20 @@ class DeviceMapping:
         """By which other processes open it."""
         self._address = address
         self._is_ours = is_ours
-        self.content: torch.Tensor = torch.as_tensor(_Array(address, num_bytes), device=device)
+        self._device = device
+        self.content = tensor_at(address, num_bytes, device)
 
     @classmethod
     def make(cls, num_bytes: int, device: torch.device) -> DeviceMapping:
         """Memory of this process, all 0. `LinkError` where there is none, or it cannot be shared."""
-        torch.cuda.current_stream(device)  # the driver allocates in the context that torch has made current
         address, handle = c_uint64(), _Handle()
-        _call("cuMemAlloc_v2", byref(address), c_size_t(num_bytes))
-        try:
-            _call("cuIpcGetMemHandle", byref(handle), address)
-        except LinkError:
-            _call("cuMemFree_v2", address)
-            raise
+        with _context_of(device):
+            _call("cuMemAlloc_v2", byref(address), c_size_t(num_bytes))
+            try:
+                _call("cuIpcGetMemHandle", byref(handle), address)
+            except LinkError:
+                _call("cuMemFree_v2", address)
+                raise
         made = cls(int(address.value), num_bytes, device, bytes(handle.reserved), is_ours=True)
         made.content.zero_()
         torch.cuda.synchronize(device)
@@ -80,34 +83,40 @@ class DeviceMapping:
     @classmethod
     def open(cls, handle: bytes, num_bytes: int, device: torch.device) -> DeviceMapping:
         """Memory that another process has made. `LinkError` where this device cannot reach it."""
-        torch.cuda.current_stream(device)
         address = c_uint64()
         given = _Handle((c_ubyte * HANDLE_BYTES).from_buffer_copy(handle))
-        _call("cuIpcOpenMemHandle_v2", byref(address), given, c_uint(_ENABLE_PEER_ACCESS))
+        with _context_of(device):
+            _call("cuIpcOpenMemHandle_v2", byref(address), given, c_uint(_ENABLE_PEER_ACCESS))
         return cls(int(address.value), num_bytes, device, handle, is_ours=False)
 
     def close(self) -> None:
         """Free it, or unmap it."""
-        _call("cuMemFree_v2" if self._is_ours else "cuIpcCloseMemHandle", c_uint64(self._address))
+        with _context_of(self._device):
+            _call("cuMemFree_v2" if self._is_ours else "cuIpcCloseMemHandle", c_uint64(self._address))
+
+
+def tensor_at(address: int, num_bytes: int, device: torch.device) -> torch.Tensor:
+    """uint8 [bytes] that somebody else frees, for launches on ``device``.
+
+    Memory that lies on another device stays where it is. Torch's way from arrays of others (CUDA Array Interface) would
+    ask the driver where that is, and make a copy.
+    """
+    storage = torch._C._construct_storage_from_data_pointer(address, device, num_bytes)
+    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+
+
+@contextmanager
+def _context_of(device: torch.device) -> Iterator[None]:
+    """Within this, the driver's calls are about torch's own context of the device."""
+    with torch.cuda.device(device):
+        torch.empty(1, device=device)  # the first use of a device in a thread makes its context the current one
+        yield
 
 
 class _Handle(ctypes.Structure):
     """CUipcMemHandle, which is passed by value."""
 
     _fields_ = (("reserved", c_ubyte * HANDLE_BYTES),)
-
-
-class _Array:
-    """What torch takes as an array of a device (CUDA Array Interface, version 3)."""
-
-    def __init__(self, address: int, num_bytes: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (num_bytes,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-            "strides": None,
-        }
 
 
 @cache
