@@ -151,12 +151,15 @@ def _receive(folder: Path, device: torch.device, dtype: torch.dtype) -> None:
     """Serve until this process is killed, or the one that started it is gone."""
     arena = _arena(device, dtype, PAGE_BLOCKS, LENT_PAGE + 1)
     numbers, window = arena.numbers(dtype), LinkWindow.open(folder, LINK, SIZES, dtype, device)
+    looks = LOOKS if device.type == "cuda" else 1
     drain = torch.cuda.synchronize if device.type == "cuda" else nothing
     receiver = CudaLinkReceiver(window, LENT_PAGE + 1, arena.page_lines, device, drain)
     receiver.lend([LENT_PAGE])
+    poll(receiver.tasks, numbers, looks)  # compiled before anybody waits for it
+    receiver.look()
     parent = os.getppid()
     while os.getppid() == parent:
-        poll(receiver.tasks, numbers, LOOKS if device.type == "cuda" else 1)
+        poll(receiver.tasks, numbers, looks)
         drain()
 
 

@@ -19,6 +19,7 @@ from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.kernels.link_file import FOLDER, LinkError
 from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.attention.remote_ring import MAX_LOOKS
+from gpu_node.kernels.triton.attention.task_ring import Tasks
 from gpu_node.kernels.triton.cache import CacheShape
 from gpu_node.kernels.triton.launch import INTERPRETED
 from shared.files.kv_paging import LINE_BYTES
@@ -140,6 +141,9 @@ class CudaLinks:
         receiver = CudaLinkReceiver(window, pages, arena.page_lines, self._device, self._drain)
         self._receiver = link, receiver
         self._serve(receiver)
+        for looks in (1, IDLE_LOOKS):  # compiled before anybody waits for it
+            self._poll(receiver.tasks, arena, looks)
+        receiver.look()
 
     def lend(self, link: LinkName, pages: Iterable[int]) -> None:
         """Pages of the arena."""
@@ -161,10 +165,13 @@ class CudaLinks:
             return False
         self.adapt()
         if self._looked is None or self._looked.is_passed():
-            with torch.inference_mode():
-                poll(self._serving.tasks, arena.numbers(self._dtype), 1 if INTERPRETED else IDLE_LOOKS)
+            self._poll(self._serving.tasks, arena, 1 if INTERPRETED else IDLE_LOOKS)
             self._looked = mark(self._device)
         return True
+
+    def _poll(self, tasks: Tasks, arena: CudaArena, looks: int) -> None:
+        with torch.inference_mode():
+            poll(tasks, arena.numbers(self._dtype), looks)
 
     def _receiver_of(self, link: LinkName) -> CudaLinkReceiver:
         assert self._receiver is not None

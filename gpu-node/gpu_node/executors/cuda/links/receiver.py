@@ -16,7 +16,7 @@ _NO_MORE = 1 << 62
 
 
 class CudaLinkReceiver:
-    """Serves from its first look on, since a window has one receiver."""
+    """Serves from its first look on."""
 
     def __init__(
         self, window: LinkWindow, num_pages: int, page_lines: int, device: torch.device, drain: Callable[[], None]
@@ -34,7 +34,6 @@ class CudaLinkReceiver:
         self._num_before = 0  # tasks of earlier generations
         self._first = 0  # the number of the first of this one
         window.page_lines = page_lines
-        self.look()
 
     @property
     def num_served(self) -> int:
