@@ -26,7 +26,7 @@ from gpu_node.executors.cuda.links.ring_memory import cache_shape
 from gpu_node.executors.cuda.links.sender import CudaLinkSender
 from gpu_node.executors.cuda.links.window import LinkWindow
 from gpu_node.executors.cuda.memory.arena import CudaArena
-from gpu_node.executors.cuda.program.link_ends import Asking, Serving, nothing
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving, nothing
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.attention.attention import paged_attention
 from gpu_node.kernels.triton.attention.gather import gather
@@ -54,7 +54,7 @@ def check_processes(device: torch.device, _: Mapping[str, float], _share: int, _
     """Blocks there and back, attention over them, and what becomes of a receiver that is killed."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     with TemporaryDirectory() as name:
-        folder, asking = Path(name), Asking()
+        folder, asking = Path(name), AskedDevice()
         window = LinkWindow.make(folder, LINK, SIZES, dtype, device)
         hot = _Hot(device, dtype)
         sender = CudaLinkSender(window, asking, hot.places.block_lines, _max_looks(device), forget_graphs=nothing)

@@ -20,7 +20,7 @@ from gpu_node.executors.cuda.models import PreparedOnHost
 from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
-from gpu_node.executors.cuda.program.link_ends import Asking, Serving
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.executors.cuda.program.recording import RecordedGraphs
@@ -170,7 +170,7 @@ class CudaBuilder:
             max_positions=model.max_model_len,
             piped=prepared.piped.program,
             serving=self.serving,
-            asking=Asking(),
+            asking=AskedDevice(),
             joins_norms=self.joins_norms,
             group=self.group,
         )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
-from gpu_node.executors.cuda.program.link_ends import Asking, Serving
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
@@ -103,7 +103,7 @@ def run(
         max_draws=2,
         max_positions=LENGTH,
         serving=Serving(tasks),
-        asking=Asking(receiver.remote_ring if receiver else None),
+        asking=AskedDevice(receiver.remote_ring if receiver else None),
     )
     limits = InputLimits(
         MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads), model.num_kv_heads

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import torch
 
-from gpu_node.executors.cuda.program.link_ends import Asking
+from gpu_node.executors.cuda.program.link_ends import AskedDevice
 from gpu_node.executors.cuda.program.recording import RecordedGraphs, StepRecording
 from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.optimize import optimize
@@ -60,7 +60,7 @@ class Pair:
             return insert_polls(offload(optimize(program), runs_ahead=runs_ahead))
 
         meanwhile = partial(poll, self.tasks, self.arena)
-        self.sender = DeviceProgram(model, change, asking=Asking(self.ring), meanwhile=meanwhile)
+        self.sender = DeviceProgram(model, change, asking=AskedDevice(self.ring), meanwhile=meanwhile)
         if captures:
             with torch.inference_mode():
                 self.sender.program.capture(RecordedGraphs())

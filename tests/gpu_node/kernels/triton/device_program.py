@@ -12,7 +12,7 @@ import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
-from gpu_node.executors.cuda.program.link_ends import Asking, Serving, nothing
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving, nothing
 from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import MAX_PROMPTS, CudaProgram
@@ -40,7 +40,7 @@ class DeviceProgram:
         change: Pass,
         pipeline: PipelineFile | None = None,
         max_prompts: int = MAX_PROMPTS,
-        asking: Asking | None = None,
+        asking: AskedDevice | None = None,
         meanwhile: Callable[[], object] = nothing,
     ) -> None:
         """With a ``pipeline``, its largest steps go through that. ``max_prompts``: of a mixed step that is replayed.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from gpu_node.executors.cuda.links.window import LinkWindow
-from gpu_node.executors.cuda.program.link_ends import Asking
+from gpu_node.executors.cuda.program.link_ends import AskedDevice
 from gpu_node.kernels.triton.attention.remote_ring import RemoteRing
 from gpu_node.kernels.triton.cache import Places
 
@@ -18,7 +18,7 @@ class CudaLinkSender:
     def __init__(
         self,
         window: LinkWindow,
-        asking: Asking,
+        asking: AskedDevice,
         block_lines: int,
         max_looks: int,
         forget_graphs: Callable[[], None],

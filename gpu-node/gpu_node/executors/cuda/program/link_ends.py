@@ -24,7 +24,7 @@ class Serving:
 
 
 @dataclass(slots=True)
-class Asking:
+class AskedDevice:
     """Of a model's program: whom it asks. Likewise."""
 
     ring: RemoteRing | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
-from gpu_node.executors.cuda.program.link_ends import Asking
+from gpu_node.executors.cuda.program.link_ends import AskedDevice
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import Rows
 from gpu_node.graph.share import Share
@@ -42,7 +42,7 @@ class Lowered:
     result: str
     lanes: LaneLaunches | None = None
     """The same in lanes, for steps in a pipeline."""
-    asking: Asking = field(default_factory=Asking)
+    asking: AskedDevice = field(default_factory=AskedDevice)
     """Who attends its remote rows, if it sends."""
     most_under_way: int = 0
     """Tasks that are sent before the oldest is gathered."""

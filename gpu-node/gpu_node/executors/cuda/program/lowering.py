@@ -14,7 +14,7 @@ from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
-from gpu_node.executors.cuda.program.link_ends import Asking, Serving
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowered import BufferColumns, Launch, Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import (
@@ -74,7 +74,7 @@ def lower(
     max_positions: int,
     piped: Program | None = None,
     serving: Serving | None = None,
-    asking: Asking | None = None,
+    asking: AskedDevice | None = None,
     joins_norms: bool = True,
     group: DeviceGroup = ALONE,
 ) -> Lowered:
@@ -86,7 +86,7 @@ def lower(
     run the other parts of a divided program.
     """
     num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
-    serving, asking = serving or Serving(), asking or Asking()
+    serving, asking = serving or Serving(), asking or AskedDevice()
     lowering = _Lowering(program, weights, caches, serving, asking, group, num_rows, max_positions)
     launches: list[Launch] = []
     operators = program.operators
@@ -134,7 +134,7 @@ class _Lowering:
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
         serving: Serving,
-        asking: Asking,
+        asking: AskedDevice,
         group: DeviceGroup,
         num_rows: Mapping[Rows, int],
         max_positions: int,
