@@ -10,6 +10,7 @@ from typing import Literal
 
 import pytest
 
+from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
@@ -76,6 +77,32 @@ def test_tokens_are_those_of_home(
     assert tiny.run(both.hot, requests(device)) == alone
     assert (both.num_served > 0) == (ratio > 0)
     both.hot.check()
+
+
+@pytest.mark.parametrize("device", [CPU, on_cuda()], ids=str)
+def test_two_engines_can_be_each_others_receiver(
+    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device
+) -> None:
+    """Who waits for the other serves it meanwhile."""
+    sender = replace(RECEIVER, block_size=4, step_tokens=32)
+    both = Weaving(stack, tmp_path, spec(paths[device]), sender=sender, receiver=RECEIVER, device=device)
+    back = LinkName("cold-1", "hot-1")
+    both.hot.offload.receive(back, both.cold.make_link(back, MODEL))
+    asked = requests(device)[: device.num_requests // 2]
+    alone = tiny.run(both.hot, asked)
+    both.lend(2, 1.0)
+    both.cold.offload.grant(back, both.hot.offload.lend(back, 2), both.hot.offload.page_bytes)
+    both.cold.offload.set_ratio(back, 0.5)
+    outputs: list[dict[str, list[int]]] = [{payload.request_id: [] for payload in asked} for _ in range(2)]
+    engines = both.hot, both.cold
+    for engine in engines:
+        assert [engine.add(payload) for payload in asked] == [[]] * len(asked)
+    while any(engine.has_work for engine in engines):
+        for engine, found in zip(engines, outputs, strict=True):
+            for chunk in engine.step(now=0.0) if engine.has_work else ():
+                found[chunk.request_id] += chunk.token_ids
+    assert [list(found.values()) for found in outputs] == [alone, alone]
+    assert min(engine.offload.num_served for engine in engines) > 0
 
 
 @pytest.mark.parametrize(("device", "family"), [on_cuda(name) for name in ("gpt2", "qwen2-window", "mixtral")], ids=str)

@@ -93,7 +93,7 @@ class Weaving:
         device: Device = CPU,
     ) -> None:
         self.hot = engine_of(stack, folder, spec, sender, device, lambda: self.cold.offload.serve())
-        self.cold = engine_of(stack, folder, spec, receiver, device)
+        self.cold = engine_of(stack, folder, spec, receiver, device, lambda: self.hot.offload.serve())
         self.returned: list[int] = []
         self.num_lost = 0
         self.connect()

@@ -154,18 +154,24 @@ class CudaLinks:
         self._receiver_of(link).take_back(pages)
 
     def adapt(self) -> None:
-        """Follow the sender into its next generation. No operator is split here: a launch is never long."""
-        if self._receiver is not None:
+        """Follow the sender into its next generation, and look for what it asks: programs without polls do not.
+
+        No operator is split here.
+        """
+        arena = self._arena()
+        if self._receiver is not None and arena is not None:
             self._receiver[1].look()
+            self._poll(self._receiver[1].tasks, arena, looks=1)
 
     def serve(self) -> bool:
         """Where the device has no step: look for what is asked for, one launch at a time."""
         arena = self._arena()
-        if self._serving.tasks is None or arena is None:
+        if self._receiver is None or arena is None:
             return False
-        self.adapt()
+        receiver = self._receiver[1]
+        receiver.look()
         if self._looked is None or self._looked.is_passed():
-            self._poll(self._serving.tasks, arena, 1 if INTERPRETED else IDLE_LOOKS)
+            self._poll(receiver.tasks, arena, 1 if INTERPRETED else IDLE_LOOKS)
             self._looked = mark(self._device)
         return True
 
