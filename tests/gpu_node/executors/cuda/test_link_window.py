@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import re
 from collections.abc import Callable
@@ -123,6 +124,25 @@ def test_both_ends_see_one_memory_and_its_name_is_taken_away(tmp_path: Path) -> 
         assert seen.q.equal(ring.q)
         assert int(seen.block_lines[1, 2, 4]) == 7
         assert (int(theirs.ring.asked), int(theirs.ring.served)) == (3, 0)
+
+
+def test_a_sender_knows_whether_a_receiver_of_another_process_maps_the_memory(tmp_path: Path) -> None:
+    ours, theirs = multiprocessing.Pipe()
+
+    def receive() -> None:
+        window = open_window(tmp_path)
+        theirs.send(window.generation)
+        theirs.recv()
+
+    with closing(make(tmp_path)) as window:
+        assert not window.is_mapped_elsewhere
+        process = multiprocessing.get_context("fork").Process(target=receive, daemon=True)
+        process.start()
+        assert ours.recv() == 1
+        assert window.is_mapped_elsewhere
+        process.kill()
+        process.join(30.0)
+        assert not window.is_mapped_elsewhere
 
 
 def test_pieces_of_a_ring_lie_apart(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class LinkWindow:
             )
             opened = cls(path, file, memory, view, RingMemory.of(sizes, dtype, memory.content))
             opened._words[_NUM_OPENED] = 1
-            fcntl.lockf(file, fcntl.LOCK_EX, 1)  # until this process ends: see `is_mapped_elsewhere`
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)  # until this process ends: see `is_mapped_elsewhere`
         except BaseException:
             os.close(file)
             raise
@@ -137,6 +137,7 @@ class LinkWindow:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return True
             raise
+        fcntl.lockf(self._file, fcntl.LOCK_UN, 1)
         return False
 
     def close(self) -> None:

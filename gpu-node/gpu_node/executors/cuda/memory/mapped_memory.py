@@ -24,9 +24,13 @@ from gpu_node.kernels.link_file import LinkError
 HANDLE_BYTES = 64
 _ENABLE_PEER_ACCESS = 1
 """CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: the only flag that opening takes."""
+_DEVICE_ORDINAL = 9
+"""CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: of the device that memory lies on."""
+_NATIVE_ATOMICS = 3
+"""CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED."""
 ADVICE = (
-    "nodes that weave need NVIDIA devices that reach one another (nvidia-smi topo -p2p r says which do), and "
-    "containers that share IPC and see each other's devices"
+    "nodes that weave need NVIDIA devices that reach one another, atomics included (nvidia-smi topo -p2p a says which "
+    "do), and containers that share IPC and see each other's devices"
 )
 
 
@@ -87,6 +91,11 @@ class DeviceMapping:
         given = _Handle((c_ubyte * HANDLE_BYTES).from_buffer_copy(handle))
         with _context_of(device):
             _call("cuIpcOpenMemHandle_v2", byref(address), given, c_uint(_ENABLE_PEER_ACCESS))
+            try:
+                _check_atomics(address)
+            except LinkError:
+                _call("cuIpcCloseMemHandle", address)
+                raise
         return cls(int(address.value), num_bytes, device, handle, is_ours=False)
 
     def close(self) -> None:
@@ -111,6 +120,20 @@ def _context_of(device: torch.device) -> Iterator[None]:
     with torch.cuda.device(device):
         torch.empty(1, device=device)  # the first use of a device in a thread makes its context the current one
         yield
+
+
+def _check_atomics(address: c_uint64) -> None:
+    """`LinkError` where the current device adds to counters of the memory's device with a read and a write."""
+    own, other, is_native = c_int(), c_int(), c_int()
+    _call("cuCtxGetDevice", byref(own))
+    _call("cuPointerGetAttribute", byref(other), c_int(_DEVICE_ORDINAL), address)
+    if other.value == own.value:
+        return
+    _call("cuDeviceGetP2PAttribute", byref(is_native), c_int(_NATIVE_ATOMICS), own, other)
+    if not is_native.value:
+        raise LinkError(
+            f"no memory to share: cuda:{own.value} has no atomics on memory of cuda:{other.value}; {ADVICE}"
+        )
 
 
 class _Handle(ctypes.Structure):
