@@ -110,8 +110,8 @@ def tensor_at(address: int, num_bytes: int, device: torch.device) -> torch.Tenso
     Memory that lies on another device stays where it is. Torch's way from arrays of others (CUDA Array Interface) would
     ask the driver where that is, and make a copy.
     """
-    storage = torch._C._construct_storage_from_data_pointer(address, device, num_bytes)
-    return torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
+    empty = torch.empty(0, dtype=torch.uint8, device=device)  # which knows the number of a device that has none here
+    return empty.set_(torch._C._construct_storage_from_data_pointer(address, empty.device, num_bytes))
 
 
 @contextmanager
