@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -106,7 +107,9 @@ class CudaLinks:
         block_lines = shape.block_lines(self._dtype.itemsize)
         self._senders[link] = (
             model,
-            CudaLinkSender(window, lowered.asking, block_lines, max_looks, loaded.program.forget_graphs),
+            CudaLinkSender(
+                window, lowered.asking, block_lines, max_looks, partial(self._forget_graphs, loaded.program)
+            ),
         )
         return sizes
 
@@ -187,7 +190,12 @@ class CudaLinks:
     def _serve(self, receiver: CudaLinkReceiver | None) -> None:
         self._serving.tasks = None if receiver is None else receiver.tasks
         for model in self._models().values():
-            model.program.forget_graphs()
+            self._forget_graphs(model.program)
+
+    def _forget_graphs(self, program: CudaProgram) -> None:
+        """When none of them is running."""
+        self._drain()
+        program.forget_graphs()
 
     # --- both ---------------------------------------------------------------------------------------------------------
 

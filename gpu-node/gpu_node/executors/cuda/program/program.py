@@ -133,7 +133,7 @@ class CudaProgram:
             self._capture_rows_again(size)
 
     def forget_graphs(self) -> None:
-        """Links have changed; behind the steps that are queued."""
+        """Links have changed. No step is in the queue."""
         for replays in (self.replays, self.piped_replays, self.row_replays):
             replays.clear()
 
