@@ -147,15 +147,14 @@ class ClusterConfig(Section):
         if self.engine.max_models > 1 and any(node.executor == "predicted" for node in [*self.nodes, *self.pools]):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
-        nodes = [(one.name, one.executor) for one in self.nodes] + [(one.name, one.executor) for one in self.pools]
-        every = [*self.nodes, *self.pools]
-        linkless = next((one.name for one in every if one.kind not in LINKED_KINDS or one.tensor_parallel > 1), None)
+        named = [*((one.name, one) for one in self.nodes), *((one.name, one) for one in self.pools)]
+        linkless = next((name for name, one in named if one.kind not in LINKED_KINDS or one.tensor_parallel > 1), None)
         if self.engine.offload != "off" and linkless is not None:
             problems.append(
                 f"engine.offload: {self.engine.offload!r} needs executor: cpu, or cuda with one device, at every node; "
                 f"{linkless} differs"
             )
-        cuda = next((name for name, executor in nodes if executor == "cuda"), None)
+        cuda = next((name for name, one in named if one.executor == "cuda"), None)
         if cuda is not None and self.engine.num_sharing > 1 and self.engine.kv_cache_bytes is None:
             who = "several models" if self.engine.max_models > 1 else "other nodes (engine.offload)"
             problems.append(

@@ -16,7 +16,7 @@ import pytest
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
-from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt
+from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt, StepReport
 from shared.messages.payload import Payload
 from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, large_model, requests
 from tests.gpu_node.offload.weaving import CPU, CUDA, Device, on_cuda
@@ -129,6 +129,28 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenP
     for _ in range(ROUNDS[hot.device]):
         next_at = 0
         assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
+    assert pair.num_lost == 0
+    assert pair.times("tiny").cold.num_served > 0
+
+
+def test_a_receiver_with_requests_of_its_own_answers_between_its_operators(
+    hot: Hot, pair: WovenPair, alone: list[list[int]]
+) -> None:
+    pair.lend(3)
+    pair.set_ratio(0.5)
+    asked = requests(hot.device)
+    own: dict[str, list[int]] = {payload.request_id: [] for payload in asked}
+
+    def hear(event: EngineEvent) -> None:
+        for chunk in event.chunks if isinstance(event, StepReport) else ():
+            own[chunk.request_id] += chunk.token_ids
+
+    pair.cold.hear = hear
+    pair.cold.send(*map(RunAttempt, asked))
+    assert answers(pair.hot, pair.hear, asked, lambda number: pair.cold.listen()) == alone
+    while list(map(len, own.values())) != list(map(len, alone)):
+        assert pair.cold.listen(30.0), "it goes on"
+    assert list(own.values()) == alone
     assert pair.num_lost == 0
     assert pair.times("tiny").cold.num_served > 0
 

@@ -30,8 +30,8 @@ LEAST_SLOTS = 2
 """Of a ring: a task is written while the answers of the one before are read."""
 IDLE_LOOKS = 256
 """Of one launch, while the device has no step: so many microseconds, which the next step may have to wait."""
-INTERPRETED_LOOKS = 10_000
-"""Before a receiver is lost, where a look takes some hundred times as long."""
+INTERPRETED_LOOKS = 50_000
+"""Before a receiver is lost, where a look takes some sixty times as long."""
 
 
 class LinkedModel(Protocol):
