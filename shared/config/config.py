@@ -148,7 +148,14 @@ class ClusterConfig(Section):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
         named = [*((one.name, one) for one in self.nodes), *((one.name, one) for one in self.pools)]
-        linkless = next((name for name, one in named if one.kind not in LINKED_KINDS or one.tensor_parallel > 1), None)
+        linkless = next(
+            (
+                name
+                for name, one in named
+                if one.executor not in LINKED_KINDS or (one.kind == "cuda" and one.tensor_parallel > 1)
+            ),
+            None,
+        )
         if self.engine.offload != "off" and linkless is not None:
             problems.append(
                 f"engine.offload: {self.engine.offload!r} needs executor: cpu, or cuda with one device, at every node; "
