@@ -28,6 +28,8 @@ from shared.messages.link_sizes import LinkSizes
 
 LEAST_SLOTS = 2
 """Of a ring: a task is written while the answers of the one before are read."""
+MAX_LEFT = 16
+"""Windows of links that this end has closed and receivers still map: a hanging receiver keeps some megabytes."""
 IDLE_LOOKS = 256
 """Of one launch, while the device has no step: so many microseconds, which the next step may have to wait."""
 INTERPRETED_LOOKS = 50_000
@@ -92,6 +94,8 @@ class CudaLinks:
         if any(other == model for other, _ in self._senders.values()):
             raise LinkRefusedError(f"no link {link}: model {model!r} has one already")
         self._close_left()
+        if len(self._left) >= MAX_LEFT:
+            raise LinkRefusedError(f"no link {link}: {len(self._left)} earlier receivers have not closed theirs")
         loaded = self._models()[model]
         lowered, shape = loaded.program.lowered, loaded.shape
         heads = (loaded.num_columns // shape.head_dim, shape.num_kv_heads, shape.head_dim)
