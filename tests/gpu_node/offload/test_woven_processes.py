@@ -84,7 +84,7 @@ def pair(stack: ExitStack, hot: Hot, request: pytest.FixtureRequest) -> WovenPai
 
 
 def answers(
-    hot: EngineEnd, hear: Callable[[EngineEvent], object], payloads: Sequence[Payload], happen: Callable[[int], None]
+    hot: EngineEnd, hear: Callable[[EngineEvent], object], payloads: Sequence[Payload], happen: Callable[[int], object]
 ) -> list[list[int]]:
     """New tokens of each request; ``happen`` is called with the number of tokens so far."""
     outputs: dict[str, list[int]] = {payload.request_id: [] for payload in payloads}
