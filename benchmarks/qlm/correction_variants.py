@@ -16,8 +16,8 @@ TOLD_BY_CLASSES = frozenset(
     {Correction.NEWCOMERS, Correction.CHANGE_POINTS, Correction.LIFETIMES, Correction.PLANNED_ORDER}
 )
 """Of no use where nobody is more urgent than another."""
-TOLD_BY_MODELS = frozenset({Correction.INTERRUPTIONS})
-"""Nor this where there is one model."""
+TOLD_BY_MODELS = frozenset({Correction.INTERRUPTIONS, Correction.SERVED_ELSEWHERE})
+"""Nor these where there is one model."""
 
 
 def variants() -> dict[str, frozenset[Correction]]:

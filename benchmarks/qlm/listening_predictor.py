@@ -83,7 +83,8 @@ class Predictor:
         names = list(self._state.waiting_at)
         if names:
             node = self._state.nodes[names[self._state.status.num_told % len(names)]]
-            self._predictions().watch(node, now)
+            predictions = self._predictions()
+            predictions.watch(node, predictions.elsewhere(now), now)
 
     def _hear_ended(self, message: Finished | Cancel, now: float) -> None:
         ended = [message.request_id] if isinstance(message, Cancel) else [one.request_id for one in message.requests]

@@ -39,6 +39,12 @@ class Correction(StrEnum):
     INTERRUPTIONS = "interruptions"
     """Urgent newcomers of another model keep the node to themselves (`waits.interruptions`); plans are told, too.
     Without: they take no more of it than their work."""
+    SERVED_ELSEWHERE = "served-elsewhere"
+    """Clients are told that what waits behind a load of its model starts where the model is served already
+    (`waits.elsewhere`). Without: when its own queue comes to it."""
+    WORK_STEALING = "work-stealing"
+    """And that nodes take over what waits elsewhere when they are done (`waits.elsewhere`). Without: each works off
+    its own queue."""
     SLACK = "slack"
     """Who has slack waits for a place in a batch that leaves headroom, until its slack is gone
     (`shared.estimator.slack`). Without: for a place in a full batch."""

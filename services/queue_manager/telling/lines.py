@@ -19,6 +19,7 @@ import msgspec
 from services.queue_manager.learnt.wait_intervals import UPPER
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.state import State, ToldWait
+from services.queue_manager.waits.elsewhere import Elsewhere
 from services.queue_manager.waits.predictions import Predictions
 from shared.messages.requests import DEFAULT_TENANT, QueueLine, Submit, TenantLine
 
@@ -37,7 +38,7 @@ class Lines:
         self._state = state
         self._predictions = predictions
 
-    def look(self, now: float) -> tuple[list[QueueLine], list[TenantLine]]:
+    def look(self, elsewhere: Elsewhere, now: float) -> tuple[list[QueueLine], list[TenantLine]]:
         """All lines; one walk over the groups.
 
         Of tenants none where there is only the default tenant. Policies that do not tell tenants apart have them in one
@@ -53,7 +54,7 @@ class Lines:
         tenants = dict(islice(tenants.items(), MAX_TENANT_LINES)) if has_tenants else {}
         sharing = Counter(key[1:] for key in tenants)
         own = {key: all_ for key, all_ in tenants.items() if sharing[key[1:]] > 1 or ("", *key[1:]) not in kinds}
-        self._predict(kinds, own, now)
+        self._predict(kinds, own, elsewhere, now)
         lines = [self._line(groups, (key,)) for key, groups in kinds.items()]
         tenant_lines = [(key[0], self._line(groups, (key, ("", *key[1:])))) for key, groups in tenants.items()]
         return (
@@ -61,7 +62,13 @@ class Lines:
             [TenantLine(tenant, line) for tenant, line in tenant_lines if line is not None],
         )
 
-    def _predict(self, kinds: dict[LineKey, list[Group]], own: dict[LineKey, list[Group]], now: float) -> None:
+    def _predict(
+        self,
+        kinds: dict[LineKey, list[Group]],
+        own: dict[LineKey, list[Group]],
+        elsewhere: Elsewhere,
+        now: float,
+    ) -> None:
         """Anew for some of these, and forget lines that are no more."""
         groups_of = {**kinds, **own}
         waits = {key: wait for key, wait in self._state.status.waits.items() if key in groups_of}
@@ -71,8 +78,9 @@ class Lines:
 
         turns = oldest(kinds)[: MAX_PREDICTED - min(len(own), MAX_PREDICTED // 2)]
         for key in (*turns, *oldest(own)[: MAX_PREDICTED - len(turns)]):
-            prospect = self._predictions.of_newcomer(self._another(groups_of[key][-1]), now)
-            wait = prospect.first_token if prospect is not None else None
+            last = groups_of[key][-1]
+            prospect = self._predictions.of_newcomer(self._another(last), now)
+            wait = elsewhere.newcomer(last, prospect.first_token) if prospect is not None else None
             waits[key] = ToldWait(inf, inf, now) if wait is None else ToldWait(wait.mean_s, wait.quantile(UPPER), now)
         for key in own.keys() - waits.keys():
             if (of_all := waits.get(("", *key[1:]))) is not None:

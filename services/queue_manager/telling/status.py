@@ -12,6 +12,7 @@ from services.queue_manager.learnt.wait_intervals import UPPER
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.telling.lines import Lines
+from services.queue_manager.waits.elsewhere import NOWHERE_ELSE, Elsewhere
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
 from shared.messages.requests import QueuePlace, QueueStatus
@@ -53,7 +54,7 @@ class Status:
         if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
             return []
         status.has_told = False
-        return self._to_gateways({}, now)
+        return self._to_gateways({}, NOWHERE_ELSE, now)
 
     def _while_waiting(self, now: float) -> list[Effect]:
         status = self._state.status
@@ -62,19 +63,20 @@ class Status:
         if self.wake_at is None or now < self.wake_at:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
-        self._watch(now)
-        return self._to_gateways(self._places(now), now)
+        elsewhere = self._predictions.elsewhere(now)
+        self._watch(elsewhere, now)
+        return self._to_gateways(self._places(elsewhere, now), elsewhere, now)
 
-    def _watch(self, now: float) -> None:
+    def _watch(self, elsewhere: Elsewhere, now: float) -> None:
         """One node at a time, so that it costs the same whatever their number."""
         self._predictions.bounds.look(now)
         names = list(self._state.waiting_at)
         self._state.status.num_told += 1
         if names:
-            self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], now)
+            self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], elsewhere, now)
 
-    def _to_gateways(self, places: dict[str, list[QueuePlace]], now: float) -> list[Effect]:
-        lines, by_tenant = self._lines.look(now)
+    def _to_gateways(self, places: dict[str, list[QueuePlace]], elsewhere: Elsewhere, now: float) -> list[Effect]:
+        lines, by_tenant = self._lines.look(elsewhere, now)
         self._state.status.told_at_s, self._state.status.has_shown = now, bool(self._state.groups)
         return [
             Send(
@@ -87,7 +89,7 @@ class Status:
 
     # --- places ---------------------------------------------------------------------------------------------------
 
-    def _places(self, now: float) -> dict[str, list[QueuePlace]]:
+    def _places(self, elsewhere: Elsewhere, now: float) -> dict[str, list[QueuePlace]]:
         """By gateway, the places of its requests that want to know, those that came first before others."""
         chosen: dict[str, list[Request]] = {}
         for name in self._state.watching:
@@ -99,17 +101,17 @@ class Status:
         found: dict[str, QueuePlace] = {}
         for name in {self._state.groups[gid].node: None for gid in sorted(groups)}:
             if name:
-                found |= self._at_node(name, groups, now)
+                found |= self._at_node(name, groups, elsewhere, now)
         return {
             gateway: [found[request.request_id] for request in requests if request.request_id in found]
             for gateway, requests in chosen.items()
         }
 
-    def _at_node(self, name: str, groups: set[str], now: float) -> dict[str, QueuePlace]:
+    def _at_node(self, name: str, groups: set[str], elsewhere: Elsewhere, now: float) -> dict[str, QueuePlace]:
         """Places of the waiting members of these groups at one node."""
         places: dict[str, QueuePlace] = {}
         num_ahead, of_tenants = 0, Counter[str]()
-        for group, outlook in self._predictions.outlooks(self._state.nodes[name], now):
+        for group, outlook in self._predictions.outlooks(self._state.nodes[name], elsewhere, now):
             if group.gid in groups:
                 for position, member in enumerate(group.waiting):
                     if member in self._state.watching:

@@ -12,6 +12,7 @@ from shared.estimator.overtaking import Stream, overtaken
 from shared.estimator.slack import BatchSlack, patient
 from shared.estimator.wait import NOW, Wait
 
+PLAN_SHARE = 0.5  # of how far two places are apart, as a standard deviation, where a plan is expected to choose one
 SUM_ERROR = 2 * MODEL_ERROR  # relative, of sums that were made when groups grew last: what was learnt since is missing
 
 

@@ -22,7 +22,8 @@ from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
-from services.queue_manager.waits.group_wait import GroupWait, Served, Slack, later
+from services.queue_manager.waits.elsewhere import Elsewhere, SoonerWait, even_starts, work_stealing
+from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
 from shared.config.corrections import Correction
@@ -35,7 +36,6 @@ from shared.messages.placement import GroupLoad
 from shared.messages.requests import Submit
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
-PLAN_SHARE = 0.5  # of how far two places are apart, as a standard deviation, where a plan is expected to choose one
 NEWCOMER = ""  # group of the load of one that has not come yet
 
 
@@ -83,6 +83,8 @@ class Predictions:
         self._calibration = groups.calibration
         predicted = options.corrections if options.rules.predicts else frozenset[Correction]()  # else none overtakes
         self._has_planned_order = Correction.PLANNED_ORDER in predicted
+        self._has_even_starts = Correction.SERVED_ELSEWHERE in predicted
+        self._has_stealing = Correction.WORK_STEALING in predicted
         self._has_slack = Correction.SLACK in options.corrections
         is_learnt = Correction.LEARNT_BOUNDS in options.corrections
         self.bounds = WaitIntervals(state.widths, state.open_bounds, is_on=is_learnt)
@@ -97,13 +99,18 @@ class Predictions:
         )
         return {one.group: one for one in forecasts if one.num_waiting}
 
-    def outlooks(self, node: Node, now: float) -> Iterator[tuple[Group, GroupWait]]:
+    def elsewhere(self, now: float) -> Elsewhere:
+        """Which groups may start at other nodes than where they stand; one walk over all groups."""
+        even = even_starts(self._state) if self._has_even_starts else {}
+        return Elsewhere(even, work_stealing(self._state, now) if self._has_stealing else lambda _: None)
+
+    def outlooks(self, node: Node, elsewhere: Elsewhere, now: float) -> Iterator[tuple[Group, GroupWait | SoonerWait]]:
         """Of all groups of a queue with waiting requests, in order."""
         queue = self._groups_at(node)
         groups, _ = in_turn(node, self._planned(node))
         ways = self._ways(node, groups, self._loads(node, groups, len(groups), now), now)
         found = {group.gid: outlook for group, outlook in self._along(node, groups, ways, now)}
-        return ((group, found[group.gid]) for group in queue if group.gid in found)
+        return ((group, elsewhere.sooner(group, found[group.gid])) for group in queue if group.gid in found)
 
     def _along(
         self, node: Node, groups: Sequence[Group], ways: Sequence[_Way], now: float
@@ -166,9 +173,11 @@ class Predictions:
         kinds = self._newcomers.kinds(node, known, groups, now)
         return _Way(by_group, kinds, [], together_s / alone_s if alone_s else 1.0)
 
-    def watch(self, node: Node, now: float) -> None:
+    def watch(self, node: Node, elsewhere: Elsewhere, now: float) -> None:
         """See what comes of the forecasts for a node: of the last that waits of each model and kind of promise."""
-        last = {(group.model, group.slo_kind): (group, outlook) for group, outlook in self.outlooks(node, now)}
+        last = {
+            (group.model, group.slo_kind): (group, outlook) for group, outlook in self.outlooks(node, elsewhere, now)
+        }
         for group, outlook in last.values():
             place, _ = outlook.place_and_prompt(group.num_waiting - 1)
             self.bounds.watch(next(reversed(group.waiting)), group.model, group.slo_kind, place, now)

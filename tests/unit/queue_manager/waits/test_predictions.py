@@ -11,6 +11,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.kept_batch import KeptBatch
 from services.queue_manager.state.node import Node, Unread
 from services.queue_manager.state.state import State
+from services.queue_manager.waits.elsewhere import NOWHERE_ELSE
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
 from shared.config.queue import QueueOptions
 from shared.estimator.wait import NEVER, NOW, Wait
@@ -51,7 +52,7 @@ def waits(max_running: int | None, later_s: float = 3600.0, kept: KeptBatch = NO
     make_group(state, "later", due_s=later_s, kind="later")
     place(state, "n0", "runs", "soon", "later")
     predictions = Predictions(state, RequestGroups(state, OPTIONS, {}), make_queues(state), OPTIONS)
-    outlooks = predictions.outlooks(state.nodes["n0"], 0.0)
+    outlooks = predictions.outlooks(state.nodes["n0"], NOWHERE_ELSE, 0.0)
     return {group.gid: outlook.place_and_prompt(0)[0].mean_s for group, outlook in outlooks}
 
 
@@ -121,7 +122,9 @@ def test_prompts_that_its_node_has_yet_to_compute_come_before_those_who_wait() -
     assert predictions.of_node(node, 0.0)["waits"].start.mean_s == pytest.approx(0.1)
     node.unread = Unread(until_s=3.0, share=0.5)
     assert predictions.of_node(node, 1.0)["waits"].start.mean_s == pytest.approx(2.0 + 0.1)
-    assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, 1.0)] == [pytest.approx(2.0 + 0.1)]
+    assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, NOWHERE_ELSE, 1.0)] == [
+        pytest.approx(2.0 + 0.1)
+    ]
 
 
 def test_groups_behind_those_that_are_forecast_one_by_one_count_as_much_as_these() -> None:
@@ -168,7 +171,10 @@ def test_so_are_those_who_came_shortly_before_it_and_those_who_wait_are_told_so(
     place(state, "n0", "later", "soon0", "soon1")
     predictions = predictions_of(state)
     urgent = predictions.of_newcomer(newcomer("a"), 0.0)
-    told = {group.gid: outlook.wait_at(0).mean_s for group, outlook in predictions.outlooks(state.nodes["n0"], 0.0)}
+    told = {
+        group.gid: outlook.wait_at(0).mean_s
+        for group, outlook in predictions.outlooks(state.nodes["n0"], NOWHERE_ELSE, 0.0)
+    }
     assert list(told) == ["later", "soon0", "soon1"], "as they stand"
     assert told == pytest.approx({"soon0": 0.1, "soon1": 1.1, "later": 2.1})
     assert urgent is not None
@@ -212,7 +218,9 @@ def test_who_waits_is_told_of_the_rest_of_the_load() -> None:
     node, predictions = state.nodes["n0"], predictions_of(state)
     assert predictions.of_node(node, 1.0)["waits"].start.mean_s == pytest.approx(4.0 + 0.1)
     assert predictions.of_node(node, 1.0)["waits"].place_and_prompt(0)[0] != NOW
-    assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, 1.0)] == [pytest.approx(4.0 + 0.1)]
+    assert [outlook.wait_at(0).mean_s for _, outlook in predictions.outlooks(node, NOWHERE_ELSE, 1.0)] == [
+        pytest.approx(4.0 + 0.1)
+    ]
 
 
 # --- what is learnt -------------------------------------------------------------------------------------------------
