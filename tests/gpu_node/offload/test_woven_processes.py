@@ -112,6 +112,7 @@ def alone(hot: Hot) -> list[list[int]]:
 
 
 def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenPair, alone: list[list[int]]) -> None:
+    pair.lend(3)
     pair.set_ratio(0.7)
     numbers = random.Random(1)
     next_at = 0
@@ -127,7 +128,7 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenP
             pair.lend(3)
 
     for _ in range(ROUNDS[hot.device]):
-        next_at = 0
+        next_at = 10
         assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
     assert pair.num_lost == 0
     assert pair.times("tiny").cold.num_served > 0
