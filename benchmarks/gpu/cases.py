@@ -19,9 +19,12 @@ from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.attention.gather import gather
+from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
-from gpu_node.kernels.triton.attention.remote import RemoteRing, RemoteRows, gather, send
+from gpu_node.kernels.triton.attention.remote_ring import RemoteRing, RemoteRows
+from gpu_node.kernels.triton.attention.send import send
+from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, DeviceBatch, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
@@ -194,6 +197,7 @@ def _poll(sizes: Sizes, numbers: random.Random) -> float:
     reference.write_kv(_wide(k), _wide(v), paged.expected, paged_batch(paged.sequences, 16))
     ring = TaskRing(
         shape=paged.cache.shape,
+        kinds=torch.zeros(1, dtype=torch.int32, device=sizes.device),
         num_sequences=torch.tensor([len(paged.sequences)], dtype=torch.int32, device=sizes.device),
         firsts=torch.tensor([paged.cache.first], device=sizes.device),
         windows=torch.tensor([UNBOUNDED], dtype=torch.int32, device=sizes.device),
@@ -203,10 +207,11 @@ def _poll(sizes: Sizes, numbers: random.Random) -> float:
         k=k[None],
         v=v[None],
         out=paged.out[None],
+        content=paged.q.new_empty(1, paged.cache.shape.block_numbers(paged.q.element_size())),
     )
     counters = PollCounters.new(3, 1, sizes.device)
     counters.asked.add_(1)
-    poll(counters, ring, paged.cache.numbers)
+    poll(Tasks(counters, ring), paged.cache.numbers)
     return paged.error() if int(counters.served) == 1 else float("nan")
 
 
@@ -222,7 +227,7 @@ def _remote(sizes: Sizes, numbers: random.Random) -> float:
     asks = RemoteRing.new(counters, ring, paged.places)
     rows = RemoteRows(batch.positions, batch.first_blocks, batch.block_lines)
     send(asks, paged.q, k, v, paged.cache, rows)
-    poll(counters, ring, paged.cache.numbers)
+    poll(Tasks(counters, ring), paged.cache.numbers)
     gather(asks, paged.out, None, paged.cache.numbers)
     error = paged.error()
     if sizes.device.type == "cuda":  # an interpreter's launches come one behind the other
@@ -232,7 +237,7 @@ def _remote(sizes: Sizes, numbers: random.Random) -> float:
         receiver.wait_stream(torch.cuda.current_stream())
         gather(asks, paged.out, None, paged.cache.numbers)
         with torch.cuda.stream(receiver):
-            poll(counters, ring, paged.cache.numbers)
+            poll(Tasks(counters, ring), paged.cache.numbers)
         torch.cuda.current_stream().wait_stream(receiver)
         error = max(error, paged.error())
     return float("nan") if asks.is_lost else error

@@ -13,8 +13,11 @@ from laid_out import HEAD_DIM, NUM_KV_HEADS, SHAPE, LaidOut
 from line import Line
 from speeds import median_s
 
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
-from gpu_node.kernels.triton.attention.remote import RemoteRing, RemoteRows, gather, send
+from gpu_node.kernels.triton.attention.gather import gather
+from gpu_node.kernels.triton.attention.poll import poll
+from gpu_node.kernels.triton.attention.remote_ring import RemoteRing, RemoteRows
+from gpu_node.kernels.triton.attention.send import send
+from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.launch import num_processors
 
 CASES = ((1, 1024), (16, 1024), (64, 1024), (64, 4096))
@@ -46,7 +49,7 @@ class _Asked:
 
     def look(self) -> None:
         """A poll."""
-        poll(self.counters, self.ring, self.rows.cache.numbers)
+        poll(Tasks(self.counters, self.ring), self.rows.cache.numbers)
 
     def ask(self) -> None:
         """A round trip."""

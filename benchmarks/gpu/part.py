@@ -59,6 +59,7 @@ PARTS = {
         Part("e", "Llama 3 8B", 200.0, "serving", "measure_serving"),
         Part("f", "Products beside attention", 25.0, "beside", "measure_beside"),
         Part("g", "Attention for another device", 25.0, "others", "measure_others"),
+        Part("h", "Two processes on the device", 90.0, "two_processes", "check_processes"),
     )
 }
 

@@ -16,7 +16,7 @@ from shared.config.files import read_text, yaml_mapping, yaml_value
 from shared.config.gateway import GatewayOptions
 from shared.config.mend import UNCHECKED, Inspection, inspect
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
-from shared.config.offload import NO_OFFLOAD, OffloadOptions, offload_problems
+from shared.config.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, offload_problems
 from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
@@ -147,17 +147,26 @@ class ClusterConfig(Section):
         if self.engine.max_models > 1 and any(node.executor == "predicted" for node in [*self.nodes, *self.pools]):
             # what is left beside the weights differs from model to model, so there are no common pages to lend
             problems.append("engine.max_models: nodes with executor: predicted hold one model at a time; set it to 1")
-        nodes = [(one.name, one.executor) for one in self.nodes] + [(one.name, one.executor) for one in self.pools]
-        linkless = next((name for name, executor in nodes if executor != "cpu"), None)
+        named = [*((one.name, one) for one in self.nodes), *((one.name, one) for one in self.pools)]
+        linkless = next(
+            (
+                name
+                for name, one in named
+                if one.executor not in LINKED_KINDS or (one.kind == "cuda" and one.tensor_parallel > 1)
+            ),
+            None,
+        )
         if self.engine.offload != "off" and linkless is not None:
             problems.append(
-                f"engine.offload: {self.engine.offload!r} needs executor: cpu at every node; {linkless} differs"
+                f"engine.offload: {self.engine.offload!r} needs executor: cpu, or cuda with one device, at every node; "
+                f"{linkless} differs"
             )
-        cuda = next((name for name, executor in nodes if executor == "cuda"), None)
-        if cuda is not None and self.engine.max_models > 1 and self.engine.kv_cache_bytes is None:
+        cuda = next((name for name, one in named if one.executor == "cuda"), None)
+        if cuda is not None and self.engine.num_sharing > 1 and self.engine.kv_cache_bytes is None:
+            who = "several models" if self.engine.max_models > 1 else "other nodes (engine.offload)"
             problems.append(
-                f"engine.kv_cache_bytes: needed where several models share it on an NVIDIA device ({cuda}): what is "
-                "left beside the weights differs from model to model"
+                f"engine.kv_cache_bytes: needed where {who} share it on an NVIDIA device ({cuda}): what is left beside "
+                "the weights differs from model to model"
             )
         known = ", ".join(self.slo_classes)
         if self.gateway.default_slo not in self.slo_classes:

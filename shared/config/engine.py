@@ -81,9 +81,9 @@ class EngineOptions:
     max_models: Annotated[int, NumberRange(1, 8)] = 1
     """Models that an engine holds at a time; they share its KV memory."""
     offload: Literal["off", "on", "ahead"] = "off"
-    """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu``). Then
-    memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while remote ones
-    are away, and each weight is read twice."""
+    """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu`` or
+    ``cuda``). Then memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while
+    remote ones are away, and each weight is read twice."""
     offload_control: OffloadControl = "poll_split"
     """When a device does what others ask of it (Weaver, ATC'25, §4.1, §4.2). ``host``: between two steps; ``poll``:
     behind each operator; ``poll_split``: and long operators are split by what is measured, as senders need it."""

@@ -14,9 +14,13 @@ from shared.config.section import Section
 MAX_RATIO = 0.9
 """Of a node's requests; the rest keeps its own device busy meanwhile."""
 
+LINKED_KINDS = ("cpu", "cuda")
+"""Of nodes whose engines have links."""
+
 
 class OffloadOptions(Section):
-    """Nodes that lend one another pages of KV memory. They share a machine and its shared memory (``/dev/shm``)."""
+    """Nodes that lend one another pages of KV memory. They share a machine and its shared memory (``/dev/shm``); nodes
+    with NVIDIA devices see each other's, which reach one another."""
 
     hosts: list[Annotated[list[Name], Field(min_length=2)]] = Field(default_factory=list)
     """Nodes of one machine, one list a machine; nodes that are in none neither lend nor borrow."""
@@ -48,7 +52,11 @@ def offload_problems(offload: OffloadOptions, nodes: Sequence[NodeSpec], *, is_o
                 problems.append(f"{place}: {name!r} is there twice; a node is on one machine")
             elif name not in known:
                 problems.append(f"{place}: {name!r} is no node (nodes: {', '.join(known)}); nodes of pools come and go")
-            elif known[name].kind != "cpu":
-                problems.append(f"{place}: {name!r} computes with {known[name].kind}; links are between executor: cpu")
+            elif known[name].kind not in LINKED_KINDS:
+                kind = known[name].kind
+                problems.append(f"{place}: {name!r} computes with {kind}; links are between executor: cpu or cuda")
             seen.add(name)
+        kinds = {known[name].kind for name in host if name in known}
+        if kinds == set(LINKED_KINDS):
+            problems.append(f"{place}: nodes with executor: cpu and with executor: cuda share no memory; name one kind")
     return problems

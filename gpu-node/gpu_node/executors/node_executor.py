@@ -55,7 +55,7 @@ def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Execut
 
     from gpu_node.executors.cpu.executor import CpuExecutor
     from gpu_node.graph.passes.named import offload_passes
-    from gpu_node.kernels.cpu.link_file import sweep_links
+    from gpu_node.kernels.link_file import sweep_links
 
     torch.set_num_threads(node.num_threads)
     if options.offload != "off":
@@ -67,8 +67,11 @@ def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Execut
 def _cuda(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:
     from gpu_node.executors.cuda.device import find, kind_of
     from gpu_node.executors.group.part import RankSpec
+    from gpu_node.kernels.link_file import sweep_links
 
     kind_of(node.cuda_devices, find())
+    if options.offload != "off":
+        sweep_links()
     return _parts([RankSpec("cuda", device, pipelines=pipelines) for device in node.cuda_devices], options)
 
 

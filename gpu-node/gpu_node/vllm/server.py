@@ -53,7 +53,7 @@ def read_commands(connection: EngineConnection, inbox: Inbox) -> threading.Threa
     def read() -> None:
         try:
             while True:
-                inbox.put(connection.receive(wait=True))
+                inbox.put(connection.receive(wait_s=None))
         except (AgentGoneError, ProtocolError, OSError) as error:
             inbox.put(error)
 

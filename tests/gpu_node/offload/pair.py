@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from gpu_node.kernels.cpu import CpuArena, CpuDevice, CpuLinkReceiver, CpuLinkSender, Type
-from gpu_node.kernels.cpu.link_file import link_path
+from gpu_node.kernels.link_file import link_path
 from tests.gpu_node.offload.attention_engine import BLOCKS_PER_PAGE, NUM_PAGES, AttentionEngine, Grown, Part, Sizes
 from tests.gpu_node.offload.waiting import wait_until
 

@@ -22,7 +22,7 @@ from shared.messages.step_cost import StepCost
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, RECEIVER, SENDER, requests, spec
-from tests.gpu_node.offload.weaving import LINK, MODEL, Weaving
+from tests.gpu_node.offload.weaving import LINK, MODEL, Weaving, engine_of
 
 PAGE_BYTES = 2 << 20
 
@@ -95,7 +95,7 @@ def test_an_engine_without_a_model_lends_nothing(stack: ExitStack, tmp_path: Pat
 
 def test_an_engine_whose_offload_is_off_lends_nothing(stack: ExitStack, tmp_path: Path, path: Path) -> None:
     off = replace(RECEIVER, offload="off", max_models=2)
-    assert room(Weaving._engine(stack, tmp_path, spec(path), off, 1)) == (0, 0, 0)
+    assert room(engine_of(stack, tmp_path, spec(path), off)) == (0, 0, 0)
 
 
 def test_who_hears_which_pages_are_lent_has_heard_that_they_are_not_spare(both: Weaving) -> None:

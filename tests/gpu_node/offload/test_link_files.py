@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpu_node.kernels.cpu import CpuLinkReceiver, CpuLinkSender, CpuLinkShape, LinkError, sweep_links
-from gpu_node.kernels.cpu.link_file import FOLDER, link_path
+from gpu_node.kernels.link_file import FOLDER, link_path
 from tests.gpu_node.offload.attention_engine import AttentionEngine, Sizes
 from tests.gpu_node.offload.link_words import LinkWords
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,58 +16,75 @@ import pytest
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
-from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt
+from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt, StepReport
 from shared.messages.payload import Payload
-from tests.gpu_node.models.test_families_models import save
-from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, requests
+from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, large_model, requests
+from tests.gpu_node.offload.weaving import CPU, CUDA, Device, on_cuda
 
 pytestmark = pytest.mark.slow
 
 CONFIG = """
 models: [{{name: tiny, source: {path}, max_model_len: {length}}}]
-nodes: [{{name: {name}, executor: cpu, num_threads: 1}}]
-engine: {{kv_cache_bytes: {kv_bytes}, block_size: 4, step_tokens: 32, offload: "on"}}
+nodes: [{{name: {name}, {node}}}]
+engine: {{kv_cache_bytes: {kv_bytes}, block_size: 4, step_tokens: 32, max_num_seqs: {most}, offload: "on"}}
 """
+NODES = {CPU: "executor: cpu, num_threads: 1", CUDA: "executor: cuda, device: 'cuda:0'"}
+MODULES = {CPU: "gpu_node.engine", CUDA: "tests.gpu_node.offload.interpreted_engine"}
+ROUNDS = {CPU: 3, CUDA: 1}
+"""Of all requests; the interpreter takes ten seconds for one."""
 KV_BYTES = {"hot": 1 << 20, "cold": 16 << 20}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("woven")
-    save("llama", folder / "model", num_hidden_layers=6, num_key_value_heads=4, head_dim=64)
-    for name, kv_bytes in KV_BYTES.items():
-        text = CONFIG.format(path=folder / "model", length=MAX_MODEL_LEN, name=name, kv_bytes=kv_bytes)
-        (folder / f"{name}.yaml").write_text(text)
-    return folder
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """A sender for all tests, and the folder of its model and of both configurations."""
+
+    device: Device
+    end: EngineEnd
+    folder: Path
 
 
-def start(stack: ExitStack, folder: Path, name: str) -> EngineEnd:
-    end = stack.enter_context(engine_end(name, folder / f"{name}.yaml"))
+def start(stack: ExitStack, folder: Path, name: str, device: Device) -> EngineEnd:
+    end = stack.enter_context(engine_end(name, folder / f"{name}.yaml", module=MODULES[device]))
     end.ask(EngineReady)
     return end
 
 
-@pytest.fixture(scope="module")
-def hot(folder: Path) -> Iterator[EngineEnd]:
-    """One sender for all tests."""
+@pytest.fixture(scope="module", params=[CPU, on_cuda()], ids=str)
+def hot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hot]:
+    device: Device = request.param
+    folder = tmp_path_factory.mktemp("woven")
+    path = large_model(folder, device)
+    for name, kv_bytes in KV_BYTES.items():
+        text = CONFIG.format(
+            path=path,
+            length=MAX_MODEL_LEN,
+            name=name,
+            node=NODES[device],
+            kv_bytes=kv_bytes,
+            most=device.num_requests,
+        )
+        (folder / f"{name}.yaml").write_text(text)
     with ExitStack() as stack:
-        end = start(stack, folder, "hot")
+        end = start(stack, folder, "hot", device)
         end.ask(ModelLoaded, LoadModel("tiny"))
-        yield end
+        yield Hot(device, end, folder)
 
 
 @pytest.fixture
-def pair(stack: ExitStack, folder: Path, hot: EngineEnd, request: pytest.FixtureRequest) -> WovenPair:
+def pair(stack: ExitStack, hot: Hot, request: pytest.FixtureRequest) -> WovenPair:
     """With a receiver of its own."""
-    epoch = f"{os.getpid()}-{request.node.name.replace('[', '-').strip(']')}"
-    pair = WovenPair(hot, start(stack, folder, "cold"), "tiny", LinkName("hot", epoch))
+    epoch = re.sub(r"[^a-z0-9]+", "-", f"{os.getpid()}-{request.node.name}".lower()).strip("-")
+    cold = start(stack, hot.folder, "cold", hot.device)
+    cold.ask(ModelLoaded, LoadModel("tiny"))
+    pair = WovenPair(hot.end, cold, "tiny", LinkName("hot", epoch))
     stack.callback(pair.close_sender)
     pair.connect()
     return pair
 
 
 def answers(
-    hot: EngineEnd, hear: Callable[[EngineEvent], object], payloads: Sequence[Payload], happen: Callable[[int], None]
+    hot: EngineEnd, hear: Callable[[EngineEvent], object], payloads: Sequence[Payload], happen: Callable[[int], object]
 ) -> list[list[int]]:
     """New tokens of each request; ``happen`` is called with the number of tokens so far."""
     outputs: dict[str, list[int]] = {payload.request_id: [] for payload in payloads}
@@ -88,11 +107,12 @@ def answers(
 
 
 @pytest.fixture(scope="module")
-def alone(hot: EngineEnd) -> list[list[int]]:
-    return answers(hot, lambda event: event, requests(), lambda number: None)
+def alone(hot: Hot) -> list[list[int]]:
+    return answers(hot.end, lambda event: event, requests(hot.device), lambda number: None)
 
 
-def test_tokens_are_those_of_home_while_pages_come_and_go(pair: WovenPair, alone: list[list[int]]) -> None:
+def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenPair, alone: list[list[int]]) -> None:
+    pair.lend(3)
     pair.set_ratio(0.7)
     numbers = random.Random(1)
     next_at = 0
@@ -107,20 +127,45 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(pair: WovenPair, alone
         else:
             pair.lend(3)
 
-    for _ in range(3):
-        next_at = 0
-        assert answers(pair.hot, pair.hear, requests(), happen) == alone
+    for _ in range(ROUNDS[hot.device]):
+        next_at = 10
+        assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
     assert pair.num_lost == 0
+    assert pair.times("tiny").cold.num_served > 0
+
+
+def test_a_receiver_with_requests_of_its_own_answers_between_its_operators(
+    hot: Hot, pair: WovenPair, alone: list[list[int]]
+) -> None:
+    pair.lend(3)
+    pair.set_ratio(0.5)
+    asked = requests(hot.device)
+    own: dict[str, list[int]] = {payload.request_id: [] for payload in asked}
+
+    def hear(event: EngineEvent) -> None:
+        for chunk in event.chunks if isinstance(event, StepReport) else ():
+            own[chunk.request_id] += chunk.token_ids
+
+    pair.cold.hear = hear
+    pair.cold.send(*map(RunAttempt, asked))
+    assert answers(pair.hot, pair.hear, asked, lambda number: pair.cold.listen()) == alone
+    while list(map(len, own.values())) != list(map(len, alone)):
+        assert pair.cold.listen(30.0), "it goes on"
+    assert list(own.values()) == alone
+    assert pair.num_lost == 0
+    assert pair.times("tiny").cold.num_served > 0
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_receiver_that_dies_or_stops_costs_time_only(
-    pair: WovenPair, alone: list[list[int]], how: signal.Signals, seed: int
+    hot: Hot, pair: WovenPair, alone: list[list[int]], how: signal.Signals, seed: int
 ) -> None:
+    if hot.device == CUDA and seed:
+        pytest.skip("the interpreter takes half a minute")
     pair.lend(3)
     pair.set_ratio(1.0)
-    stops_at = random.Random(seed).randint(5, 120)
+    stops_at = random.Random(seed).randint(5, sum(map(len, alone)) // 2)
     has_stopped = False
 
     def happen(number: int) -> None:
@@ -129,22 +174,22 @@ def test_a_receiver_that_dies_or_stops_costs_time_only(
             pair.cold.process.send_signal(how)
             has_stopped = True
 
-    assert answers(pair.hot, pair.hear, requests(), happen) == alone
+    assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
     assert pair.num_lost > 0
     if how is signal.SIGSTOP:
         pair.cold.process.send_signal(signal.SIGCONT)
         num_lost = pair.num_lost
-        for _ in range(2):  # it accepts the new generation, and is used again
-            assert answers(pair.hot, pair.hear, requests(), lambda number: None) == alone
+        for _ in range(ROUNDS[hot.device]):  # it accepts the new generation, and is used again
+            assert answers(pair.hot, pair.hear, requests(hot.device), lambda number: None) == alone
         assert pair.num_lost == num_lost
 
 
 def test_a_link_that_cannot_be_is_refused_in_one_line_and_service_goes_on(
-    pair: WovenPair, alone: list[list[int]]
+    hot: Hot, pair: WovenPair, alone: list[list[int]]
 ) -> None:
     again = WovenPair(pair.hot, pair.cold, "tiny", LinkName("hot", "other"))
     with pytest.raises(LinkRefusedError, match="model 'tiny' has one already"):
         again.connect()
     with pytest.raises(LinkRefusedError, match="does not serve it"):
         again.lend(1)
-    assert answers(pair.hot, pair.hear, requests(), lambda number: None) == alone
+    assert answers(pair.hot, pair.hear, requests(hot.device), lambda number: None) == alone

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from _pytest.mark import ParameterSet
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.engine import Engine
@@ -14,8 +22,61 @@ from gpu_node.graph.passes.named import offload_passes
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 
+if TYPE_CHECKING:
+    from gpu_node.executors.cuda.executor import CudaExecutor
+
 LINK = LinkName("hot-1", "cold-1")
 MODEL = "tiny"
+ONE_THREAD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What both engines compute with, and how much of a workload it can do in a test."""
+
+    name: str
+    num_requests: int
+    most_tokens: int
+    """Of an output."""
+    num_layers: int
+    head_dim: int
+    """Of 4 KV heads: so large that the sender's memory is filled."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def executor(
+        self, options: EngineOptions, folder: Path, meanwhile: Callable[[], object]
+    ) -> CpuExecutor | CudaExecutor:
+        """Without a model. CUDA devices in float32, by the interpreter: ``meanwhile`` is what the other one does then.
+
+        Threads of a CPU device need nobody.
+        """
+        passes = offload_passes(options.offload)
+        if self.name == "cpu":
+            return CpuExecutor(options, ONE_THREAD, passes=passes, link_folder=folder)
+        from gpu_node.executors.cuda.executor import CudaExecutor
+
+        return CudaExecutor(
+            options,
+            torch.device("cpu"),
+            dtype=torch.float32,
+            passes=passes,
+            link_folder=folder,
+            meanwhile=meanwhile,
+        )
+
+
+CPU = Device("cpu", num_requests=12, most_tokens=24, num_layers=6, head_dim=64)
+CUDA = Device("cuda", num_requests=6, most_tokens=12, num_layers=2, head_dim=128)
+
+NO_INTERPRETER = os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None
+
+
+def on_cuda(*values: object) -> ParameterSet:
+    """A case of a test that is for a CUDA device, by the interpreter."""
+    marks = (pytest.mark.slow, pytest.mark.skipif(NO_INTERPRETER, reason="two devices in one process are interpreted"))
+    return pytest.param(CUDA, *values, marks=marks)
 
 
 class Weaving:
@@ -29,19 +90,13 @@ class Weaving:
         *,
         sender: EngineOptions,
         receiver: EngineOptions,
-        num_threads: int = 1,
+        device: Device = CPU,
     ) -> None:
-        self.hot, self.cold = (self._engine(stack, folder, spec, one, num_threads) for one in (sender, receiver))
+        self.hot = engine_of(stack, folder, spec, sender, device, lambda: self.cold.offload.serve())
+        self.cold = engine_of(stack, folder, spec, receiver, device, lambda: self.hot.offload.serve())
         self.returned: list[int] = []
         self.num_lost = 0
         self.connect()
-
-    @staticmethod
-    def _engine(stack: ExitStack, folder: Path, spec: ModelSpec, options: EngineOptions, num_threads: int) -> Engine:
-        executor = CpuExecutor(options, num_threads, passes=offload_passes(options.offload), link_folder=folder)
-        engine = Engine(stack.enter_context(closing(executor)), options)
-        engine.load_model(spec)
-        return engine
 
     def connect(self) -> None:
         self.cold.offload.receive(LINK, self.hot.make_link(LINK, MODEL))
@@ -85,3 +140,18 @@ class Weaving:
             elif isinstance(one, RemoteLost):
                 self.num_lost += one.num_requests
         return news
+
+
+def engine_of(
+    stack: ExitStack,
+    folder: Path,
+    spec: ModelSpec,
+    options: EngineOptions,
+    device: Device = CPU,
+    meanwhile: Callable[[], object] = bool,
+) -> Engine:
+    """With the model loaded."""
+    executor = stack.enter_context(closing(device.executor(options, folder, meanwhile)))
+    engine = Engine(executor, options)
+    engine.load_model(spec)
+    return engine

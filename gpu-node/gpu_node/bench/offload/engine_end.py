@@ -125,12 +125,19 @@ class EngineEnd:
 
 @contextmanager
 def engine_end(
-    name: str, config: Path, cpus: Sequence[int] = (), environment: Mapping[str, str] | None = None
+    name: str,
+    config: Path,
+    cpus: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+    module: str = "gpu_node.engine",
 ) -> Iterator[EngineEnd]:
-    """An engine on node ``name`` of a configuration, all its threads on ``cpus``; gone at the end."""
+    """An engine on node ``name`` of a configuration, all its threads on ``cpus``; gone at the end.
+
+    ``module``: that the process runs, with the arguments of this one.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "gpu_node.engine", "--node", name, "--fd", str(theirs.fileno())]
+        command = [sys.executable, "-m", module, "--node", name, "--fd", str(theirs.fileno())]
         before = os.sched_getaffinity(0)
         try:
             if cpus:

@@ -82,7 +82,13 @@ class Links(Protocol):
         ...
 
     def adapt(self) -> None:
-        """Split what tasks of others wait for, where that is asked for and what is measured has changed."""
+        """Ahead of a step, while others are served: follow them, and split what their tasks wait for, where that is
+        asked for and what is measured has changed."""
+        ...
+
+    def serve(self) -> bool:
+        """Without a step: do what others wait for. Whether that has to be asked for again soon; a device that looks by
+        itself needs nobody."""
         ...
 
     def times(self, link: LinkName, model: str) -> LinkTimes:

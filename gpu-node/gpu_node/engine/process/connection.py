@@ -41,22 +41,22 @@ class EngineConnection:
         except (BrokenPipeError, ConnectionResetError) as error:
             raise AgentGoneError("the agent is gone") from error
 
-    def receive(self, wait: bool) -> list[Command]:
-        """Commands that have come; without ``wait``, none if there are none yet.
+    def receive(self, wait_s: float | None) -> list[Command]:
+        """Commands that have come; none if none come within ``wait_s``, where that is not None.
 
         Raises `AgentGoneError` at the end of the stream, `ProtocolError` when it does not decode.
         """
         commands: list[Command] = []
         for _ in range(MAX_READS):
-            if not self._readable.poll(self._timeout_ms(wait=wait and not commands)):
+            if not self._readable.poll(self._timeout_ms(0.0 if commands else wait_s)):
                 break
             commands += self._decoder.feed(self._read())
         return commands
 
-    def _timeout_ms(self, *, wait: bool) -> float | None:
-        if wait:
+    def _timeout_ms(self, wait_s: float | None) -> float | None:
+        if wait_s is None:
             return None
-        return FRAME_WAIT_S * 1000 if self._decoder.num_buffered_bytes else 0
+        return 1000 * max(wait_s, FRAME_WAIT_S if self._decoder.num_buffered_bytes else 0.0)
 
     def _read(self) -> bytes:
         try:

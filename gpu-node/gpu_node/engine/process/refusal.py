@@ -16,7 +16,7 @@ def refuse(descriptor: int, reason: str) -> None:
         connection = EngineConnection(sock)
         try:
             connection.send(EngineRefused(reason))
-            while Shutdown() not in connection.receive(wait=True):
+            while Shutdown() not in connection.receive(wait_s=None):
                 pass
         except (AgentGoneError, TimeoutError) as gone:
             structlog.get_logger().info("engine ends", reason=str(gone))

@@ -22,6 +22,9 @@ from shared.processes import garbage
 
 log = structlog.get_logger()
 
+SERVING_WAIT_S = 0.0005
+"""Between two looks at what others ask of a device that does not look by itself."""
+
 
 class LoggedCommands(Commands):
     """Writes down which requests never ran."""
@@ -61,11 +64,17 @@ class EngineServer:
         """Step while there is work, with a look at the socket between steps; without work, wait for the socket."""
         try:
             self._connection.send(EngineReady(self._device))
-            while self._take_commands(self._connection.receive(wait=not self._engine.has_work)):
+            while self._take_commands(self._connection.receive(self._wait_s())):
                 if self._engine.has_work:
                     self._step()
         except AgentGoneError as gone:
             log.info("engine ends", reason=str(gone))
+
+    def _wait_s(self) -> float | None:
+        """For a command: not at all while there is work, a little while others are served whose device is asked to."""
+        if self._engine.has_work:
+            return 0.0
+        return SERVING_WAIT_S if self._engine.offload.serve() else None
 
     def _step(self) -> None:
         chunks = self._engine.step(self._unix_clock())

@@ -35,7 +35,7 @@ from gpu_node.kernels.cpu import (
     kernels_name,
 )
 from gpu_node.kernels.cpu.draws import CpuDraws
-from gpu_node.kernels.cpu.link_file import FOLDER
+from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint

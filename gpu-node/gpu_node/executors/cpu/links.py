@@ -18,8 +18,8 @@ from gpu_node.kernels.cpu import (
     CpuRemote,
     CpuRemotes,
 )
-from gpu_node.kernels.cpu.link_file import FOLDER, LinkError
 from gpu_node.kernels.cpu.remotes import NO_REMOTES
+from gpu_node.kernels.link_file import FOLDER, LinkError
 from shared.messages.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0
@@ -117,6 +117,10 @@ class CpuLinks:
         self._num_adapted += 1
         if self._splits is not None and self._receivers and self._num_adapted % STEPS_A_LOOK == 0:
             self._splits.look(self._programs().values(), self._receivers.values())
+
+    def serve(self) -> bool:
+        """The device's threads look by themselves."""
+        return False
 
     def times(self, link: LinkName, model: str) -> LinkTimes:
         """Of either end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -32,6 +33,36 @@ class Logprobs:
     """float64 [asked, most]."""
 
 
+class Loses(Protocol):
+    """A link that is told of what was lost."""
+
+    def lose(self, generation: int) -> None:
+        """What lay at the receiver in this generation."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePart:
+    """What a step counts on at a receiver."""
+
+    is_lost: torch.Tensor
+    """int32 [1], on the host once the step is done."""
+    link: Loses
+    generation: int
+
+    @classmethod
+    def of(cls, is_lost: torch.Tensor, link: Loses, generation: int) -> RemotePart:
+        """As the device finds it when it has come here."""
+        return cls(_to_host(is_lost), link, generation)
+
+    def take(self) -> bool:
+        """Whether it is lost; the link hears of that."""
+        is_lost = bool(self.is_lost)
+        if is_lost:
+            self.link.lose(self.generation)
+        return is_lost
+
+
 @dataclass(frozen=True, slots=True)
 class QueuedStep:
     """A step in the device's queue."""
@@ -47,6 +78,7 @@ class QueuedStep:
     """The end of the step before."""
     begin: Mark
     end: Mark
+    remote: RemotePart | None = None
 
     def is_done(self) -> bool:
         """Whether `result` would return at once."""
@@ -66,6 +98,7 @@ class QueuedStep:
                 for sequence_id, logprob in self._token_logprobs().items()
                 if tokens[sequence_id] != NOT_DRAWN
             },
+            is_remote_lost=self.remote is not None and self.remote.take(),
         )
 
     def _token_logprobs(self) -> dict[int, TokenLogprob]:

@@ -5,7 +5,9 @@ Runs by Triton's interpreter as well, on tensors of the CPU: the same launches, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -15,16 +17,19 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import host_paging
 from gpu_node.executors.collectives import ALONE, DeviceGroup
-from gpu_node.executors.cuda.draws import MaskedStep, QueuedStep
+from gpu_node.executors.cuda.draws import MaskedStep, QueuedStep, RemotePart
+from gpu_node.executors.cuda.links.links import CudaLinks
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.lanes import copy_stream
 from gpu_node.executors.cuda.memory.marks import Mark, mark
 from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
 from gpu_node.executors.cuda.models import CudaModels
+from gpu_node.executors.cuda.program.link_ends import Serving, nothing
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.device_memory import DeviceMemory, device_memory
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
+from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines, card_name
@@ -45,16 +50,20 @@ class CudaExecutor:
         group: DeviceGroup = ALONE,
         memory: DeviceMemory | None = None,
         pipelines: Pipelines = NO_PIPELINES,
+        link_folder: Path = FOLDER,
+        meanwhile: Callable[[], object] = nothing,
     ) -> None:
         """``dtype``: of weights, buffers and KV. ``passes`` change each model's program, behind the pass `optimize`.
 
         Plain paths: ``optimize=False``, the builder's operators; ``graphs=False``, a launch for each in every step.
         ``group``: the devices that share each model's heads. ``memory``: what there is of it, where that is not to be
         asked of the device.
-        ``pipelines``: those that models may run.
+        ``pipelines``: those that models may run. Links to other engines lie in ``link_folder``; where kernels are
+        interpreted, ``meanwhile`` is what other devices of this process do while this one waits for them.
         """
         self.device = torch.cuda.get_device_name(device) if device.type == "cuda" else "cuda"
         copies = copy_stream(device)
+        serving = Serving(meanwhile=meanwhile)
         self._device = device
         self._models: CudaModels[CudaModel] = CudaModels(
             options,
@@ -75,9 +84,25 @@ class CudaExecutor:
                 group=group,
                 pipelines=pipelines,
                 name=card_name(self.device),
+                serving=serving,
             ),
         )
+        models = self._models
+        self.links = CudaLinks(
+            device,
+            dtype,
+            lambda: models.arena,
+            lambda: models.loaded,
+            serving,
+            link_folder,
+            is_on=options.offload != "off" and group.world == 1,
+        )
+        self._close = weakref.finalize(self, self.links.close)
         self._last_end: Mark = mark(device)
+
+    def close(self) -> None:
+        """End all links, and what others wait for. All else goes with the process."""
+        self._close()
 
     @property
     def tiers(self) -> dict[str, str]:
@@ -134,6 +159,8 @@ class CudaExecutor:
         draws = draws_of(model.feedback, plan.sequences)
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(draws))
+        link = self.links.sender_of(model.prepared.spec.name) if plan.needs_receiver else None
+        is_lost = None if link is None else link.step(plan.generation)
         logits = model.run(plan)
         model.feedback.remember({one: cell_mark(first_cell + number) for number, one in enumerate(sequence_ids)})
         nums_top = tuple(draw.num_top for draw in draws)
@@ -143,9 +170,10 @@ class CudaExecutor:
                 one._replace(allowed=masks.get(who, one.allowed)) for who, one in zip(sequence_ids, draws, strict=True)
             ]
             tokens, logprobs = model.draw(logits, told if masks else draws, first_cell)
+            remote = None if link is None or is_lost is None else RemotePart.of(is_lost, link, plan.generation)
             self._last_end = mark(self._device)
             model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
-            return QueuedStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end)
+            return QueuedStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end, remote)
 
         return MaskedStep(draw) if any(one.is_mask_late for one in draws) else draw({})
 

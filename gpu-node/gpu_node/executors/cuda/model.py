@@ -12,6 +12,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.draws import Logprobs, TokenCells
+from gpu_node.executors.cuda.links.remote_moves import RemoteMoves
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.blocks import CudaBlocks
 from gpu_node.executors.cuda.memory.lanes import lanes
@@ -19,6 +20,7 @@ from gpu_node.executors.cuda.models import PreparedOnHost
 from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.executors.cuda.program.recording import RecordedGraphs
@@ -29,21 +31,15 @@ from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.executors.piped import piped
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
-from gpu_node.graph.program import OperatorKind
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
-from gpu_node.kernels.triton.launch import num_processors
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
-
-NUM_TASK_SLOTS = 4
-"""Tasks of others that may wait for a model's polls."""
 
 _NO_TOKENS = torch.empty(0, dtype=torch.int32)
 
@@ -58,8 +54,11 @@ class CudaModel:
     program: CudaProgram
     blocks: CudaBlocks
     tokens: TokenCells
-    tasks: Tasks | None
-    """What its polls look for, where its program has any."""
+    moves: RemoteMoves
+    shape: CacheShape
+    """Of its blocks."""
+    num_columns: int
+    """Of a row of q."""
     feedback: Feedback = field(default_factory=Feedback)
     cells: Cells = field(default_factory=Cells)
 
@@ -67,7 +66,16 @@ class CudaModel:
         """Queue a step up to its draws: their logits, as `launch`; None where it only moves blocks."""
         with torch.inference_mode():
             self.blocks.before_rows(plan)
+            if plan.sends or plan.calls_back:
+                self._move_remote(plan)
             return self.launch(plan.sequences) if plan.sequences else None
+
+    def _move_remote(self, plan: StepPlan) -> None:
+        ring = self.program.lowered.asking.ring
+        assert ring is not None, "a plan moves blocks where a receiver has accepted"
+        self.blocks.behind_rows()  # what is swapped in may be sent
+        self.moves.send(ring, plan.sends)
+        self.moves.call_back(ring, plan.calls_back)
 
     def draw(
         self, logits: torch.Tensor | None, draws: Sequence[TokenDraw], first_cell: int
@@ -84,7 +92,7 @@ class CudaModel:
         ids = [token for part in sequences for token in self.feedback.token_ids(part)]
         ends = accumulate(sequence.num_rows for sequence in paged)
         draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
-        return self.program.run(paged, ids, draw_rows)
+        return self.program.run(paged, ids, draw_rows, sum(part.is_remote for part in sequences))
 
     def warm_up(self) -> None:
         """Run what the first requests would have to compile; no token and no block of anybody is changed."""
@@ -111,6 +119,8 @@ class CudaBuilder:
     pipelines: Pipelines = NO_PIPELINES
     name: str = "cuda"
     """Of the device, as pipelines say it."""
+    serving: Serving = field(default_factory=Serving)
+    """What polls of all models look for."""
 
     def open(self, spec: ModelSpec) -> PreparedOnHost:
         """Read what a model is, and make its program. Raises `ModelFileError`."""
@@ -124,8 +134,6 @@ class CudaBuilder:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
         for change in self.passes:
             program = change(program)
-        if program.offloads:
-            raise ModelFileError(f"{checkpoint.path}: the cuda executor sends no attention to a receiver")
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
         in_lanes = piped(program, spec, self.pipelines, self.name, world, polls_in_lanes=False)
@@ -153,11 +161,6 @@ class CudaBuilder:
             rows_together=rows_together(config.num_heads // config.num_kv_heads),
             num_kv_heads=config.num_kv_heads,
         )
-        tasks = None
-        if any(operator.kind is OperatorKind.POLL for operator in prepared.program.operators):
-            columns = config.num_heads * config.head_dim
-            ring = TaskRing.new(shape, NUM_TASK_SLOTS, limits.num_sequences, limits.num_blocks, columns, numbers)
-            tasks = Tasks(PollCounters.new(num_processors(self.device), NUM_TASK_SLOTS, self.device), ring)
         lowered = lower(
             prepared.program,
             prepared.weights,
@@ -166,7 +169,8 @@ class CudaBuilder:
             max_draws=limits.num_sequences,
             max_positions=model.max_model_len,
             piped=prepared.piped.program,
-            tasks=tasks,
+            serving=self.serving,
+            asking=AskedDevice(),
             joins_norms=self.joins_norms,
             group=self.group,
         )
@@ -181,7 +185,9 @@ class CudaBuilder:
             piped_rows=prepared.piped.num_rows,
         )
         blocks = CudaBlocks(arena, self.host, model, lanes(self.copies), overlaps=self.overlaps_swaps)
-        return CudaModel(prepared, prepared.piped.told(model), program, blocks, tokens, tasks)
+        moves = RemoteMoves(arena, arena.places(model), self.dtype, self.serving)
+        columns = config.num_heads * config.head_dim
+        return CudaModel(prepared, prepared.piped.told(model), program, blocks, tokens, moves, shape, columns)
 
     def run_largest_step(self, model: CudaModel) -> None:
         """Wait for the step that takes most memory; nobody uses the model yet."""

@@ -102,7 +102,7 @@ class CudaModels(Generic[Model]):
     ) -> None:
         """``dtype``: of weights and KV. ``copies``: the queue that weights go by. ``memory`` is None where there is
         nothing to measure."""
-        if options.kv_cache_bytes is None and (memory is None or options.max_models > 1):
+        if options.kv_cache_bytes is None and (memory is None or options.num_sharing > 1):
             raise ValueError("kv_cache_bytes is needed: it is measured on a device that has one model at a time")
         self.loaded: dict[str, Model] = {}
         self._options = options
@@ -118,6 +118,11 @@ class CudaModels(Generic[Model]):
     def tiers(self) -> dict[str, str]:
         """Models on the device and in host memory."""
         return self._left.tiers(self.loaded)
+
+    @property
+    def arena(self) -> CudaArena | None:
+        """Of all blocks; None before there is a model."""
+        return self._arena
 
     def load(self, spec: ModelSpec, instead_of: str | None) -> Model:
         """As `Executor.load_model`."""
@@ -178,7 +183,7 @@ class CudaModels(Generic[Model]):
         kv_bytes = self._options.kv_cache_bytes or prepared.kv_cache_bytes
         assert kv_bytes is not None
         if self._arena is None:
-            self._arena = CudaArena(paging(kv_bytes, self._options.max_models), self._device)
+            self._arena = CudaArena(paging(kv_bytes, self._options.num_sharing), self._device)
         return self._build(prepared, kv_bytes, self._arena)
 
     def _build(self, prepared: PreparedOnHost, kv_bytes: int, arena: CudaArena) -> Model:

@@ -11,6 +11,7 @@ import torch
 from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.group.torch_group import TorchGroup, gloo_group, nccl_group
+from gpu_node.graph.passes.named import offload_passes
 from shared.config.engine import EngineOptions
 from shared.config.pipelines import NO_PIPELINES, Pipelines
 
@@ -44,7 +45,10 @@ class RankSpec(msgspec.Struct, frozen=True):
         from gpu_node.kernels.triton.driver_module import use_built
 
         use_built()
-        return CudaExecutor(options, device, dtype=_DTYPES[self.dtype], group=group, pipelines=self.pipelines)
+        passes = offload_passes(options.offload, polls=options.offload_control != "host")
+        return CudaExecutor(
+            options, device, dtype=_DTYPES[self.dtype], passes=passes, group=group, pipelines=self.pipelines
+        )
 
     def _claim(self) -> torch.device:
         torch.set_num_threads(self.num_threads)

@@ -16,12 +16,12 @@ from gpu_node.kernels.cpu.layout import (
     View,
 )
 from gpu_node.kernels.cpu.library import kernels_name, level, library
-from gpu_node.kernels.cpu.link_file import LinkError, sweep_links
 from gpu_node.kernels.cpu.link_receiver import CpuLinkReceiver
 from gpu_node.kernels.cpu.link_sender import CpuLinkSender
 from gpu_node.kernels.cpu.program import CpuProgram
 from gpu_node.kernels.cpu.remotes import CpuRemote, CpuRemotes
 from gpu_node.kernels.cpu.step import CpuStep
+from gpu_node.kernels.link_file import LinkError, sweep_links
 
 __all__ = [
     "LEVELS",

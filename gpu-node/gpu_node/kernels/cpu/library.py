@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_uint64, c_void_p
+from pathlib import Path
 from typing import Any
 
 from gpu_node.kernels.cpu.build import kernels_digest, library_path
 from gpu_node.kernels.cpu.layout import CpuCacheShape, CpuLinkShape, CpuRange, Limits, View
 from gpu_node.kernels.cpu.step_input import StepInput
+from gpu_node.kernels.link_file import LinkError
 
 
 @functools.cache
@@ -107,3 +109,8 @@ def kernels_name(wanted: str = "") -> str:
 def failed() -> RuntimeError:
     """What the last call of this thread has to say."""
     return RuntimeError(f"CPU device: {library().treadle_error().decode()}")
+
+
+def link_error(path: Path) -> LinkError:
+    """What that call has to say about a link."""
+    return LinkError(f"no link {path}: {library().treadle_error().decode()}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,8 +11,8 @@ import numpy as np
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.device import CpuDevice
 from gpu_node.kernels.cpu.layout import CpuLinkShape
-from gpu_node.kernels.cpu.library import failed, library
-from gpu_node.kernels.cpu.link_file import FOLDER, MODE, LinkError, link_error, link_path
+from gpu_node.kernels.cpu.library import failed, library, link_error
+from gpu_node.kernels.link_file import FOLDER, link_path, open_link_file
 
 
 class CpuLinkReceiver:
@@ -35,7 +34,7 @@ class CpuLinkReceiver:
         self.shape = shape
         self._device = device
         path = link_path(folder, sender, receiver)
-        file = _open_file(path)
+        file = open_link_file(path)
         try:
             self._handle = self._library.treadle_link_receiver_new(
                 file, shape, sender.encode(), receiver.encode(), level.encode(), device.handle, arena.handle
@@ -70,18 +69,3 @@ class CpuLinkReceiver:
         for page in pages:
             if self._library.treadle_link_receiver_lend(self._handle, self._device.handle, page, is_lent) < 0:
                 raise failed()
-
-
-def _open_file(path: Path) -> int:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise LinkError(f"no link {path}: {error.strerror}") from error
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != MODE:
-        os.close(file)
-        raise LinkError(
-            f"no link {path}: it is not a file of user {os.geteuid()} that nobody else may read "
-            f"(user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
-        )
-    return file

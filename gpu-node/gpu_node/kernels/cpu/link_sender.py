@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu_node.kernels.cpu.layout import CpuLinkShape
-from gpu_node.kernels.cpu.library import library
-from gpu_node.kernels.cpu.link_file import FOLDER, MODE, LinkError, link_error, link_path
+from gpu_node.kernels.cpu.library import library, link_error
+from gpu_node.kernels.link_file import FOLDER, link_path, new_link_file
 
 
 class SenderTimes(NamedTuple):
@@ -41,10 +40,9 @@ class CpuLinkSender:
         num_bytes = int(self._library.treadle_link_bytes(shape))
         if num_bytes < 0:
             raise link_error(self._path)
-        self._file = _new_file(self._path, num_bytes)
+        self._file = new_link_file(self._path, num_bytes)
         self._is_named = True
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX)  # until the process ends: see `link_file.sweep_links`
             self.handle = self._library.treadle_link_sender_new(
                 self._file, shape, sender.encode(), receiver.encode(), deadline_s
             )
@@ -87,21 +85,3 @@ class CpuLinkSender:
     def is_open(self) -> bool:
         """Whether the receiver serves this generation."""
         return bool(self._library.treadle_link_sender_is_open(self.handle))
-
-
-def _new_file(path: Path, num_bytes: int) -> int:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
-    except OSError as error:
-        raise LinkError(f"no link {path}: {error.strerror}") from error
-    try:
-        os.fchmod(file, MODE)  # whatever the umask is
-        os.posix_fallocate(file, 0, num_bytes)  # now, where it can be refused, and not when it is written
-    except OSError as error:
-        os.close(file)
-        path.unlink(missing_ok=True)
-        raise LinkError(
-            f"no link {path}: {error.strerror}; it takes {num_bytes:,} bytes of {path.parent} "
-            "(of a container: --shm-size, or a volume of medium Memory)"
-        ) from error
-    return file

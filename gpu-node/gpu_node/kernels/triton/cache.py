@@ -41,6 +41,10 @@ class CacheShape:
         """Lines that a block takes: all its layers, in whole lines."""
         return -(-self.num_layers * self.layer_numbers * number_bytes // LINE_BYTES)
 
+    def block_numbers(self, number_bytes: int) -> int:
+        """Numbers that have room in these lines."""
+        return self.block_lines(number_bytes) * LINE_BYTES // number_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class Places:

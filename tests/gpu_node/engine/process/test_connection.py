@@ -34,10 +34,10 @@ def test_an_image_larger_than_the_socket_holds_comes_in_a_few_looks_while_its_se
         sender = Thread(target=send_slowly, args=(agent, frame(command)))
         sender.start()
         connection = EngineConnection(engine)
-        commands = connection.receive(wait=True)
+        commands = connection.receive(wait_s=None)
         num_looks = 1
         while not commands:
-            commands = connection.receive(wait=False)
+            commands = connection.receive(wait_s=0.0)
             num_looks += 1
         sender.join()
     assert commands == [command]
@@ -50,6 +50,6 @@ def test_a_look_ends_where_nothing_more_comes() -> None:
     with agent, engine:
         connection = EngineConnection(engine)
         agent.sendall(data[:-1])
-        assert connection.receive(wait=False) == []
+        assert connection.receive(wait_s=0.0) == []
         agent.sendall(data[-1:])
-        assert len(connection.receive(wait=False)) == 1
+        assert len(connection.receive(wait_s=0.0)) == 1

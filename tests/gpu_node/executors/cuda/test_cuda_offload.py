@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
@@ -20,9 +21,10 @@ from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks, poll
+from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
-from gpu_node.kernels.triton.attention.remote import RemoteRing
+from gpu_node.kernels.triton.attention.remote_ring import RemoteRing
+from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.launch import INTERPRETED
 from gpu_node.models.architectures.families import build_program
@@ -70,7 +72,7 @@ class Receiver:
         self.remote_ring = RemoteRing.new(counters, ring, self.places, max_looks)
 
     def poll(self) -> None:
-        poll(self.tasks.counters, self.tasks.ring, self.numbers)
+        poll(self.tasks, self.numbers)
 
     def take(self, block: int, there: int, home: torch.Tensor) -> None:
         """Keep one of the sender's blocks, whose numbers nobody needs there any more."""
@@ -100,8 +102,8 @@ def run(
         max_rows=MAX_ROWS,
         max_draws=2,
         max_positions=LENGTH,
-        tasks=tasks,
-        remote_ring=receiver.remote_ring if receiver else None,
+        serving=Serving(tasks),
+        asking=AskedDevice(receiver.remote_ring if receiver else None),
     )
     limits = InputLimits(
         MAX_ROWS, 2, NUM_BLOCKS, LENGTH, rows_together(HEADS // model.num_kv_heads), model.num_kv_heads

@@ -68,6 +68,12 @@ def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_trito
     assert steps == [f"decode step of {batch}, {way}" for way in ("graphs", "launch by launch") for batch in (1, 3)]
 
 
+@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
+def test_two_processes_are_linked_and_a_killed_one_is_lost() -> None:
+    lines = _lines_of("h")
+    assert [line.verdict for line in lines] == ["right", "right", "", "right"]
+
+
 def _lines_of(letter: str) -> list[Any]:
     """What the process of a part says, to which other packages are not there."""
     sys.path.insert(0, str(FOLDER))

@@ -21,9 +21,12 @@ from gpu_node.kernels.triton.activations import gelu, relu, silu_mul
 from gpu_node.kernels.triton.attention.attention import paged_attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks, poll
+from gpu_node.kernels.triton.attention.gather import ask_move, gather, settle
+from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
-from gpu_node.kernels.triton.attention.remote import RemoteRing, RemoteRows, gather, send
+from gpu_node.kernels.triton.attention.remote_ring import RemoteRing, RemoteRows
+from gpu_node.kernels.triton.attention.send import send
+from gpu_node.kernels.triton.attention.task_ring import PUT, LentLines, PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
@@ -128,6 +131,7 @@ def _attention() -> None:
         )
     ring = TaskRing(
         shape=shape,
+        kinds=torch.zeros(2, dtype=torch.int32),
         num_sequences=torch.zeros(2, dtype=torch.int32),
         firsts=torch.zeros(2, dtype=torch.int64),
         windows=torch.zeros(2, dtype=torch.int32),
@@ -137,14 +141,21 @@ def _attention() -> None:
         k=torch.zeros(2, 3, k.shape[1], dtype=torch.bfloat16),
         v=torch.zeros(2, 3, k.shape[1], dtype=torch.bfloat16),
         out=torch.zeros(2, 3, q.shape[1], dtype=torch.bfloat16),
+        content=torch.zeros(2, shape.block_numbers(2), dtype=torch.bfloat16),
     )
     counters = PollCounters.new(4, 2, CPU)
-    poll(counters, ring, cache.numbers)
+    tasks = Tasks(counters, ring, LentLines(torch.zeros(4, dtype=torch.int32), lines * 8))
+    for one in (Tasks(counters, ring), tasks):
+        for looks in (1, 100):
+            poll(one, cache.numbers, looks)
     remote_ring = RemoteRing.new(counters, ring, Places(lines * 8, lines))
     where = torch.zeros(3, dtype=torch.int32)
-    send(remote_ring, q[:3], k[:3], k[:3], cache, RemoteRows(where, where, where))
-    gather(remote_ring, q[:3], None, cache.numbers)
-    gather(remote_ring, q[:3], Tasks(counters, ring), cache.numbers)
+    for span in (None, where):
+        send(remote_ring, q[:3], k[:3], k[:3], cache, RemoteRows(where, where, where, span))
+        for others in (None, tasks):
+            gather(remote_ring, q[:3], others, cache.numbers, span)
+    ask_move(remote_ring, PUT, where[:1])
+    settle(remote_ring, tasks, cache.numbers)
 
 
 def _experts(rows: torch.Tensor) -> None:

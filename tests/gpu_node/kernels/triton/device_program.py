@@ -6,18 +6,20 @@ Contexts are up to 80 tokens: longer than the tile of attention.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import torch
 
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving, nothing
 from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import MAX_PROMPTS, CudaProgram
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, Tasks
+from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.launch import num_processors
 from gpu_node.models.architectures.families import build_program
@@ -33,9 +35,18 @@ class DeviceProgram:
     """The same numbers in weights, arena and cells wherever it is made."""
 
     def __init__(
-        self, model: ModelConfig, change: Pass, pipeline: PipelineFile | None = None, max_prompts: int = MAX_PROMPTS
+        self,
+        model: ModelConfig,
+        change: Pass,
+        pipeline: PipelineFile | None = None,
+        max_prompts: int = MAX_PROMPTS,
+        asking: AskedDevice | None = None,
+        meanwhile: Callable[[], object] = nothing,
     ) -> None:
-        """With a ``pipeline``, its largest steps go through that. ``max_prompts``: of a mixed step that is replayed."""
+        """With a ``pipeline``, its largest steps go through that. ``max_prompts``: of a mixed step that is replayed.
+
+        ``asking``: who has remote sequences, and does ``meanwhile`` when it is waited for.
+        """
         plain = build_program(model)
         program = change(plain)
         weights = of_program(program, random_weights(model, plain))
@@ -56,7 +67,8 @@ class DeviceProgram:
             max_draws=MAX_SEQUENCES,
             max_positions=LENGTH,
             piped=None if pipeline is None else nano_batches(program, pipeline),
-            tasks=self.tasks,
+            serving=Serving(self.tasks, meanwhile),
+            asking=asking,
         )
         self.cells = torch.zeros(NUM_CELLS, dtype=torch.int32, device=DEVICE)
         together = 64 // (model.num_heads // model.num_kv_heads)
@@ -77,13 +89,17 @@ class DeviceProgram:
             buffer.fill_(torch.nan)
 
     def run(
-        self, sequences: list[PagedSequence], token_ids: list[int], draw_rows: list[int] | None = None
+        self,
+        sequences: list[PagedSequence],
+        token_ids: list[int],
+        draw_rows: list[int] | None = None,
+        num_remote: int = 0,
     ) -> torch.Tensor:
         """The logits of these rows, of each sequence's last one where none are named, in memory of their own."""
         ends = torch.tensor([sequence.num_rows for sequence in sequences]).cumsum(0)
         rows = (ends - 1).tolist() if draw_rows is None else draw_rows
         with torch.inference_mode():
-            return self.program.run(sequences, token_ids, rows).to("cpu", copy=True)
+            return self.program.run(sequences, token_ids, rows, num_remote).to("cpu", copy=True)
 
 
 def decodes(numbers: random.Random, num_sequences: int) -> list[PagedSequence]:

@@ -37,6 +37,7 @@ def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
         "serve",
         "_send",
         "_gather",
+        "_ask_move",
         "_gates",
         "_outputs",
         "_penalise",
@@ -65,11 +66,12 @@ def test_the_poll_reads_with_acquire_and_answers_with_release_at_the_scope_of_th
 
 
 def test_a_send_tells_of_its_rows_behind_them_and_a_gather_reads_answers_behind_the_counter(compiled: Path) -> None:
-    for code in (path.read_text() for path in compiled.glob("*/_send.ptx")):
+    for code in (path.read_text() for name in ("_send", "_ask_move") for path in compiled.glob(f"*/{name}.ptx")):
         told = code.index("atom.global.sys.acq_rel.add.u64")
         assert "bar.sync" in code[code.rindex("st.global", 0, told) : told]
     gathers = [path.read_text() for path in compiled.glob("*/_gather.ptx")]
-    assert len(gathers) == 2 * len(CAPABILITIES), "with tasks of others to serve, and without"
+    ways = 2 * 2 + 1  # rows that are counted on the device or not, with tasks of others or none; and blocks that move
+    assert len(gathers) == ways * len(CAPABILITIES)
     for code in gathers:
         assert "ld.global.sys.acquire.b64" in code or "atom.global.sys.acquire.add.u64" in code
 

@@ -11,7 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
-from gpu_node.kernels.triton.attention.poll import PollCounters, TaskRing, poll
+from gpu_node.kernels.triton.attention.poll import poll
+from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, Places
 from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR, error, numbers, wide
 
@@ -96,7 +97,7 @@ class Asker:
         done = self.counters.done.clone()
         early = torch.tensor([instance in blind for instance in range(INSTANCES)], device=DEVICE)
         self.counters.done[early] = self.num_asked
-        poll(self.counters, self.ring, self.arena)
+        poll(Tasks(self.counters, self.ring), self.arena)
         self.counters.done[early] = done[early]
 
     def check(self) -> None:
@@ -148,7 +149,7 @@ def test_a_poll_that_finds_nothing_changes_nothing() -> None:
 def test_a_ring_that_does_not_fit_is_refused() -> None:
     asker = Asker()
     with pytest.raises(ValueError, match="for each slot"):
-        poll(PollCounters.new(INSTANCES, SLOTS + 1, DEVICE), asker.ring, asker.arena)
+        poll(Tasks(PollCounters.new(INSTANCES, SLOTS + 1, DEVICE), asker.ring), asker.arena)
 
 
 def test_a_sender_beside_it_sends_and_gathers_while_the_device_polls() -> None:
@@ -166,7 +167,7 @@ def test_a_sender_beside_it_sends_and_gathers_while_the_device_polls() -> None:
     sender = Thread(target=send)
     sender.start()
     while sender.is_alive():
-        poll(asker.counters, asker.ring, asker.arena)
+        poll(Tasks(asker.counters, asker.ring), asker.arena)
     sender.join()
     assert len(answers) == NUM_TASKS
     for answer, expected in zip(answers, asker.expected, strict=True):

@@ -188,6 +188,10 @@ def test_kv_memory_is_measured_only_where_one_model_has_it() -> None:
         "engine.kv_cache_bytes: needed where several models share it on an NVIDIA device (a): what is left beside the "
         "weights differs from model to model",
     ]
+    assert problems("nodes: [{name: a, executor: cuda, device: 'cuda:0'}]\nengine: {offload: 'on'}") == [
+        "engine.kv_cache_bytes: needed where other nodes (engine.offload) share it on an NVIDIA device (a): what is "
+        "left beside the weights differs from model to model",
+    ]
     said = parse_config(nodes + ", kv_cache_bytes: 2097152}", "ok").engine
     assert (said.kv_cache_bytes, said.unmeasured_kv_bytes) == (2 << 20, 2 << 20)
     left_out = parse_config("engine: {max_models: 2}", "ok").engine
@@ -499,13 +503,35 @@ offload: {hosts: [[a, b], [b, c], [a, d]]}
     assert found == [
         "offload.hosts: engines have no links; set engine.offload to 'on' or 'ahead', or leave it out",
         "offload.hosts.1: 'b' is there twice; a node is on one machine",
-        "offload.hosts.1: 'c' computes with reference; links are between executor: cpu",
+        "offload.hosts.1: 'c' computes with reference; links are between executor: cpu or cuda",
         "offload.hosts.2: 'a' is there twice; a node is on one machine",
         "offload.hosts.2: 'd' is no node (nodes: a, b, c); nodes of pools come and go",
     ]
+    assert problems(
+        """
+nodes: [{name: a}, {name: b, executor: cuda, device: "cuda:0"}]
+engine: {offload: "on", kv_cache_bytes: 4194304}
+offload: {hosts: [[a, b]]}
+"""
+    ) == ["offload.hosts.0: nodes with executor: cpu and with executor: cuda share no memory; name one kind"]
     assert problems("offload: {ratio: 0.5}") == [
         "offload.ratio: nobody may lend; name the nodes of a machine in offload.hosts, or leave it out"
     ]
+
+
+@pytest.mark.parametrize(
+    "node", ["executor: reference", "executor: cuda, device: 'cuda:0', tensor_parallel: 2"], ids=["reference", "parts"]
+)
+def test_engines_without_links_offload_nothing(node: str) -> None:
+    assert problems(f"nodes: [{{name: a, {node}}}]\nengine: {{offload: 'on', kv_cache_bytes: 4194304}}") == [
+        "engine.offload: 'on' needs executor: cpu, or cuda with one device, at every node; a differs"
+    ]
+
+
+def test_nodes_with_a_device_each_may_weave_with_one_another() -> None:
+    nodes = ", ".join(f"{{name: {name}, executor: cuda, device: 'cuda:{one}'}}" for one, name in enumerate("ab"))
+    offload = "engine: {offload: ahead, kv_cache_bytes: 4194304}\noffload: {hosts: [[a, b]]}"
+    assert parse_config(f"nodes: [{nodes}]\n{offload}", "cluster.yaml").offload.host_of("a") == ("b",)
 
 
 def test_nodes_of_a_host_may_weave_with_one_another() -> None:

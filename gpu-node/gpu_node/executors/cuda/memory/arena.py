@@ -22,8 +22,8 @@ class CudaArena:
 
     def __init__(self, paging: Paging, device: torch.device, *, is_pinned: bool = False) -> None:
         """``is_pinned``: host memory that the CUDA device here reaches by itself, in the order of a queue."""
-        self._page_lines = paging.page_bytes // LINE_BYTES
-        self.words = torch.empty(paging.num_pages * self._page_lines * _LINE_WORDS, dtype=torch.int64, device=device)
+        self.page_lines = paging.page_bytes // LINE_BYTES
+        self.words = torch.empty(paging.num_pages * self.page_lines * _LINE_WORDS, dtype=torch.int64, device=device)
         """int64 [words]: all of it."""
         if is_pinned and self.words.nbytes:
             # torch's own pinned memory comes in powers of two: too much of it for the largest memory that there is
@@ -41,7 +41,7 @@ class CudaArena:
 
     def places(self, model: LoadedModel) -> Places:
         """Where a model's blocks begin."""
-        return Places(self._page_lines, model.block_bytes // LINE_BYTES)
+        return Places(self.page_lines, model.block_bytes // LINE_BYTES)
 
     def runs(self, model: LoadedModel, blocks: Sequence[int]) -> list[torch.Tensor]:
         """The blocks in their order, int64 [blocks, words of a block] each: those that lie side by side are one."""

@@ -20,8 +20,11 @@ from gpu_node.kernels.triton.launch import num_processors
 
 NUM_COUNTS = 3
 """Of `DeviceBatch.counts`."""
+NUM_SPAN = 3
+"""Of `RemoteRows.span`."""
 NUM_BUFFERS = 4
 """Steps whose inputs may be on their way; a scheduler is one or two ahead."""
+NOBODY_REMOTE = (0, 0, 0)
 ALIGNED_NUMBERS = 16
 """Each input begins at a line of 64 bytes."""
 
@@ -48,6 +51,7 @@ class InputLimits:
         num_tiles = self.num_rows // self.rows_together + self.num_sequences + 1
         return {
             "counts": NUM_COUNTS,
+            "span": NUM_SPAN,
             **by_row,
             **by_sequence,
             "tiles": 2 * num_tiles,
@@ -72,6 +76,8 @@ class StepInputs:
         """[rows]: ids, or below 0 the marks of cells."""
         self.draw_rows = self._whole("draw_rows")
         """[draws]: the rows whose logits are wanted, ascending."""
+        self.span = self._whole("span")
+        """[3]: the first remote row, the first remote sequence, how many there are."""
         self.batch = DeviceBatch(
             positions=self._whole("positions"),
             row_lines=self._whole("row_lines"),
@@ -92,13 +98,23 @@ class StepInputs:
     def _whole(self, name: str) -> torch.Tensor:
         return self._there.narrow(0, self._begins[name], self._sizes[name])
 
-    def send(self, token_ids: Sequence[int], draw_rows: Sequence[int], batch: DeviceBatch) -> None:
-        """Queue the inputs of the next step, ``batch`` as `lay_out` makes it. `ValueError` for a step too large."""
+    def send(
+        self,
+        token_ids: Sequence[int],
+        draw_rows: Sequence[int],
+        batch: DeviceBatch,
+        span: tuple[int, int, int] = NOBODY_REMOTE,
+    ) -> None:
+        """Queue the inputs of the next step, ``batch`` as `lay_out` makes it. `ValueError` for a step too large.
+
+        ``span``: the first remote row, the first remote sequence, and how many there are.
+        """
         splits = num_splits(
             len(batch.decodes) * self.limits.num_kv_heads, self.limits.context_tokens, self._num_processors
         )
         given = {
             "counts": torch.tensor([len(batch.decodes), len(batch.tiles), splits], dtype=torch.int32),
+            "span": torch.tensor(span, dtype=torch.int32),
             "token_ids": torch.tensor(token_ids, dtype=torch.int32),
             "positions": batch.positions,
             "row_lines": batch.row_lines,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
+from gpu_node.executors.cuda.program.link_ends import AskedDevice
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import Rows
 from gpu_node.graph.share import Share
-from gpu_node.kernels.triton.attention.remote import RemoteRing
 
 Launch = Callable[[CudaStep], None]
 
@@ -42,8 +42,12 @@ class Lowered:
     result: str
     lanes: LaneLaunches | None = None
     """The same in lanes, for steps in a pipeline."""
-    remote_ring: RemoteRing | None = None
+    asking: AskedDevice = field(default_factory=AskedDevice)
     """Who attends its remote rows, if it sends."""
+    most_under_way: int = 0
+    """Tasks that are sent before the oldest is gathered."""
+    splits_on_device: bool = False
+    """Whether it can be launched for steps of which the device knows how many rows are remote."""
     num_of_any: int = 0
     """Launches, from the first on, that depend on nothing but how many rows a step has."""
 

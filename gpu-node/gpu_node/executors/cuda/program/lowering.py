@@ -14,10 +14,13 @@ from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
+from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowered import BufferColumns, Launch, Lowered
+from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import (
     ATTENTIONS,
     COLLECTIVES,
+    KV_WRITERS,
     POSITIONS,
     PRODUCTS,
     TOKEN_IDS,
@@ -26,15 +29,17 @@ from gpu_node.graph.program import (
     Program,
     Rows,
 )
-from gpu_node.graph.share import WHOLE, Share
+from gpu_node.graph.share import LOCAL, REMOTE, WHOLE, Share
 from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
 from gpu_node.kernels.triton.attention import attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
-from gpu_node.kernels.triton.attention.poll import Tasks, poll
-from gpu_node.kernels.triton.attention.remote import RemoteRing, gather, send
+from gpu_node.kernels.triton.attention.gather import gather
+from gpu_node.kernels.triton.attention.poll import poll
+from gpu_node.kernels.triton.attention.send import send
 from gpu_node.kernels.triton.cache import LayerCache
+from gpu_node.kernels.triton.launch import queue
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.route import route
 
@@ -55,8 +60,8 @@ _JOINED_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
 _ANGLES = {OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES}
 _WIDE = {OperatorKind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
-_ONE_BY_ONE = COLLECTIVES | {OperatorKind.SEND, OperatorKind.GATHER}
-"""Operators that nobody has seen in a graph of a device yet."""
+_DIVIDED = ATTENTIONS | KV_WRITERS | {OperatorKind.SEND, OperatorKind.GATHER}
+"""Operators that a launch can do for local rows, or for remote ones, as the device finds them."""
 
 
 def lower(
@@ -68,20 +73,21 @@ def lower(
     max_draws: int,
     max_positions: int,
     piped: Program | None = None,
-    tasks: Tasks | None = None,
-    remote_ring: RemoteRing | None = None,
+    serving: Serving | None = None,
+    asking: AskedDevice | None = None,
     joins_norms: bool = True,
     group: DeviceGroup = ALONE,
 ) -> Lowered:
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
     ``piped``: the same with lanes, over the same buffers; there, each operator is a launch, and none polls.
-    ``tasks``: what its polls look for, if it has any. ``remote_ring``: who attends its remote rows, if it sends.
-    ``joins_norms=False`` is the plain path: a sum that a norm reads
-    is a launch of its own. ``group``: the devices that run the other parts of a divided program.
+    ``serving``: what its polls look for, if it has any. ``asking``: who attends its remote rows, if it sends.
+    ``joins_norms=False`` is the plain path: a sum that a norm reads is a launch of its own. ``group``: the devices that
+    run the other parts of a divided program.
     """
     num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
-    lowering = _Lowering(program, weights, caches, tasks, remote_ring, group, num_rows, max_positions)
+    serving, asking = serving or Serving(), asking or AskedDevice()
+    lowering = _Lowering(program, weights, caches, serving, asking, group, num_rows, max_positions)
     launches: list[Launch] = []
     operators = program.operators
     index, num_of_any = 0, 0
@@ -99,7 +105,16 @@ def lower(
     lanes = None
     if piped is not None:
         lanes = LaneLaunches.of(piped.lanes, [LOWERINGS[one.kind](lowering, one) for one in piped.operators])
-    return Lowered(tuple(launches), buffers, program.result, lanes, remote_ring, num_of_any)
+    return Lowered(
+        launches=tuple(launches),
+        buffers=buffers,
+        result=program.result,
+        lanes=lanes,
+        num_of_any=num_of_any,
+        asking=asking,
+        most_under_way=lowering.most_under_way,
+        splits_on_device=lowering.splits_on_device,
+    )
 
 
 def _feeds(operator: Operator, follower: Operator) -> bool:
@@ -118,8 +133,8 @@ class _Lowering:
         program: Program,
         weights: Mapping[str, torch.Tensor],
         caches: Sequence[LayerCache],
-        tasks: Tasks | None,
-        remote_ring: RemoteRing | None,
+        serving: Serving,
+        asking: AskedDevice,
         group: DeviceGroup,
         num_rows: Mapping[Rows, int],
         max_positions: int,
@@ -127,12 +142,13 @@ class _Lowering:
         self._group = group
         self._weights = weights
         self._caches = caches
-        self._tasks = tasks
-        self._remote_ring = remote_ring
-        self._num_under_way = 0
+        self._serving = serving
+        self._asking = asking
+        self._num_under_way = self.most_under_way = 0
         self._max_positions = max_positions
         self._places_of: dict[tuple[str, Share], BufferColumns] = {}
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
+        self.splits_on_device = program.offloads and self._can_be_divided(program)
         wide = {program.result, *(one.outputs[0] for one in program.operators if one.kind in _WIDE)}
         numbers = caches[0].numbers
         self._wholes = {
@@ -150,9 +166,19 @@ class _Lowering:
         return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
 
     def is_of_any(self, operator: Operator) -> bool:
-        """Whether it is on all rows of a step: no part of them, and not those that draw."""
-        of_tokens = all(self._buffers[name].rows is Rows.TOKENS for name in operator.outputs)
-        return of_tokens and operator.share.is_whole and operator.kind not in _ONE_BY_ONE
+        """Whether it is on all rows of a step, or on those that the device finds: not on those that draw."""
+        is_found = operator.share.is_whole or self.splits_on_device
+        return self._is_of_tokens(operator) and is_found and operator.kind not in COLLECTIVES
+
+    def _can_be_divided(self, program: Program) -> bool:
+        """Whether the device can find the rows of all that is done before draws, and draws are not divided."""
+        operators = program.operators
+        first = next((one for one, operator in enumerate(operators) if not self._is_of_tokens(operator)), None)
+        behind = [] if first is None else operators[first:]
+        return all(map(_finds_its_rows, operators)) and all(operator.share.is_whole for operator in behind)
+
+    def _is_of_tokens(self, operator: Operator) -> bool:
+        return all(self._buffers[name].rows is Rows.TOKENS for name in operator.outputs)
 
     def _place(self, name: str, share: Share) -> BufferColumns:
         if (name, share) not in self._places_of:
@@ -232,9 +258,14 @@ class _Lowering:
             return lambda step: rotary.write_kv(k.of(step), v.of(step), cache, step.written(share))
         assert operator.outputs == operator.inputs[:2], "turned in place"
         q, k, v, angles = inputs
-        return lambda step: rotary.rope_write_kv(
-            q.of(step), k.of(step), v.of(step), angles.of(step), cache, step.written(share)
-        )
+
+        def launch(step: CudaStep) -> None:
+            if step.is_divided:  # then all rows are turned where remote ones are, before they are sent
+                rotary.write_kv(k.of(step), v.of(step), cache, step.written(share))
+            else:
+                rotary.rope_write_kv(q.of(step), k.of(step), v.of(step), angles.of(step), cache, step.written(share))
+
+        return launch
 
     def attention(self, operator: Operator) -> Launch:
         """Attention over the blocks of a layer, with a window or without."""
@@ -291,31 +322,48 @@ class _Lowering:
     def poll(self, operator: Operator) -> Launch:
         """A look at what others wait for, in a launch of its own."""
         del operator
-        assert self._tasks is not None, "who has polls inserted says what they look for"
-        tasks, numbers = self._tasks, self._caches[0].numbers
-        return lambda _step: poll(tasks.counters, tasks.ring, numbers)
+        serving, numbers = self._serving, self._caches[0].numbers
+
+        def launch(_step: CudaStep) -> None:
+            if serving.tasks is not None:
+                poll(serving.tasks, numbers)
+
+        return launch
 
     def send(self, operator: Operator) -> Launch:
         """Remote rows into the receiver's ring."""
         q, k, v = self._places(operator)
-        share, cache, remote_ring = operator.share, self._cache(operator), self._receiver()
+        share, cache, asking = operator.share, self._cache(operator), self._asking
         window = int(operator.attributes.get("window", UNBOUNDED))
         self._num_under_way += 1
-        assert self._num_under_way <= len(remote_ring.ring.windows), "the ring has a slot for each task under way"
-        return lambda step: send(
-            remote_ring, q.of(step), k.of(step), v.of(step), cache, step.remote_rows(share), window
-        )
+        self.most_under_way = max(self.most_under_way, self._num_under_way)
+
+        def launch(step: CudaStep) -> None:
+            if asking.ring is not None:
+                send(asking.ring, q.of(step), k.of(step), v.of(step), cache, step.remote_rows(share), window)
+
+        return launch
 
     def gather(self, operator: Operator) -> Launch:
         """What came of them."""
         (out,) = self._places(operator)
         self._num_under_way -= 1
-        remote_ring, tasks, numbers = self._receiver(), self._tasks, self._caches[0].numbers
-        return lambda step: gather(remote_ring, out.of(step), tasks, numbers)
+        share, serving, asking, numbers = operator.share, self._serving, self._asking, self._caches[0].numbers
 
-    def _receiver(self) -> RemoteRing:
-        assert self._remote_ring is not None, "who has attention sent says to whom"
-        return self._remote_ring
+        def launch(step: CudaStep) -> None:
+            rows = out.of(step)
+            if asking.ring is not None and len(rows):
+                queue("meanwhile", serving.meanwhile)
+                gather(asking.ring, rows, serving.tasks, numbers, step.remote_rows(share).span)
+
+        return launch
+
+
+def _finds_its_rows(operator: Operator) -> bool:
+    """Whether a launch on all rows can be told by the device which of them it is for."""
+    if operator.kind is OperatorKind.ROPE and operator.share == REMOTE:  # of a writer that turns: see there
+        return True
+    return operator.share.is_whole or (operator.kind in _DIVIDED and operator.share in (LOCAL, REMOTE))
 
 
 LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {

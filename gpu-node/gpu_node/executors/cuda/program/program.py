@@ -2,8 +2,12 @@
 
 A step of single rows that all draw is filled up to one of a few sizes with rows of nobody, so that a graph of each size
 serves all such steps. Other steps are filled up likewise: a graph has what is done for all rows, and what follows for
-those that draw is launched one operator after the other. So are steps in lanes, those with remote rows, and those of
-more prompts than `MAX_PROMPTS`.
+those that draw is launched one operator after the other. So are steps in lanes, and those of more prompts than
+`MAX_PROMPTS`. Of a step with remote rows, a graph finds on the device which these are; where local rows run ahead of
+them, it is launched.
+
+What a graph sends to, and what it polls for, is as it was when it was captured: when links come or go, graphs are
+forgotten, and each is captured again when it is needed.
 """
 
 from __future__ import annotations
@@ -21,10 +25,12 @@ from gpu_node.executors.cuda.program.lane_streams import LaneStreams
 from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.kernels.paged_batch import PagedSequence
-from gpu_node.kernels.triton.cache import DeviceBatch, Places, lay_out
+from gpu_node.kernels.triton.cache import NOWHERE, DeviceBatch, Places, lay_out
 
 MAX_PROMPTS = 64
 """Sequences of more than one row in a step that is replayed: programs are launched for that many."""
+SEES_NOTHING = -1
+"""As where a single row begins."""
 
 
 class CudaProgram:
@@ -58,6 +64,7 @@ class CudaProgram:
         self._max_prompts = max_prompts
         self._places = places
         self._block_size = block_size
+        self._graphs: Graphs | None = None
         self._sizes = bucket_sizes(min(inputs.limits.num_rows, inputs.limits.num_sequences))
         self._row_sizes = row_sizes(inputs.limits.num_rows)
 
@@ -71,36 +78,46 @@ class CudaProgram:
         """Queue a step; the logits of ``draw_rows`` float32 [draws, vocabulary], which the next step overwrites.
 
         ``token_ids`` of all rows; below 0 the marks of cells. The last ``num_remote`` sequences, of one row each, lie
-        in blocks of the receiver; such a step is launched operator by operator.
+        in blocks of the receiver.
         """
-        is_decode = len(draw_rows) == len(sequences) == len(token_ids) and not num_remote
+        is_divided = self.lowered.splits_on_device or not num_remote
+        is_decode = len(draw_rows) == len(sequences) == len(token_ids) and is_divided
         in_lanes = self._is_piped(len(token_ids))
         if is_decode and (size := bucket_of(len(sequences), self._sizes)) is not None:
-            self._send_decode(sequences, token_ids, size)
+            self._capture_again(size)
+            self._send_decode(sequences, token_ids, size, num_remote)
             replays = self.piped_replays if in_lanes else self.replays
             if size in replays:
                 replays[size].replay()
             else:
                 self._queue(self._decode(size), in_lanes=in_lanes)
-        elif in_lanes or num_remote or not self._replay_rows(sequences, token_ids, draw_rows):
+        elif in_lanes or not is_divided or not self._replay_rows(sequences, token_ids, draw_rows, num_remote):
             self._inputs.send(token_ids, draw_rows, self._batch(sequences, num_remote=num_remote))
             step = CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows, num_remote)
             self._queue(step, in_lanes=in_lanes)
         return self.lowered.logits[: len(draw_rows)]
 
     def _replay_rows(
-        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], draw_rows: Sequence[int]
+        self,
+        sequences: Sequence[PagedSequence],
+        token_ids: Sequence[int],
+        draw_rows: Sequence[int],
+        num_remote: int,
     ) -> bool:
         """Queue a mixed step by the graph of its size; False where there is none that it fits."""
         num_rows = len(token_ids)
         size = bucket_of(num_rows, self._row_sizes)
-        if size is None or size not in self.row_replays:
+        if size is None:
+            return False
+        self._capture_rows_again(size)
+        if size not in self.row_replays:
             return False
         padding = [size - num_rows] if size > num_rows else []
-        batch = self._batch(sequences, padding)
+        batch = self._batch(sequences, padding, num_remote=num_remote)
         if len(batch.tiles) > self._max_tiles(size):
             return False
-        self._inputs.send([*token_ids, *[0] * sum(padding)], draw_rows, batch)
+        span = _span(sequences, num_remote)
+        self._inputs.send([*token_ids, *[0] * sum(padding)], draw_rows, batch, span)
         self.row_replays[size].replay()
         step = CudaStep(self._inputs, [*(one.num_rows for one in sequences), *padding], draw_rows)
         for launch in self.lowered.launches[self.lowered.num_of_any :]:
@@ -109,17 +126,32 @@ class CudaProgram:
 
     def capture(self, graphs: Graphs) -> None:
         """Capture a decode step of each size. The largest comes first: the others find their memory in its."""
+        self._graphs = graphs
         for size in reversed(self._sizes):
-            self._send_decode([], [], size)  # what is run before a capture touches no keys and values
-            self.replays[size] = graphs.capture(partial(self._queue, self._decode(size)))
-            if self._is_piped(size):
-                self.piped_replays[size] = graphs.capture(partial(self._queue, self._decode(size), in_lanes=True))
-        if self.lowered.num_of_any == 0:
-            return
+            self._capture_again(size)
         for size in reversed(self._row_sizes):
-            self._inputs.send([0] * size, [], self._batch([], [size]))
-            step = CudaStep(self._inputs, [size], [], max_tiles=self._max_tiles(size))
-            self.row_replays[size] = graphs.capture(partial(self._queue_of_any, step))
+            self._capture_rows_again(size)
+
+    def forget_graphs(self) -> None:
+        """Links have changed. No step is in the queue."""
+        for replays in (self.replays, self.piped_replays, self.row_replays):
+            replays.clear()
+
+    def _capture_again(self, size: int) -> None:
+        if self._graphs is None or size in self.replays:
+            return
+        self._send_decode([], [], size)  # what is run before a capture touches no keys and values
+        self.replays[size] = self._graphs.capture(partial(self._queue, self._decode(size)))
+        if self._is_piped(size):
+            self.piped_replays[size] = self._graphs.capture(partial(self._queue, self._decode(size), in_lanes=True))
+
+    def _capture_rows_again(self, size: int) -> None:
+        if self._graphs is None or size in self.row_replays or self.lowered.num_of_any == 0:
+            return
+        self._inputs.send([0] * size, [], self._batch([], [size]))
+        is_divided = self.lowered.splits_on_device
+        step = CudaStep(self._inputs, [size], [], max_tiles=self._max_tiles(size), is_divided=is_divided)
+        self.row_replays[size] = self._graphs.capture(partial(self._queue_of_any, step))
 
     def warm_up(self) -> None:
         """Run steps of all kinds that touch no keys and values, so that no later one has to compile or load code."""
@@ -141,11 +173,13 @@ class CudaProgram:
         for in_lanes in (False, True)[: 1 + self._is_piped(num_rows)]:
             self._queue(CudaStep(self._inputs, nums_rows, draw_rows), in_lanes=in_lanes)
 
-    def _send_decode(self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], size: int) -> None:
+    def _send_decode(
+        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], size: int, num_remote: int = 0
+    ) -> None:
         """The inputs of a decode step of ``size`` rows, those that are missing being nobody's."""
         num_padding = size - len(sequences)
-        batch = self._batch(sequences, [1] * num_padding)
-        self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch)
+        batch = self._batch(sequences, [1] * num_padding, num_remote=num_remote)
+        self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch, _span(sequences, num_remote))
 
     def _batch(
         self, sequences: Sequence[PagedSequence], padding: Sequence[int] = (), *, num_remote: int = 0
@@ -153,9 +187,12 @@ class CudaProgram:
         together = self._inputs.limits.rows_together
         batch = lay_out(sequences, self._block_size, self._places, rows_together=together, padding=padding)
         if num_remote:
-            ring = self.lowered.remote_ring
-            assert ring is not None, "who has remote sequences has a program that sends"
-            tables = [one.block_table for one in sequences[len(sequences) - num_remote :]]
+            ring = self.lowered.asking.ring
+            assert ring is not None, "who has remote sequences has a receiver"
+            first_row, first_sequence, _ = _span(sequences, num_remote)
+            batch.row_lines[first_row : first_row + num_remote] = NOWHERE
+            batch.starts[first_sequence : first_sequence + num_remote] = SEES_NOTHING
+            tables = [one.block_table for one in sequences[first_sequence:]]
             most = ring.ring.block_lines.shape[2]
             assert max(map(len, tables)) <= most, f"the ring takes {most} blocks of a sequence"
             lines = ring.places.lines(torch.tensor([block for table in tables for block in table], dtype=torch.int32))
@@ -171,7 +208,7 @@ class CudaProgram:
             launch(step)
 
     def _decode(self, size: int) -> CudaStep:
-        return CudaStep(self._inputs, [1] * size, range(size))
+        return CudaStep(self._inputs, [1] * size, range(size), is_divided=self.lowered.splits_on_device)
 
     def _is_piped(self, num_rows: int) -> bool:
         return self.lowered.lanes is not None and num_rows >= self._piped_rows
@@ -184,3 +221,9 @@ class CudaProgram:
             return
         for launch in self.lowered.launches:
             launch(step)
+
+
+def _span(sequences: Sequence[PagedSequence], num_remote: int) -> tuple[int, int, int]:
+    """The first remote row, the first remote sequence, and how many there are: the last, of one row each."""
+    num_rows = sum(sequence.num_rows for sequence in sequences)
+    return num_rows - num_remote, len(sequences) - num_remote, num_remote

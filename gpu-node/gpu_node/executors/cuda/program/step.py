@@ -13,8 +13,8 @@ import torch
 
 from gpu_node.executors.cuda.program.inputs import StepInputs
 from gpu_node.graph.program import Rows
-from gpu_node.graph.share import BatchLayout, Share
-from gpu_node.kernels.triton.attention.remote import RemoteRows
+from gpu_node.graph.share import WHOLE, BatchLayout, Share
+from gpu_node.kernels.triton.attention.remote_ring import RemoteRows
 from gpu_node.kernels.triton.cache import DeviceBatch
 
 
@@ -29,12 +29,16 @@ class CudaStep:
         num_remote: int = 0,
         *,
         max_tiles: int | None = None,
+        is_divided: bool = False,
     ) -> None:
         """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: whose logits are wanted.
 
         ``max_tiles``: it is of any sequences that have as many rows together and no more tiles: what there is of each
         is read on the device. Its only share is the whole.
+        ``is_divided``: which rows are remote is read on the device, too: local and remote shares are launched on all
+        rows, and find their own.
         """
+        self.is_divided = is_divided
         self._inputs = inputs
         self._max_tiles = max_tiles
         self._layout = BatchLayout(num_rows, num_remote)
@@ -57,6 +61,7 @@ class CudaStep:
 
     def rows(self, rows: Rows, share: Share) -> slice:
         """Of a share, among all rows or all draws."""
+        share = self._seen(share)
         if (rows, share) not in self._rows:
             of_tokens = rows is Rows.TOKENS
             found = self._layout.rows(share) if of_tokens else self._layout.draws(share, self._draw_rows)
@@ -75,8 +80,12 @@ class CudaStep:
         """int32 [draws of the share]: their rows, counted from the first of the whole step."""
         return self._inputs.draw_rows[self.rows(Rows.DRAWS, share)]
 
+    def _seen(self, share: Share) -> Share:
+        return WHOLE if self.is_divided else share
+
     def written(self, share: Share) -> DeviceBatch:
         """For keys and values of the rows of a share."""
+        share = self._seen(share)
         if share not in self._written:
             rows, whole = self.rows(Rows.TOKENS, share), self._inputs.batch
             cut = replace(whole, positions=whole.positions[rows], row_lines=whole.row_lines[rows])
@@ -85,13 +94,17 @@ class CudaStep:
 
     def remote_rows(self, share: Share) -> RemoteRows:
         """Of a share that is remote: where its rows lie at the receiver."""
-        whole, sequences, rows = self._inputs.batch, self._layout.sequences(share), self.rows(Rows.TOKENS, share)
+        whole, rows = self._inputs.batch, self.rows(Rows.TOKENS, share)
+        if self.is_divided:
+            return RemoteRows(whole.positions[rows], whole.first_blocks, whole.block_lines, self._inputs.span)
+        sequences = self._layout.sequences(share)
         assert len(sequences) == rows.stop - rows.start, "a remote sequence has one row"
         first_blocks = whole.first_blocks[sequences.start : sequences.stop]
         return RemoteRows(whole.positions[rows], first_blocks, whole.block_lines)
 
     def attended(self, share: Share) -> DeviceBatch:
         """For attention of the sequences of a share, over buffers of the whole step."""
+        share = self._seen(share)
         if share not in self._attended and self._max_tiles is not None:
             assert share.is_whole, "where sequences are read on the device, nobody knows how to cut them"
             whole, num_rows = self._inputs.batch, self._layout.num_rows

@@ -5,10 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import stat
 import time
 from pathlib import Path
-
-from gpu_node.kernels.cpu.library import library
 
 FOLDER = Path("/dev/shm")  # noqa: S108 (shared memory is the point; files are of mode 0600 and checked)
 MODE = 0o600
@@ -34,9 +33,40 @@ def link_path(folder: Path, sender: str, receiver: str) -> Path:
     return path
 
 
-def link_error(path: Path) -> LinkError:
-    """What the last call of this thread has to say about a link."""
-    return LinkError(f"no link {path}: {library().treadle_error().decode()}")
+def new_link_file(path: Path, num_bytes: int) -> int:
+    """Make it, with all of its room; a file that is open. `LinkError`."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
+    except OSError as error:
+        raise LinkError(f"no link {path}: {error.strerror}") from error
+    try:
+        os.fchmod(file, MODE)  # whatever the umask is
+        os.posix_fallocate(file, 0, num_bytes)  # now, where it can be refused, and not when it is written
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the process ends: see `sweep_links`
+    except OSError as error:
+        os.close(file)
+        path.unlink(missing_ok=True)
+        raise LinkError(
+            f"no link {path}: {error.strerror}; it takes {num_bytes:,} bytes of {path.parent} "
+            "(of a container: --shm-size, or a volume of medium Memory)"
+        ) from error
+    return file
+
+
+def open_link_file(path: Path) -> int:
+    """Open what another engine of this user has made; a file that is open. `LinkError`."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise LinkError(f"no link {path}: {error.strerror}") from error
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != MODE:
+        os.close(file)
+        raise LinkError(
+            f"no link {path}: it is not a file of user {os.geteuid()} that nobody else may read "
+            f"(user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
+        )
+    return file
 
 
 def sweep_links(folder: Path = FOLDER) -> list[Path]:
