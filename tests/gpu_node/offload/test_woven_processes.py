@@ -156,13 +156,17 @@ def test_a_receiver_with_requests_of_its_own_answers_between_its_operators(
     assert pair.times("tiny").cold.num_served > 0
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+ENDS = (signal.SIGKILL, signal.SIGSTOP)
+ENDED = [
+    *(pytest.param(CPU, how, seed) for how in ENDS for seed in range(4)),
+    *(on_cuda(how, 0) for how in ENDS),  # the interpreter takes its time
+]
+
+
+@pytest.mark.parametrize(("hot", "how", "seed"), ENDED, indirect=["hot"], ids=str)
 def test_a_receiver_that_dies_or_stops_costs_time_only(
     hot: Hot, pair: WovenPair, alone: list[list[int]], how: signal.Signals, seed: int
 ) -> None:
-    if hot.device == CUDA and seed:
-        pytest.skip("the interpreter takes half a minute")
     pair.lend(3)
     pair.set_ratio(1.0)
     stops_at = random.Random(seed).randint(5, sum(map(len, alone)) // 2)

@@ -11,7 +11,7 @@ from shared.errors import OperatorError
 from shared.messages.payload import Payload
 
 LOOK_S = 0.005
-MAX_TRIES = 8
+MAX_TRIES = 64  # of some milliseconds each: on a busy machine a short answer is often over before it is asked back
 
 
 class NoImageError(OperatorError):
