@@ -34,7 +34,7 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait
 from shared.estimator.estimator import swap_s
-from shared.estimator.wait import Wait
+from shared.estimator.wait import NEVER, Wait
 from shared.messages.request_kind import RequestKind
 
 
@@ -145,7 +145,7 @@ def _behind_loads(state: State, serving: Mapping[str, Sequence[Node]]) -> dict[R
 
 
 def work_stealing(state: State, now: float) -> Callable[[Group], WorkStealing | None]:
-    """By group: None where it has no node. O(nodes log nodes) for each model that is asked for."""
+    """By group: None where it has no node that could serve it. O(nodes log nodes) for each model that is asked for."""
 
     @cache
     def done_s(model: str, needs: str) -> Sequence[float]:
@@ -157,13 +157,15 @@ def work_stealing(state: State, now: float) -> Callable[[Group], WorkStealing | 
 
     def of(group: Group) -> WorkStealing | None:
         node = state.nodes.get(group.node)
-        return WorkStealing(done_s(group.model, group.needs), node.drain_s) if node is not None else None
+        if node is None or not node.known.can_serve(group.model, group.needs):
+            return None
+        return WorkStealing(done_s(group.model, group.needs), node.drain_s)
 
     return of
 
 
 def _sooner(own: Wait, start_s: float) -> Wait:
-    """At ``start_s``, if a plan moves it as is expected; it may do otherwise."""
-    if start_s >= own.mean_s:
+    """At ``start_s``, if a plan moves it as is expected; it may do otherwise. What never ends says nothing of when."""
+    if own == NEVER or start_s >= own.mean_s:
         return own
     return Wait(start_s, hypot(own.std_s * start_s / own.mean_s, PLAN_SHARE * (own.mean_s - start_s)))

@@ -14,7 +14,6 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.elsewhere import (
-    NOWHERE_ELSE,
     Elsewhere,
     EvenStarts,
     WorkStealing,
@@ -24,10 +23,11 @@ from services.queue_manager.waits.elsewhere import (
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait, Served, Slack
 from services.queue_manager.waits.predictions import Predictions
 from shared.config.corrections import Correction, PredictionOptions
+from shared.config.policies import PolicyName
 from shared.config.queue import QueueOptions
-from shared.estimator.wait import Wait
+from shared.estimator.wait import NEVER, Wait
 from shared.messages.step_cost import ModelRate, StepCost
-from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, make_state, place
+from tests.unit.queue_manager.books import make_group, make_queues, make_state, place
 
 
 def hot(state: State, gid: str, drain_s: float, node: str, rank: float = 0.0) -> Group:
@@ -153,6 +153,16 @@ def test_a_node_with_another_model_helps_when_it_has_loaded_theirs() -> None:
     assert told.newcomer(group, Wait(20.0, 0.0)).mean_s == 13.0
 
 
+def test_what_never_ends_where_it_stands_is_told_so() -> None:
+    """The node cannot serve the model any more; a plan that will move the group is not foreseen."""
+    state = make_state(hot1="hot", cold="cold")
+    group = hot(state, "g", 8.0, "cold")
+    state.nodes["cold"].known = msgspec.structs.replace(state.nodes["cold"].known, broken_models=["hot"])
+    told = Elsewhere(even_starts(state), work_stealing(state, 0.0))
+    assert told.newcomer(group, NEVER) == NEVER
+    assert told.newcomer(group, Wait(30.0, 0.0)).mean_s == 8.0, "the other node serves it"
+
+
 def test_a_group_without_a_node_waits_for_one() -> None:
     state = make_state(hot1="hot")
     assert work_stealing(state, 0.0)(make_group(state, "nowhere", model="hot")) is None
@@ -171,7 +181,7 @@ def test_a_group_without_a_node_waits_for_one() -> None:
     ],
 )
 def test_each_can_be_left_out(without: tuple[Correction, ...], wait_s: float) -> None:
-    """16 s of ``hot`` stand at a node with another model, and a node that serves it has no work but 2 s of its own."""
+    """14 s of ``hot`` stand at a node with another model, and a node that serves it has no work but 2 s of its own."""
     state = make_state(hot1="hot", cold="cold")
     hot(state, "here", 2.0, "hot1")
     group = hot(state, "g", 14.0, "cold")
@@ -182,6 +192,11 @@ def test_each_can_be_left_out(without: tuple[Correction, ...], wait_s: float) ->
     assert predictions.elsewhere(0.0).sooner(group, own(30.0)).wait_at(0).mean_s == pytest.approx(wait_s)
 
 
-def test_other_policies_than_qlm_predict_no_moves() -> None:
-    assert OPTIONS.rules.predicts
-    assert NOWHERE_ELSE.sooner(make_group(make_state(), "g"), own(30.0)).wait_at(0) == own(30.0).wait_at(0)
+@pytest.mark.parametrize(("policy", "wait_s"), [("qlm", 3.0), ("edf", 30.0)])
+def test_other_policies_move_nothing(policy: PolicyName, wait_s: float) -> None:
+    """By QLM the second of two that begin evenly within 8 s would begin at 6, and an idle node does half of that."""
+    state = make_state(hot1="hot", cold="cold")
+    group = hot(state, "g", 8.0, "cold")
+    options = QueueOptions(policy=policy)
+    predictions = Predictions(state, RequestGroups(state, options, {}), make_queues(state, options), options)
+    assert predictions.elsewhere(0.0).sooner(group, own(30.0)).wait_at(1).mean_s == pytest.approx(wait_s)

@@ -13,14 +13,14 @@ import torch
 from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
+from gpu_node.executors.cuda.program.device_rows import DeviceRows
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
 from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
+from gpu_node.executors.cuda.program.link_launches import gather_launch, poll_launch, send_launch
 from gpu_node.executors.cuda.program.lowered import BufferColumns, Launch, Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import (
     ATTENTIONS,
-    COLLECTIVES,
-    KV_WRITERS,
     POSITIONS,
     PRODUCTS,
     TOKEN_IDS,
@@ -29,17 +29,13 @@ from gpu_node.graph.program import (
     Program,
     Rows,
 )
-from gpu_node.graph.share import LOCAL, REMOTE, WHOLE, Share
+from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
 from gpu_node.kernels.triton.attention import attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
-from gpu_node.kernels.triton.attention.gather import gather
-from gpu_node.kernels.triton.attention.poll import poll
-from gpu_node.kernels.triton.attention.send import send
 from gpu_node.kernels.triton.cache import LayerCache
-from gpu_node.kernels.triton.launch import queue
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.route import route
 
@@ -60,8 +56,6 @@ _JOINED_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
 _ANGLES = {OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES}
 _WIDE = {OperatorKind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
-_DIVIDED = ATTENTIONS | KV_WRITERS | {OperatorKind.SEND, OperatorKind.GATHER}
-"""Operators that a launch can do for local rows, or for remote ones, as the device finds them."""
 
 
 def lower(
@@ -88,11 +82,12 @@ def lower(
     num_rows = {Rows.TOKENS: max_rows, Rows.DRAWS: max_draws}
     serving, asking = serving or Serving(), asking or AskedDevice()
     lowering = _Lowering(program, weights, caches, serving, asking, group, num_rows, max_positions)
+    found = DeviceRows.of(program)
     launches: list[Launch] = []
     operators = program.operators
     index, num_of_any = 0, 0
     while index < len(operators):
-        if num_of_any == len(launches) and lowering.is_of_any(operators[index]):
+        if num_of_any == len(launches) and found.is_of_any(operators[index]):
             num_of_any += 1
         operator, follower = operators[index], operators[index + 1] if index + 1 < len(operators) else None
         if joins_norms and follower is not None and _feeds(operator, follower):
@@ -113,7 +108,7 @@ def lower(
         num_of_any=num_of_any,
         asking=asking,
         most_under_way=lowering.most_under_way,
-        splits_on_device=lowering.splits_on_device,
+        splits_on_device=found.splits,
     )
 
 
@@ -148,7 +143,6 @@ class _Lowering:
         self._max_positions = max_positions
         self._places_of: dict[tuple[str, Share], BufferColumns] = {}
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
-        self.splits_on_device = program.offloads and self._can_be_divided(program)
         wide = {program.result, *(one.outputs[0] for one in program.operators if one.kind in _WIDE)}
         numbers = caches[0].numbers
         self._wholes = {
@@ -164,21 +158,6 @@ class _Lowering:
         """The numbers of a buffer in all rows that there may be."""
         buffer = self._buffers[name]
         return self._wholes[buffer.view_of or name].narrow(1, buffer.first_column, buffer.num_columns)
-
-    def is_of_any(self, operator: Operator) -> bool:
-        """Whether it is on all rows of a step, or on those that the device finds: not on those that draw."""
-        is_found = operator.share.is_whole or self.splits_on_device
-        return self._is_of_tokens(operator) and is_found and operator.kind not in COLLECTIVES
-
-    def _can_be_divided(self, program: Program) -> bool:
-        """Whether the device can find the rows of all that is done before draws, and draws are not divided."""
-        operators = program.operators
-        first = next((one for one, operator in enumerate(operators) if not self._is_of_tokens(operator)), None)
-        behind = [] if first is None else operators[first:]
-        return all(map(_finds_its_rows, operators)) and all(operator.share.is_whole for operator in behind)
-
-    def _is_of_tokens(self, operator: Operator) -> bool:
-        return all(self._buffers[name].rows is Rows.TOKENS for name in operator.outputs)
 
     def _place(self, name: str, share: Share) -> BufferColumns:
         if (name, share) not in self._places_of:
@@ -322,48 +301,21 @@ class _Lowering:
     def poll(self, operator: Operator) -> Launch:
         """A look at what others wait for, in a launch of its own."""
         del operator
-        serving, numbers = self._serving, self._caches[0].numbers
-
-        def launch(_step: CudaStep) -> None:
-            if serving.tasks is not None:
-                poll(serving.tasks, numbers)
-
-        return launch
+        return poll_launch(self._serving, self._caches[0].numbers)
 
     def send(self, operator: Operator) -> Launch:
         """Remote rows into the receiver's ring."""
         q, k, v = self._places(operator)
-        share, cache, asking = operator.share, self._cache(operator), self._asking
         window = int(operator.attributes.get("window", UNBOUNDED))
         self._num_under_way += 1
         self.most_under_way = max(self.most_under_way, self._num_under_way)
-
-        def launch(step: CudaStep) -> None:
-            if asking.ring is not None:
-                send(asking.ring, q.of(step), k.of(step), v.of(step), cache, step.remote_rows(share), window)
-
-        return launch
+        return send_launch(self._asking, (q, k, v), self._cache(operator), operator.share, window)
 
     def gather(self, operator: Operator) -> Launch:
         """What came of them."""
         (out,) = self._places(operator)
         self._num_under_way -= 1
-        share, serving, asking, numbers = operator.share, self._serving, self._asking, self._caches[0].numbers
-
-        def launch(step: CudaStep) -> None:
-            rows = out.of(step)
-            if asking.ring is not None and len(rows):
-                queue("meanwhile", serving.meanwhile)
-                gather(asking.ring, rows, serving.tasks, numbers, step.remote_rows(share).span)
-
-        return launch
-
-
-def _finds_its_rows(operator: Operator) -> bool:
-    """Whether a launch on all rows can be told by the device which of them it is for."""
-    if operator.kind is OperatorKind.ROPE and operator.share == REMOTE:  # of a writer that turns: see there
-        return True
-    return operator.share.is_whole or (operator.kind in _DIVIDED and operator.share in (LOCAL, REMOTE))
+        return gather_launch(self._asking, self._serving, out, self._caches[0].numbers, operator.share)
 
 
 LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {
