@@ -81,8 +81,8 @@ def check_equality(device: torch.device, _: Mapping[str, float], share: int, num
 def _family(spec: ModelSpec, *, is_short: bool) -> Family:
     engine = Engine(ReferenceExecutor(ROOMY), ROOMY)
     block_bytes = engine.load_model(spec).block_bytes
-    waves = _waves(spec, is_short=is_short)
-    return Family(spec, waves, _answers(engine, waves), block_bytes)
+    waves = waves_of(spec, is_short=is_short)
+    return Family(spec, waves, answers_of(engine, waves), block_bytes)
 
 
 def _ways(block_bytes: int) -> list[Way]:
@@ -100,7 +100,7 @@ def _ways(block_bytes: int) -> list[Way]:
     ]
 
 
-def _waves(spec: ModelSpec, *, is_short: bool) -> list[list[Payload]]:
+def waves_of(spec: ModelSpec, *, is_short: bool) -> list[list[Payload]]:
     """Greedy and sampled requests, forks, beams, penalties.
 
     The first wave teaches the engine that outputs are short, so that it admits more than there is room for. The last
@@ -132,7 +132,8 @@ def _waves(spec: ModelSpec, *, is_short: bool) -> list[list[Payload]]:
     return [short, first, [request("cached", 2, 5, common), request("beams", 4, 5, num_candidates=3, is_beam=True)]]
 
 
-def _answers(engine: Engine, waves: Sequence[Sequence[Payload]]) -> Answers:
+def answers_of(engine: Engine, waves: Sequence[Sequence[Payload]]) -> Answers:
+    """What comes of the requests, one wave after another; the engine's books are checked behind each step."""
     answers: dict[tuple[str, int], Heard] = {}
 
     def hear(chunks: Sequence[OutputChunk]) -> None:
@@ -160,14 +161,14 @@ def _compare(family: Family, way: Way, device: torch.device) -> Line:
     expected = family.expected
     engine = Engine(CudaExecutor(way.options, device, dtype=torch.float32, graphs=way.graphs), way.options)
     engine.load_model(family.spec)
-    answers = _answers(engine, family.waves)
+    answers = answers_of(engine, family.waves)
     counts = engine.counts
     if way.options.kv_cache_bytes != ROOMY.kv_cache_bytes:
         assert counts.num_preemptions, "memory was not too little"
     else:
         assert counts.prefix_cached_tokens, "nothing was found in the cache"
     assert answers.keys() == expected.keys(), "choices are missing"
-    partings = {name: _parting(heard, expected[name]) for name, heard in answers.items()}
+    partings = {name: parting_of(heard, expected[name]) for name, heard in answers.items()}
     wrong = [f"{name[0]}.{name[1]}" for name, parting in partings.items() if parting == "wrong"]
     error = max(_logprob_error(heard, expected[name]) for name, heard in answers.items())
     if error > LOGPROB_ERROR:
@@ -180,7 +181,7 @@ def _compare(family: Family, way: Way, device: torch.device) -> Line:
     return Line(f"{family.spec.name}: {way.name}", len(wrong), "wrong", note, at_most=0.0, is_required=True)
 
 
-def _parting(ours: Heard, theirs: Heard) -> str:
+def parting_of(ours: Heard, theirs: Heard) -> str:
     """Whether, and how, one text leaves the other."""
     pairs = zip(ours.token_ids, theirs.token_ids, strict=False)
     place = next((place for place, (one, other) in enumerate(pairs) if one != other), None)

@@ -60,6 +60,7 @@ PARTS = {
         Part("f", "Products beside attention", 25.0, "beside", "measure_beside"),
         Part("g", "Attention for another device", 25.0, "others", "measure_others"),
         Part("h", "Two processes on the device", 90.0, "two_processes", "check_processes"),
+        Part("i", "Two engines on the device", 150.0, "woven", "check_woven"),
     )
 }
 

@@ -74,8 +74,16 @@ def test_two_processes_are_linked_and_a_killed_one_is_lost() -> None:
     assert [line.verdict for line in lines] == ["right", "right", "", "right"]
 
 
-def _lines_of(letter: str) -> list[Any]:
-    """What the process of a part says, to which other packages are not there."""
+@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
+def test_two_engines_are_woven_with_torch_and_triton_alone(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("from tests.gpu_node.quick_interpreter import quicken\n\nquicken()\n")
+    (line,) = _lines_of("i", str(tmp_path))
+    assert (line.value, line.verdict) == (0, "right")
+    assert " 0 tasks served" not in line.note
+
+
+def _lines_of(letter: str, *paths: str) -> list[Any]:
+    """What the process of a part says, to which other packages are not there; ``paths`` are for those it starts."""
     sys.path.insert(0, str(FOLDER))
     try:
         line = importlib.import_module("line").Line
@@ -83,6 +91,8 @@ def _lines_of(letter: str) -> list[Any]:
         sys.path.remove(str(FOLDER))
     command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PACKAGES, str(SCRIPT), "--interpret"]
     environment = {**os.environ, "GPU_CHECK_MEASURED": "{}"}
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join((*paths, str(ROOT), str(ROOT / "gpu-node")))
     done = subprocess.run(
         [*command, "--run-share", f"{letter}0"], capture_output=True, text=True, check=False, env=environment
     )

@@ -26,7 +26,7 @@ from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.attention.remote_ring import RemoteRing, RemoteRows
 from gpu_node.kernels.triton.attention.send import send
-from gpu_node.kernels.triton.attention.task_ring import PUT, LentLines, PollCounters, TaskRing, Tasks
+from gpu_node.kernels.triton.attention.task_ring import PUT, LentLines, PartMemory, PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.blocks import copy_blocks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places, device_batch
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
@@ -144,7 +144,8 @@ def _attention() -> None:
         content=torch.zeros(2, shape.block_numbers(2), dtype=torch.bfloat16),
     )
     counters = PollCounters.new(4, 2, CPU)
-    tasks = Tasks(counters, ring, LentLines(torch.zeros(4, dtype=torch.int32), lines * 8))
+    lent = LentLines(torch.zeros(4, dtype=torch.int32), lines * 8)
+    tasks = Tasks(counters, ring, lent, PartMemory.new(ring, len(counters.done)))
     for one in (Tasks(counters, ring), tasks):
         for looks in (1, 100):
             poll(one, cache.numbers, looks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,8 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from gpu_node.kernels.triton.attention.poll import PROGRAMS_A_PROCESSOR
+
 CAPABILITIES = (90,)
 """All that `compiling_device` knows compile; one is enough here, for it takes eight seconds."""
+PROCESSOR_BYTES = {90: 228 << 10}
+"""Of shared memory that a processor's programs have together."""
+RESERVED_BYTES = 1 << 10
+"""That the system takes of it for each program."""
+PROCESSOR_REGISTERS, MOST_REGISTERS = 1 << 16, 256
+"""Of a processor, and of a thread."""
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +72,16 @@ def test_the_poll_reads_with_acquire_and_answers_with_release_at_the_scope_of_th
         assert "atom.global.sys.acq_rel.add.u64" in code
         arrival = code.index("atom.global.gpu.acq_rel.add.u64")
         assert "bar.sync" in code[code.rindex("st.global", 0, arrival) : arrival]
+
+
+def test_all_programs_of_a_poll_and_of_a_gather_that_serves_fit_a_processor_at_a_time(compiled: Path) -> None:
+    """A gather would wait for ever for tiles of its own instances that do not run."""
+    found = [json.loads(path.read_text()) for name in ("serve", "_gather") for path in compiled.glob(f"*/{name}.json")]
+    attending = [kernel for kernel in found if kernel["shared"] > RESERVED_BYTES]
+    assert {kernel["name"] for kernel in attending} == {"serve", "_gather"}
+    for kernel in attending:
+        assert PROGRAMS_A_PROCESSOR * (kernel["shared"] + RESERVED_BYTES) <= PROCESSOR_BYTES[90]
+        assert PROGRAMS_A_PROCESSOR * kernel["num_warps"] * 32 * MOST_REGISTERS <= PROCESSOR_REGISTERS
 
 
 def test_a_send_tells_of_its_rows_behind_them_and_a_gather_reads_answers_behind_the_counter(compiled: Path) -> None:

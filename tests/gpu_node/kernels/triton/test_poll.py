@@ -12,31 +12,37 @@ from hypothesis import strategies as st
 
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.poll import poll
-from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
+from gpu_node.kernels.triton.attention.task_ring import PartMemory, PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, Places
 from tests.gpu_node.kernels.triton.buffers import DEVICE, FLOAT32_ERROR, error, numbers, wide
 
 INSTANCES, SLOTS, SEQUENCES, BLOCKS, HEADS = 3, 2, 3, 3, 4
 NUM_TASKS = 6
-NUM_BLOCKS = SEQUENCES * BLOCKS
+LONG_BLOCKS = 100
+"""Of a context of four tiles."""
 SHAPE = CacheShape(num_layers=2, block_size=2, num_kv_heads=2, head_dim=4)
 
 
 class Asker:
     """Writes tasks into the ring, and knows what comes out of them. The receiver's own model is another one."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_instances: int = INSTANCES, num_blocks: int = BLOCKS, *, splits: bool = False) -> None:
+        """``num_blocks`` of each sequence; its rows stand in the last of them."""
         lines = SHAPE.block_lines(4)
-        self.places = Places(page_lines=NUM_BLOCKS * lines, block_lines=lines)
-        self.arena = numbers(NUM_BLOCKS * lines * 16)
+        self.num_blocks = num_blocks
+        self.num_instances = num_instances
+        self.places = Places(page_lines=SEQUENCES * num_blocks * lines, block_lines=lines)
+        self.arena = numbers(SEQUENCES * num_blocks * lines * 16)
         self.memory = wide(self.arena)
         """The arena as it is when everything asked for is served."""
         columns, kv_columns = HEADS * SHAPE.head_dim, SHAPE.num_kv_heads * SHAPE.head_dim
-        self.ring = TaskRing.new(SHAPE, SLOTS, SEQUENCES, BLOCKS, columns, self.arena)
+        self.ring = TaskRing.new(SHAPE, SLOTS, SEQUENCES, num_blocks, columns, self.arena)
         for rows in (self.ring.q, self.ring.k, self.ring.v, self.ring.out):
             rows.fill_(torch.nan)
         assert self.ring.k.shape == (SLOTS, SEQUENCES, kv_columns)
-        self.counters = PollCounters.new(INSTANCES, SLOTS, DEVICE)
+        self.counters = PollCounters.new(num_instances, SLOTS, DEVICE)
+        parts = PartMemory.new(self.ring, num_instances) if splits else None
+        self.tasks = Tasks(self.counters, self.ring, parts=parts)
         self.expected: list[torch.Tensor] = []
 
     @property
@@ -57,8 +63,9 @@ class Asker:
         self.ring.out[slot] = torch.nan
         rows = []
         for sequence in range(num_sequences):
-            position = (self.num_asked + 2 * sequence) % (BLOCKS * SHAPE.block_size)
-            blocks = [sequence + SEQUENCES * i for i in range(BLOCKS)]
+            last = (self.num_asked + 2 * sequence) % (BLOCKS * SHAPE.block_size)
+            position = (self.num_blocks - BLOCKS) * SHAPE.block_size + last
+            blocks = [sequence + SEQUENCES * i for i in range(self.num_blocks)]
             self.ring.positions[slot, sequence] = position
             self.ring.block_lines[slot, sequence] = torch.tensor([self.places.line(block) for block in blocks])
             for one in (self.ring.q, self.ring.k, self.ring.v):
@@ -95,9 +102,9 @@ class Asker:
     def poll(self, blind: frozenset[int] = frozenset()) -> None:
         """A poll in which some instances look too early: they see no more asked for than they have done."""
         done = self.counters.done.clone()
-        early = torch.tensor([instance in blind for instance in range(INSTANCES)], device=DEVICE)
+        early = torch.tensor([instance in blind for instance in range(self.num_instances)], device=DEVICE)
         self.counters.done[early] = self.num_asked
-        poll(Tasks(self.counters, self.ring), self.arena)
+        poll(self.tasks, self.arena)
         self.counters.done[early] = done[early]
 
     def check(self) -> None:
@@ -114,8 +121,11 @@ class Asker:
 @given(st.lists(st.integers(0, SEQUENCES) | st.frozensets(st.integers(0, INSTANCES - 1)), max_size=8))
 @settings(max_examples=10, deadline=None, phases=(Phase.generate,))
 def test_every_task_is_done_once_and_in_order(events: list[int | frozenset[int]]) -> None:
+    run(Asker(), events)
+
+
+def run(asker: Asker, events: list[int | frozenset[int]]) -> None:
     """Numbers ask for a task of so many sequences, sets are polls in which these instances look too early."""
-    asker = Asker()
     for event in [*events, frozenset[int]()]:
         if isinstance(event, frozenset):
             asker.poll(event)
@@ -137,6 +147,42 @@ def test_an_instance_that_looked_too_early_serves_at_the_next_poll() -> None:
     asker.poll()
     assert (asker.num_served, asker.counters.done.tolist()) == (2, [2, 2, 2])
     asker.check()
+
+
+@pytest.mark.parametrize("splits", [False, True], ids=["whole contexts", "split"])
+def test_contexts_of_few_rows_are_split_among_instances(splits: bool) -> None:
+    """One row of two KV heads, of which six instances are three each: its four tiles are two parts of two."""
+    asker = Asker(num_instances=6, num_blocks=LONG_BLOCKS, splits=splits)
+    asker.ask(1)
+    asker.poll(blind=frozenset({1}))
+    heads = asker.ring.out[0, 0].view(2, -1).isnan().all(dim=1)
+    assert heads.tolist() == [
+        splits,
+        not splits,
+    ]  # the first head's second part, or the second head
+    asker.poll()
+    asker.check()
+    for _ in range(3):  # in either slot, of either layer, also with a window
+        asker.ask(1)
+        asker.poll()
+        asker.check()
+    assert asker.num_served == 4
+    assert bool((wide(asker.arena) == asker.memory).all())
+
+
+def test_rows_enough_for_all_instances_are_not_split() -> None:
+    asker = Asker(num_instances=6, num_blocks=LONG_BLOCKS, splits=True)
+    asker.ask(SEQUENCES)
+    asker.poll()
+    asker.check()
+    assert asker.tasks.parts is not None
+    assert int(asker.tasks.parts.arrived.sum()) == 0
+
+
+@given(st.lists(st.integers(0, SEQUENCES) | st.frozensets(st.integers(0, 7)), max_size=6))
+@settings(max_examples=5, deadline=None, phases=(Phase.generate,))
+def test_parts_are_done_once_however_instances_come_along(events: list[int | frozenset[int]]) -> None:
+    run(Asker(num_instances=8, num_blocks=LONG_BLOCKS, splits=True), events)
 
 
 def test_a_poll_that_finds_nothing_changes_nothing() -> None:
@@ -167,7 +213,7 @@ def test_a_sender_beside_it_sends_and_gathers_while_the_device_polls() -> None:
     sender = Thread(target=send)
     sender.start()
     while sender.is_alive():
-        poll(Tasks(asker.counters, asker.ring), asker.arena)
+        poll(asker.tasks, asker.arena)
     sender.join()
     assert len(answers) == NUM_TASKS
     for answer, expected in zip(answers, asker.expected, strict=True):

@@ -8,8 +8,8 @@ import torch
 
 from gpu_node.executors.cuda.links.late_number import LateNumber
 from gpu_node.executors.cuda.links.window import CLOSED, LinkWindow
-from gpu_node.kernels.triton.attention.task_ring import LentLines, PollCounters, Tasks
-from gpu_node.kernels.triton.launch import num_processors
+from gpu_node.kernels.triton.attention.poll import num_instances
+from gpu_node.kernels.triton.attention.task_ring import LentLines, PartMemory, PollCounters, Tasks
 
 _NO_MORE = 1 << 62
 """As tasks that were served: nobody waits."""
@@ -25,11 +25,12 @@ class CudaLinkReceiver:
         self._window = window
         self._drain = drain
         memory = window.ring
-        own = PollCounters.new(num_processors(device), len(memory.ring.kinds), device)
+        own = PollCounters.new(num_instances(memory.ring), len(memory.ring.kinds), device)
         counters = PollCounters(memory.asked, memory.served, memory.refused, own.done, own.arrived)
         lent = LentLines(torch.zeros(num_pages, dtype=torch.int32, device=device), page_lines)
         self._lent = lent
-        self.tasks = Tasks(counters, memory.ring, lent)
+        self._parts = PartMemory.new(memory.ring, len(own.done))
+        self.tasks = Tasks(counters, memory.ring, lent, self._parts)
         self._served = LateNumber(memory.served)
         self._num_before = 0  # tasks of earlier generations
         self._first = 0  # the number of the first of this one
@@ -52,6 +53,7 @@ class CudaLinkReceiver:
         self._first = num_asked
         counters.refused.zero_()
         counters.arrived.zero_()
+        self._parts.arrived.zero_()
         counters.done.fill_(num_asked)
         counters.served.fill_(num_asked)
         self._served = LateNumber(counters.served)

@@ -30,6 +30,15 @@ def stages_of(cache: LayerCache, tile_tokens: int, kept_bytes: int, most: int) -
 
 
 @triton.jit
+def parts_of(position, window, num_splits, TILE: tl.constexpr):
+    """Of what a row sees: the first token, the tokens of a part, and the number of parts, one at least."""
+    seen_from = tl.maximum(position + 1 - window, 0)
+    num_tokens = position + 1 - seen_from
+    part = tl.cdiv(tl.cdiv(num_tokens, TILE), num_splits) * TILE
+    return seen_from, part, tl.maximum(tl.cdiv(num_tokens, tl.maximum(part, 1)), 1)
+
+
+@triton.jit
 def load_queries(q, q_stride, rows, columns, here, HEAD_DIM: tl.constexpr, PADDED_DIM: tl.constexpr):
     """[queries, PADDED_DIM]: heads that begin at ``columns`` of ``rows``, zeros where not ``here``."""
     dims = tl.arange(0, PADDED_DIM)

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, scale_of, stages_of
+from gpu_node.kernels.triton.attention.attention_tile import attend, load_queries, parts_of, scale_of, stages_of
 from gpu_node.kernels.triton.cache import DeviceBatch, LayerCache
 from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, num_processors, num_programs, padded
 
@@ -40,15 +40,6 @@ def num_splits(num_tasks: int, num_context_tokens: int, num_processors: int) -> 
     wanted = PROGRAMS_A_PROCESSOR * num_processors // max(1, num_tasks)
     most = min(wanted, -(-num_context_tokens // TILE_TOKENS), MAX_SPLITS)
     return 1 << (max(1, most).bit_length() - 1)
-
-
-@triton.jit
-def _parts(position, window, num_splits, TILE: tl.constexpr):
-    """Of what a row sees: the first token, the tokens of a part, and the number of parts, one at least."""
-    seen_from = tl.maximum(position + 1 - window, 0)
-    num_tokens = position + 1 - seen_from
-    part = tl.cdiv(tl.cdiv(num_tokens, TILE), num_splits) * TILE
-    return seen_from, part, tl.maximum(tl.cdiv(num_tokens, tl.maximum(part, 1)), 1)
 
 
 def most_split(num_kv_heads: int, num_processors: int) -> int:
@@ -103,7 +94,7 @@ def _decode(
             decode, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
         sequence = tl.load(decodes + decode).to(tl.int64)
         position, row = tl.load(starts + sequence), tl.load(first_rows + sequence)
-        seen_from, part, num_parts = _parts(position, window, num_splits, TILE)
+        seen_from, part, num_parts = parts_of(position, window, num_splits, TILE)
         if split < num_parts:
             begin = seen_from + split * part
             shared, dims = tl.arange(0, PADDED_SHARED), tl.arange(0, PADDED_DIM)
@@ -166,7 +157,7 @@ def _combine(
         first = (decode * tl.num_programs(1) + head) * num_splits
         places, dims = tl.arange(0, PADDED_SPLITS), tl.arange(0, PADDED_DIM)
         sequence = tl.load(decodes + decode).to(tl.int64)
-        _, _, num_parts = _parts(tl.load(starts + sequence), window, num_splits, TILE)
+        _, _, num_parts = parts_of(tl.load(starts + sequence), window, num_splits, TILE)
         here = places < num_parts
         log = tl.load(logs + first + places, mask=here, other=float("-inf"))
         most = tl.max(log, 0)

@@ -59,6 +59,9 @@ def _gather(
     own_out,
     own_content,
     own_numbers,
+    own_part_results,
+    own_part_logs,
+    own_part_arrived,
     own_is_lent,
     own_page_lines,
     own_num_pages,
@@ -79,6 +82,7 @@ def _gather(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
     CHECKS: tl.constexpr,
+    SPLITS: tl.constexpr,
     IS_COUNTED: tl.constexpr,
     IS_MOVE: tl.constexpr,
     SERVES: tl.constexpr,
@@ -111,6 +115,9 @@ def _gather(
                     own_out,
                     own_content,
                     own_numbers,
+                    own_part_results,
+                    own_part_logs,
+                    own_part_arrived,
                     own_is_lent,
                     own_page_lines,
                     own_num_pages,
@@ -130,6 +137,7 @@ def _gather(
                     PADDED_DIM,
                     WIDEN,
                     CHECKS,
+                    SPLITS,
                 )
             looks -= 1
         is_there = (not is_lost) & (tl.atomic_add(served, 0, sem="acquire", scope="sys") > task)

@@ -9,9 +9,10 @@ at ``asked`` for itself and does its tiles of all tasks that it has not done; wh
 ``served``. An instance that looked too early for a task does its tiles at the next poll, and so does the one that comes
 last there. Tasks are served in order: the last at a task has seen everybody's arrival at those before it.
 
-A tile is one row and one KV head, so no instance reads what another one writes within a task. Rows of one sequence in
-two tasks are never unserved together, unless in the same place of both. A task that moves blocks is never unserved
-together with another one.
+A tile is one row and one KV head, so no instance reads keys and values that another one writes within a task. Where
+there are fewer tiles than instances, contexts are split among them (`PartMemory`), as decode attention does it. Rows of
+one sequence in two tasks are never unserved together, unless in the same place of both. A task that moves blocks is
+never unserved together with another one.
 
 A tile that names anything beyond what is lent (`LentLines`) touches no block, and ``refused`` says so.
 
@@ -27,12 +28,23 @@ import triton
 import triton.language as tl
 
 from gpu_node.kernels.triton.attention.attention_tile import scale_of
-from gpu_node.kernels.triton.attention.served_part import are_lent, attend_tile, move_part
-from gpu_node.kernels.triton.attention.task_ring import ATTEND, Tasks
+from gpu_node.kernels.triton.attention.served_part import are_lent, attend_part, move_part
+from gpu_node.kernels.triton.attention.task_ring import ATTEND, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import LayerCache
-from gpu_node.kernels.triton.launch import INTERPRETED, MIN_DOT, launch, padded, require
+from gpu_node.kernels.triton.launch import (
+    INTERPRETED,
+    MIN_DOT,
+    SCRATCH_BYTES,
+    launch,
+    num_processors,
+    padded,
+    require,
+    shared_memory_bytes,
+)
 
-TILE_TOKENS = 64
+TILE_TOKENS = 32
+PROGRAMS_A_PROCESSOR, NUM_WARPS, NUM_STAGES = 4, 2, 3
+"""As decode attention has them: each waits for one tile while others compute."""
 _ATTEND = tl.constexpr(ATTEND)
 
 
@@ -56,6 +68,9 @@ def serve(
     out,
     content,
     numbers,
+    part_results,
+    part_logs,
+    part_arrived,
     is_lent,
     page_lines,
     num_pages,
@@ -75,6 +90,7 @@ def serve(
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
     CHECKS: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):
     """What this instance has to do of all that is asked for by now. A kernel, and what a kernel that waits does."""
     instance, num_instances = tl.program_id(0), tl.num_programs(0)
@@ -88,48 +104,41 @@ def serve(
             number, kind = tl.load(nums_sequences + slot), tl.load(kinds + slot)
             lines = block_lines + slot * max_sequences * max_blocks
             if kind == _ATTEND:
-                first, window = tl.load(firsts + slot), tl.load(windows + slot)
-                if CHECKS:
-                    layer_numbers = 2 * num_kv_heads * BLOCK_SIZE * HEAD_DIM
-                    if (number > max_sequences) | (first < 0) | (first + layer_numbers > block_numbers):
-                        tl.atomic_xchg(refused, 1, sem="relaxed", scope="sys")
-                        number = 0
-                for tile in range(instance, number * num_kv_heads, num_instances):
-                    row = slot * max_sequences + tile // num_kv_heads
-                    position = tl.load(positions + row)
-                    is_right = position >= 0
-                    if CHECKS:
-                        is_right = is_right & (position < max_blocks * BLOCK_SIZE)
-                        num_blocks = tl.where(is_right, position // BLOCK_SIZE + 1, 0)
-                        own_lines = block_lines + row * max_blocks
-                        is_right = is_right & are_lent(own_lines, num_blocks, is_lent, page_lines, num_pages, size)
-                    if is_right:
-                        attend_tile(
-                            row,
-                            tile % num_kv_heads,
-                            position,
-                            first,
-                            window,
-                            block_lines,
-                            q,
-                            k,
-                            v,
-                            out,
-                            numbers,
-                            max_blocks,
-                            num_kv_heads,
-                            scale,
-                            NUM_SHARED,
-                            PADDED_SHARED,
-                            TILE,
-                            LINE_NUMBERS,
-                            BLOCK_SIZE,
-                            HEAD_DIM,
-                            PADDED_DIM,
-                            WIDEN,
-                        )
-                    else:
-                        tl.atomic_xchg(refused, 1, sem="relaxed", scope="sys")
+                attend_part(
+                    slot,
+                    number,
+                    refused,
+                    firsts,
+                    windows,
+                    positions,
+                    block_lines,
+                    q,
+                    k,
+                    v,
+                    out,
+                    numbers,
+                    part_results,
+                    part_logs,
+                    part_arrived,
+                    is_lent,
+                    page_lines,
+                    num_pages,
+                    max_sequences,
+                    max_blocks,
+                    num_kv_heads,
+                    block_numbers,
+                    scale,
+                    NUM_SHARED,
+                    PADDED_SHARED,
+                    TILE,
+                    LINE_NUMBERS,
+                    BLOCK_SIZE,
+                    HEAD_DIM,
+                    PADDED_DIM,
+                    WIDEN,
+                    CHECKS,
+                    SPLITS,
+                )
             else:
                 if CHECKS:
                     num_looked = tl.minimum(number, max_moved)
@@ -157,7 +166,7 @@ def poll(tasks: Tasks, numbers: torch.Tensor, looks: int = 1) -> None:
 
 def serving(tasks: Tasks, numbers: torch.Tensor) -> tuple[Sequence[object], dict[str, object]]:
     """What `serve` takes behind ``looks``, checked: arguments, and constants by name."""
-    counters, ring, lent = tasks.counters, tasks.ring, tasks.lent
+    counters, ring, lent, parts = tasks.counters, tasks.ring, tasks.lent, tasks.parts
     shape = ring.shape
     cache = LayerCache(numbers, shape, 0)
     num_slots, max_sequences, max_blocks = ring.block_lines.shape
@@ -174,6 +183,10 @@ def serving(tasks: Tasks, numbers: torch.Tensor) -> tuple[Sequence[object], dict
     require(all(len(one) == num_slots for one in by_slot), "poll: counters and numbers for each slot")
     max_moved, block_numbers = ring.content.shape
     require(block_numbers == shape.block_numbers(numbers.element_size()), "poll: content is of whole blocks")
+    if parts is not None:
+        require(
+            parts.results.shape[:3] == (num_slots, len(counters.done), num_shared), "poll: parts of these instances"
+        )
     require(ring.content.dtype == numbers.dtype, "poll: content has the arena's type", ring.content)
     require(max_moved <= max_sequences * max_blocks, "poll: a slot has lines for what is moved", ring.content)
     tensors = (ring.positions, ring.block_lines, ring.q, ring.k, ring.v, ring.out, ring.content)
@@ -196,6 +209,9 @@ def serving(tasks: Tasks, numbers: torch.Tensor) -> tuple[Sequence[object], dict
         ring.out,
         ring.content,
         numbers,
+        None if parts is None else parts.results,
+        None if parts is None else parts.logs,
+        None if parts is None else parts.arrived,
         None if lent is None else lent.is_lent,
         0 if lent is None else lent.page_lines,
         0 if lent is None else len(lent.is_lent),
@@ -217,5 +233,20 @@ def serving(tasks: Tasks, numbers: torch.Tensor) -> tuple[Sequence[object], dict
         "PADDED_DIM": padded(shape.head_dim, MIN_DOT),
         "WIDEN": INTERPRETED,
         "CHECKS": lent is not None,
+        "SPLITS": parts is not None,
+        "num_warps": NUM_WARPS,
+        "num_stages": NUM_STAGES,
     }
     return arguments, constants
+
+
+def num_instances(ring: TaskRing) -> int:
+    """Of a poll, and of a gather that serves others while it waits: so many run at the same time on the ring's device.
+
+    A gather would wait for ever for tiles of its own instances that do not run.
+    """
+    if INTERPRETED:
+        return num_processors(ring.q.device)
+    tile_bytes = 2 * TILE_TOKENS * padded(ring.shape.head_dim, MIN_DOT) * ring.q.element_size()
+    room = shared_memory_bytes() // (tile_bytes + SCRATCH_BYTES)
+    return num_processors(ring.q.device) * max(1, min(PROGRAMS_A_PROCESSOR, room))

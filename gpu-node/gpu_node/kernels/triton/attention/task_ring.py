@@ -117,9 +117,34 @@ class PollCounters:
 
     @classmethod
     def new(cls, num_instances: int, num_slots: int, device: torch.device) -> PollCounters:
-        """For so many programs at a time, as a rule one a processor, and tasks that wait."""
+        """For so many programs at a time (`poll.num_instances`) and tasks that wait."""
         sizes = (1, 1, 1, num_instances, num_slots)
         return cls(*(torch.zeros(size, dtype=torch.int64, device=device) for size in sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class PartMemory:
+    """Where polls keep parts of contexts until they are put together; who polls owns it.
+
+    As many parts a slot as there are instances: rows whose KV heads are fewer than these have their contexts split.
+    """
+
+    results: torch.Tensor
+    """float32 [slots, instances, heads of a KV head, head_dim]."""
+    logs: torch.Tensor
+    """float32 [slots, instances, heads of a KV head]: powers of 2, of the sums of weights."""
+    arrived: torch.Tensor
+    """int32 [slots, instances]: by row and KV head, instances that have done their part; all 0 at first."""
+
+    @classmethod
+    def new(cls, ring: TaskRing, num_instances: int) -> PartMemory:
+        """For tasks of a ring, on its device."""
+        head_dim = ring.shape.head_dim
+        num_shared = ring.q.shape[2] // (ring.shape.num_kv_heads * head_dim)
+        each = (len(ring.kinds), num_instances)
+        results = ring.q.new_empty((*each, num_shared, head_dim), dtype=torch.float32)
+        logs = ring.q.new_empty((*each, num_shared), dtype=torch.float32)
+        return cls(results, logs, torch.zeros(each, dtype=torch.int32, device=ring.q.device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +164,5 @@ class Tasks:
     ring: TaskRing
     lent: LentLines | None = None
     """None: the sender is trusted, and may name any block."""
+    parts: PartMemory | None = None
+    """None: no context is split, however few rows there are."""
