@@ -28,6 +28,7 @@ from mps import PERCENTAGE, sharing
 from woven_engine import LINK, EngineOf
 
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.offload.offloading import RemoteLost
 from shared.config.engine import EngineOptions, ModelSpec
 
 Form = Literal["off", "on", "ahead"]
@@ -128,6 +129,8 @@ def _measure(folder: Path, device: torch.device) -> Iterator[Line]:
             yield Line(f"decode step of {num}, all attention elsewhere", 1e3 * step_s, "ms")
         hot.offload.set_ratio(LINK, NUM_AWAY / (NUM_HOME + NUM_AWAY))
         yield from _woven(_decode(hot, spec, NUM_HOME + NUM_AWAY), home_s, cold)
+        num_lost = sum(one.num_requests for one in hot.offload.news() if isinstance(one, RemoteLost))
+        yield Line("requests lost and computed again", num_lost, "", at_most=0, is_required=True)
     hot.offload.close(LINK)
 
 
