@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.executors.draws.feedback import Feedback
-from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.kernels.cpu import CpuDevice, CpuStep, Float32s, Int32s
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
 from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
