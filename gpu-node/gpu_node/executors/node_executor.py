@@ -1,7 +1,7 @@
 """The executor that a node's configuration asks for, on the CPUs that it names.
 
-Executors are imported where they are made: torch takes a second and 200 MB, which a node that only predicts, one of
-many on a machine perhaps, does without.
+Executors are imported where they are made: torch takes a second and 200 MB, which nodes of processors, and those that
+only predict, many on a machine perhaps, do without.
 """
 
 from __future__ import annotations
