@@ -30,7 +30,6 @@ from gpu_node.kernels.cpu import (
     CpuCacheShape,
     CpuDevice,
     CpuProgram,
-    Float32s,
     Limits,
     kernels_name,
 )
@@ -38,6 +37,7 @@ from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.architectures.families import build_program
+from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.unread_weights import UnreadWeights
 from shared.config.engine import EngineOptions, ModelSpec
