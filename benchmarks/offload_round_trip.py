@@ -79,7 +79,8 @@ class Place:
         columns = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM)
         q, k, v = (program.buffer(CpuRows.TOKENS, Type.FLOAT32, number) for number in columns)
         for view in (q, k, v):
-            program.buffer_values(view, CpuRows.TOKENS).normal_(generator=torch.Generator().manual_seed(0))
+            values = torch.from_numpy(program.buffer_values(view, CpuRows.TOKENS))
+            values.normal_(generator=torch.Generator().manual_seed(0))
         out = program.buffer(CpuRows.TOKENS, Type.FLOAT32, columns[0])
         if is_remote:
             program.add("send", q, k, v, 0, 0)

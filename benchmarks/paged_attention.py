@@ -81,7 +81,7 @@ class Ours:
         self._step = _step([first] * case.batch, [case.num_rows] * case.batch, self._tables)
 
     def _values(self, view: View) -> torch.Tensor:
-        return self.program.buffer_values(view, CpuRows.TOKENS)
+        return torch.from_numpy(self.program.buffer_values(view, CpuRows.TOKENS))
 
     def _set(self, view: View, values: torch.Tensor) -> None:
         rows = values.reshape(-1, view.num_columns)

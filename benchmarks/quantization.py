@@ -43,7 +43,8 @@ def text_logits(executor: CpuExecutor | ReferenceExecutor, token_ids: list[int],
     ]
     with torch.inference_mode():
         chunks = [
-            executor.logits(parts[first : first + CHUNK_TOKENS]).clone() for first in range(0, len(parts), CHUNK_TOKENS)
+            torch.tensor(executor.logits(parts[first : first + CHUNK_TOKENS]))
+            for first in range(0, len(parts), CHUNK_TOKENS)
         ]
     return torch.cat(chunks)
 

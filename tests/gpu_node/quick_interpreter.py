@@ -3,7 +3,9 @@
 At each launch it looks through all of its language for what to replace, of which the names are always the same, and at
 each call of a function by a kernel once more, when all of it is replaced. At each addition of integers it computes also
 whether they overflow, and throws that away, since only its ``debug`` would tell. It makes its table of numpy's types
-each time that it reads it. And each value has objects of its own for its shape, of which there are some dozens.
+each time that it reads it. Each value has objects of its own for its shape, of which there are some dozens. Of two
+values of one type it asks at length which type they have together, and each constant is made anew for each operation.
+And each word of the language is called through three functions.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ _slow_value = tl.core.tensor.__init__
 _slow_equal = tl.core.tuple.__eq__
 _slow_unwrap = tl.core._unwrap_if_constexpr
 _slow_broadcast = interpreter.TritonSemantic.broadcast_impl_value
+_slow_operands = interpreter.TritonSemantic.binary_op_type_checking_impl
+_slow_cast = interpreter.TritonSemantic.cast
+_builtin_code = tl.core.builtin(lambda: None).__code__
 _builtins: dict[Any, list[str]] = {}
 """Names by module or class of the language, of when no kernel runs: then none of them is replaced."""
 _seen: dict[int, frozenset[Any]] = {}
@@ -51,6 +56,8 @@ def quicken() -> None:
     tl.core.tuple.__eq__ = _equal
     tl.core._unwrap_if_constexpr = _unwrap
     interpreter.TritonSemantic.broadcast_impl_value = _broadcast
+    interpreter.TritonSemantic.binary_op_type_checking_impl = _operands
+    interpreter.TritonSemantic.cast = _cast
 
 
 class _Replaced(interpreter._LangPatchScope):  # type: ignore[misc] # a package without types
@@ -83,7 +90,20 @@ def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:
     for name in _builtins[owner]:
         member = getattr(owner, name)
         if tl.core.is_builtin(member):
-            interpreter._patch_attr(owner, name, member, builder, scope)
+            scope.set_attr(owner, name, _meant(member))
+
+
+@cache
+def _meant(member: Any) -> Any:
+    """What a kernel calls by a word of the language: the function itself, told the interpreter's meaning of it."""
+    called = member.__wrapped__ if getattr(member, "__code__", None) is _builtin_code else member
+    semantic = interpreter.interpreter_semantic
+
+    def call(*values: Any, **options: Any) -> Any:
+        options["_semantic"] = semantic
+        return called(*values, **options)
+
+    return call
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any]:
@@ -141,6 +161,48 @@ def _broadcast(self: Any, lhs: Any, rhs: Any) -> Any:
     if is_block == right.is_block() and (not is_block or left.shape is right.shape):
         return lhs, rhs  # of one shape already
     return _slow_broadcast(self, lhs, rhs)
+
+
+def _operands(
+    self: Any,
+    lhs: Any,
+    rhs: Any,
+    allow_lhs_ptr: bool = False,
+    allow_rhs_ptr: bool = False,
+    arithmetic_check: bool = True,
+    div_or_mod: bool = False,
+) -> Any:
+    """Both as values of one type and shape."""
+    value, other = (lhs, rhs) if type(lhs) is tl.core.tensor else (rhs, lhs)
+    kind = value.dtype if type(value) is tl.core.tensor else None
+    if type(kind) is tl.core.dtype and not (div_or_mod and kind in _DIVIDED_WIDER):
+        if type(other) is tl.core.tensor and other.dtype is kind:
+            return self.broadcast_impl_value(lhs, rhs)
+        if arithmetic_check and type(other) in (int, float):
+            known = _constant(other, type(other) is int, kind, value.handle.data.shape, value.type.is_block())
+            if known is not None:
+                constant = tl.core.tensor(known.handle, known.type)
+                return (value, constant) if value is lhs else (constant, value)
+    return _slow_operands(self, lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
+
+
+_DIVIDED_WIDER = (tl.float16, tl.bfloat16)
+
+
+@cache
+def _constant(number: float, _is_int: bool, kind: Any, sizes: tuple[int, ...], is_block: bool) -> Any:
+    """What the original makes of a number beside a value, and nobody can write; None where it changes the value too."""
+    zeros = interpreter.TensorHandle(np.zeros(sizes, dtype=_scalar_type(kind)), kind)
+    beside = tl.core.tensor(zeros, tl.core.block_type(kind, list(sizes)) if is_block else kind)
+    value, constant = _slow_operands(interpreter.interpreter_semantic, beside, number)
+    constant.handle.data.flags.writeable = False
+    return constant if value is beside else None
+
+
+def _cast(self: Any, value: Any, kind: Any, fp_downcast_rounding: str | None = None) -> Any:
+    if value.dtype is kind.scalar:
+        return value
+    return _slow_cast(self, value, kind, fp_downcast_rounding)
 
 
 def _unwrap(value: Any) -> Any:

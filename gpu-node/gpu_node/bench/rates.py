@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from gpu_node.kernels.cpu import (
     CpuArena,
@@ -76,6 +75,8 @@ def _read_s(parts: Sequence[np.ndarray[Any, Any]], cpus: Sequence[int]) -> float
 
 def onednn_flops_per_s(num_threads: int) -> float:
     """By torch, whose products of bfloat16 are oneDNN's; the best of `SHAPES`."""
+    import torch  # it takes a second: not for who measures nothing with it
+
     torch.set_num_threads(num_threads)
     return max(_flops_per_s(shape, _onednn_product(shape)) for shape in SHAPES)
 
@@ -97,6 +98,8 @@ def _flops_per_s(shape: tuple[int, int, int], product: Callable[[], object]) -> 
 
 
 def _onednn_product(shape: tuple[int, int, int]) -> Callable[[], object]:
+    import torch
+
     num_rows, num_inputs, num_outputs = shape
     x = torch.ones(num_rows, num_inputs, dtype=torch.bfloat16)
     weight = torch.ones(num_inputs, num_outputs, dtype=torch.bfloat16)
@@ -111,7 +114,7 @@ def _kernels_rate(device: CpuDevice, shape: tuple[int, int, int]) -> float:
     try:
         x = program.buffer(CpuRows.TOKENS, Type.BFLOAT16, num_inputs)
         out = program.buffer(CpuRows.TOKENS, Type.FLOAT32, num_outputs)
-        program.add("linear", x, program.weight(torch.ones(num_outputs, num_inputs)), Epilogue.STORE, out)
+        program.add("linear", x, program.weight(np.ones((num_outputs, num_inputs))), Epilogue.STORE, out)
         step = _rows_only(num_rows)
         return _flops_per_s(shape, lambda: device.wait(device.submit(program, step)))
     finally:

@@ -1,7 +1,7 @@
 """The executor that a node's configuration asks for, on the CPUs that it names.
 
-Executors are imported where they are made: torch takes a second and 200 MB, which a node that only predicts, one of
-many on a machine perhaps, does without.
+Executors are imported where they are made: torch takes a second and 200 MB, which nodes of processors, and those that
+only predict, many on a machine perhaps, do without.
 """
 
 from __future__ import annotations
@@ -51,13 +51,10 @@ def make_executor(node: NodeSpec, options: EngineOptions, pipelines: Pipelines =
 
 
 def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:
-    import torch
-
     from gpu_node.executors.cpu.executor import CpuExecutor
     from gpu_node.graph.passes.named import offload_passes
     from gpu_node.kernels.link_file import sweep_links
 
-    torch.set_num_threads(node.num_threads)
     if options.offload != "off":
         sweep_links()
     passes = offload_passes(options.offload, polls=options.offload_control != "host")

@@ -38,7 +38,7 @@ class OperatorClass(StrEnum):
 
 
 class OperatorKind(StrEnum):
-    """What an operator does; `gpu_node.kernels` says each in full.
+    """What an operator does; `gpu_node.kernels.operations` says each in full.
 
     What an executor may not pass over in silence is a kind of its own, not an attribute: an executor that does not
     know a kind fails, one that does not know an attribute computes something else.

@@ -5,15 +5,22 @@ What it says is noise. What a step costs is the real thing, and so is every size
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 
 import torch
 
-_GAIN_SPREAD = 0.1
-_BIAS_SPREAD = 0.02
-_WORD = (1 << 32) - 1
+from gpu_node.models.dummy_numbers import (
+    LAST_SHIFT,
+    NUM_UNUSED_BITS,
+    ROUNDS,
+    UNIT,
+    WIDTH,
+    WORD,
+    seed_of,
+    spread_and_mean,
+)
+
 _NUMBERS_AT_A_TIME = 1 << 24
 """What is made on the way takes some hundred megabytes."""
 
@@ -35,20 +42,13 @@ class DummyWeights:
 
 
 def _tensor(name: str, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """Scaled so that numbers neither grow nor vanish: sums over the inputs of a matrix have the variance of one input,
-    gains of norms are about 1 and biases small.
-    """
     values = torch.empty(math.prod(shape), device=device)
-    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
     for first in range(0, len(values), _NUMBERS_AT_A_TIME):
         part = values[first : first + _NUMBERS_AT_A_TIME]
-        part.copy_(_chance(torch.arange(first, first + len(part), device=device), seed))
-    values = values.view(shape)
-    if len(shape) > 1:
-        return values.mul_(shape[-1] ** -0.5)
-    if name.endswith("_bias"):
-        return values.mul_(_BIAS_SPREAD)
-    return values.mul_(_GAIN_SPREAD).add_(1.0)
+        part.copy_(_chance(torch.arange(first, first + len(part), device=device), seed_of(name)))
+    spread, mean = spread_and_mean(name, shape)
+    values.mul_(spread)
+    return (values.add_(mean) if mean else values).view(shape)
 
 
 def _chance(places: torch.Tensor, seed: int) -> torch.Tensor:
@@ -57,9 +57,9 @@ def _chance(places: torch.Tensor, seed: int) -> torch.Tensor:
     Its bits are mixed by shifts and products of integers, as hash functions do, and each product of floats is one that
     every device rounds alike: torch's own generators differ from device to device.
     """
-    bits = (places + seed) & _WORD
-    for shift, factor in ((16, 0x21F0AAAD), (15, 0x735A2D97)):
+    bits = (places + seed) & WORD
+    for shift, factor in ROUNDS:
         bits ^= bits >> shift
-        bits = (bits * factor) & _WORD
-    bits ^= bits >> 15
-    return ((bits >> 8).float() * 2.0**-24 - 0.5) * math.sqrt(12.0)
+        bits = (bits * factor) & WORD
+    bits ^= bits >> LAST_SHIFT
+    return ((bits >> NUM_UNUSED_BITS).float() * UNIT - 0.5) * WIDTH

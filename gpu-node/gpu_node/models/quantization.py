@@ -1,7 +1,7 @@
 """Weights as int8: symmetric, one scale an output, rounded to nearest; activations are not touched ("weight-only").
 
-Both executors use this one function: what it returns is the model that `ModelSpec.weights = "int8"` asks for. The
-reference executor computes with the numbers it stands for, the CPU device with the integers themselves.
+What it returns is the model that `ModelSpec.weights = "int8"` asks for. The reference executor computes with the
+numbers it stands for, the CPU device with the integers themselves, the same ones (`quantized_array`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-MAX_INT8 = 127
-"""Symmetric: -128 is not used."""
+_MAX_INT8 = 127  # symmetric: -128 is not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def quantized(weight: torch.Tensor) -> Int8Weight:
     A row depends on no other, so weights may be put together before or after. A row of zeros has scale 0.
     """
     weight = weight.to(torch.float32)
-    scales = weight.abs().amax(dim=-1) / MAX_INT8
+    scales = weight.abs().amax(dim=-1) / _MAX_INT8
     divisors = torch.where(scales > 0, scales, 1.0)
     return Int8Weight((weight / divisors[..., None]).round().to(torch.int8), scales)
 

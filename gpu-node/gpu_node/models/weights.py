@@ -1,9 +1,9 @@
-"""The weights of a model, from either kind of file or made up: all of them, or each when it is asked for."""
+"""The weights of a model as tensors of torch, from either kind of file or made up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -14,6 +14,9 @@ from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy_weights import DummyWeights
 from gpu_node.models.weight_check import stored_shapes
 from shared.config.engine import LoadFormat
+
+if TYPE_CHECKING:
+    from gpu_node.models.gguf.gguf_weights import GgufWeights
 
 CPU = torch.device("cpu")
 _TYPES = {ROPE_FACTORS: torch.float32}
@@ -48,38 +51,22 @@ def load_weights(
     return weights
 
 
-class UnreadWeights(Mapping[str, torch.Tensor]):
-    """The weights of a program by name, float32, each read when it is asked for: for who makes something else of it.
-
-    Nothing is kept, so that memory holds one at a time and not the model. Some may be views of the model's file.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, program: Program, load_format: LoadFormat = "auto") -> None:
-        """`ModelFileError` as `load_weights`, before anything is read."""
-        self._checkpoint = checkpoint
-        self._weights = {weight.name: weight for weight in program.weights}
-        self._reader = _reader(checkpoint, stored_shapes(program), load_format, CPU)
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        pieces = [self._read(piece) for piece in self._weights[name].sources]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._weights)
-
-    def __len__(self) -> int:
-        return len(self._weights)
-
-    def _read(self, piece: Piece) -> torch.Tensor:
-        stored = _rope_factors(self._checkpoint) if piece.tensor == ROPE_FACTORS else self._reader.read(piece.tensor)
-        return _cut(stored, piece).to(torch.float32)
-
-
 class _Reader(Protocol):
     """Stored tensors, by canonical name."""
 
     def read(self, name: str) -> torch.Tensor:
         """All of one, of any float."""
+
+
+class _FromArrays:
+    """Tensors over the memory of arrays."""
+
+    def __init__(self, arrays: GgufWeights) -> None:
+        self._arrays = arrays
+
+    def read(self, name: str) -> torch.Tensor:
+        """All of one, float32."""
+        return torch.from_numpy(self._arrays.read(name))
 
 
 def _reader(
@@ -94,7 +81,7 @@ def _reader(
         return SafetensorsWeights(path, config, stored)
     from gpu_node.models.gguf.gguf_weights import GgufWeights  # likewise
 
-    return GgufWeights(checkpoint.gguf, path, config, stored)
+    return _FromArrays(GgufWeights(checkpoint.gguf, path, config, stored))
 
 
 def _places(program: Program, weights: Mapping[str, torch.Tensor]) -> dict[str, list[tuple[Piece, torch.Tensor]]]:

@@ -59,7 +59,7 @@ def served_behind(folder: Path, num_threads: int, polled: range | tuple[int, ...
         program.work_on(WHOLE)
         for number in range(NUM_OPERATORS):
             value = program.buffer(CpuRows.TOKENS, Type.FLOAT32, NUM_COLUMNS)
-            program.buffer_values(value, CpuRows.TOKENS).fill_(number + 1)
+            program.buffer_values(value, CpuRows.TOKENS).fill(number + 1)
             program.add("write_kv", zeros, value, 0)
             if number in polled:
                 program.add("poll")

@@ -61,7 +61,7 @@ class Case:
 
     def poisoned(self, num_columns: int, rows: CpuRows = CpuRows.TOKENS) -> View:
         view = self.program.buffer(rows, Type.FLOAT32, num_columns)
-        self.program.buffer_values(view, rows).fill_(torch.nan)
+        self.program.buffer_values(view, rows).fill(np.nan)
         return view
 
     def rounded(self, view: View, rows: CpuRows = CpuRows.TOKENS) -> View:
@@ -81,7 +81,7 @@ class Case:
         self.device.wait(self.device.submit(self.program, asked))
 
     def values(self, view: View, num_rows: int, rows: CpuRows = CpuRows.TOKENS) -> torch.Tensor:
-        return self.program.buffer_values(view, rows)[:num_rows].clone()
+        return torch.from_numpy(self.program.buffer_values(view, rows)[:num_rows].copy())
 
 
 def step(
@@ -250,7 +250,8 @@ def test_rounding_is_that_of_torch(case: Case) -> None:
     program = case.program
     narrow = case.rounded(case.filled(x))
     case.run(rows(1))
-    stored = program.buffer_values(View(narrow.buffer, 0, 4), CpuRows.TOKENS)[0].view(torch.bfloat16)
+    memory = program.buffer_values(View(narrow.buffer, 0, 4), CpuRows.TOKENS)
+    stored = torch.from_numpy(memory)[0].view(torch.bfloat16)
     expected = x[0].bfloat16()
     assert stored[6].isnan()
     expected[7] = 0.0  # numbers below the normal ones may become 0, as they do in the dot product

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from gpu_node import kernels
+from gpu_node.kernels import operations
 from gpu_node.kernels.paged_batch import GROUP_CONTEXT_TOKENS, PagedSequence, paged_batch
 
 KV_HEADS, HEAD_DIM = 2, 4
@@ -69,12 +69,12 @@ def test_attention_over_blocks(heads: int, window: int | None, block_size: int, 
             slot = cache[sequence.block_table[position // block_size], :, position % block_size]
             slot.copy_(torch.randn(2, KV_HEADS, HEAD_DIM))
     k, v = torch.randn(2, num_rows, KV_HEADS * HEAD_DIM)
-    kernels.write_kv(k, v, cache, batch)
+    operations.write_kv(k, v, cache, batch)
     q = torch.randn(num_rows, heads * HEAD_DIM)
     if window is None:
-        ours = kernels.paged_attention(q, cache, batch)
+        ours = operations.paged_attention(q, cache, batch)
     else:
-        ours = kernels.window_attention(q, cache, batch, window)
+        ours = operations.window_attention(q, cache, batch, window)
     assert close(ours, plain_attention(q, cache, sequences, heads, window))
 
 
@@ -88,7 +88,7 @@ def test_a_group_does_not_gather_more_than_the_processor_caches() -> None:
 def test_rope_turns_pairs_by_their_angles() -> None:
     x = torch.randn(3, 2 * HEAD_DIM)
     positions = torch.tensor([0, 1, 50])
-    ours = kernels.rope(x, kernels.rope_angles(positions, HEAD_DIM, 100.0))
+    ours = operations.rope(x, operations.rope_angles(positions, HEAD_DIM, 100.0))
     expected = torch.empty(3, 2, HEAD_DIM, dtype=torch.float64)
     for row, head, pair in ((row, head, pair) for row in range(3) for head in range(2) for pair in range(2)):
         angle = int(positions[row]) * 100.0 ** (-2 * pair / HEAD_DIM)
@@ -100,19 +100,19 @@ def test_rope_turns_pairs_by_their_angles() -> None:
 
 def test_scaled_rope_angles_are_those_of_slower_positions() -> None:
     positions = torch.tensor([0, 4, 48])
-    plain = kernels.rope_angles(positions // 4, HEAD_DIM, 100.0)
-    assert close(kernels.scaled_rope_angles(positions, torch.tensor([4.0, 4.0]), 100.0), plain)
-    mixed = kernels.scaled_rope_angles(positions, torch.tensor([1.0, 4.0]), 100.0)
-    assert close(mixed[:, [0, 2]], kernels.rope_angles(positions, HEAD_DIM, 100.0)[:, [0, 2]])
+    plain = operations.rope_angles(positions // 4, HEAD_DIM, 100.0)
+    assert close(operations.scaled_rope_angles(positions, torch.tensor([4.0, 4.0]), 100.0), plain)
+    mixed = operations.scaled_rope_angles(positions, torch.tensor([1.0, 4.0]), 100.0)
+    assert close(mixed[:, [0, 2]], operations.rope_angles(positions, HEAD_DIM, 100.0)[:, [0, 2]])
     assert close(mixed[:, [1, 3]], plain[:, [1, 3]])
 
 
 def test_head_norm_is_rms_norm_of_each_head() -> None:
     x, weight = torch.randn(3, 2 * HEAD_DIM), torch.randn(HEAD_DIM)
-    ours = kernels.head_norm(x, weight, 1e-5)
+    ours = operations.head_norm(x, weight, 1e-5)
     for head in range(2):
         columns = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-        assert close(ours[:, columns], kernels.rms_norm(x[:, columns].contiguous(), weight, 1e-5))
+        assert close(ours[:, columns], operations.rms_norm(x[:, columns].contiguous(), weight, 1e-5))
 
 
 def test_layer_norm() -> None:
@@ -120,17 +120,17 @@ def test_layer_norm() -> None:
     wide = x.double()
     centred = wide - wide.mean(dim=1, keepdim=True)
     expected = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt() * weight.double() + bias.double()
-    assert close(kernels.layer_norm(x, weight, bias, 1e-5), expected)
+    assert close(operations.layer_norm(x, weight, bias, 1e-5), expected)
 
 
 def test_relu_and_gelu() -> None:
     x = torch.randn(3, 8)
-    assert kernels.relu(x).equal(torch.where(x > 0, x, 0.0))
+    assert operations.relu(x).equal(torch.where(x > 0, x, 0.0))
     expected = [
         0.5 * number * (1 + math.tanh(math.sqrt(2 / math.pi) * (number + 0.044715 * number**3)))
         for number in x.flatten().tolist()
     ]
-    assert close(kernels.gelu(x).flatten(), torch.tensor(expected, dtype=torch.float64))
+    assert close(operations.gelu(x).flatten(), torch.tensor(expected, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("num_rows", [0, 1, 9])
@@ -140,8 +140,8 @@ def test_rows_go_through_the_experts_chosen_for_them(num_rows: int, num_chosen: 
     x, router = torch.randn(num_rows, columns), torch.randn(num_rows, num_experts)
     gate, up = torch.randn(2, num_experts, inner, columns)
     down = torch.randn(num_experts, columns, inner)
-    routing = kernels.route(router, num_chosen)
-    ours = kernels.experts(x, routing, gate, up, down)
+    routing = operations.route(router, num_chosen)
+    ours = operations.experts(x, routing, gate, up, down)
     for row in range(num_rows):
         shares = router[row].double().exp()
         chosen = sorted(range(num_experts), key=lambda expert: -float(shares[expert]))[:num_chosen]
@@ -160,23 +160,23 @@ def test_rms_norm_and_silu_mul() -> None:
     x, weight = torch.randn(3, 8), torch.randn(8)
     wide = x.double()
     expected = wide / (wide.square().mean(dim=1, keepdim=True) + 1e-5).sqrt() * weight.double()
-    assert close(kernels.rms_norm(x, weight, 1e-5), expected)
+    assert close(operations.rms_norm(x, weight, 1e-5), expected)
     gate, up = torch.randn(2, 3, 8)
-    assert close(kernels.silu_mul(gate, up), gate.double() / (1 + (-gate.double()).exp()) * up.double())
+    assert close(operations.silu_mul(gate, up), gate.double() / (1 + (-gate.double()).exp()) * up.double())
 
 
 def test_embedding_and_linear() -> None:
     table = torch.randn(5, 3)
-    assert kernels.embedding(torch.tensor([4, 0]), table).equal(table[[4, 0]])
+    assert operations.embedding(torch.tensor([4, 0]), table).equal(table[[4, 0]])
     x, weight = torch.randn(2, 3), torch.randn(4, 3)
-    assert close(kernels.linear(x, weight), x.double() @ weight.double().T)
+    assert close(operations.linear(x, weight), x.double() @ weight.double().T)
     bias = torch.randn(4)
-    assert close(kernels.linear_bias(x, weight, bias), x.double() @ weight.double().T + bias.double())
+    assert close(operations.linear_bias(x, weight, bias), x.double() @ weight.double().T + bias.double())
 
 
 def test_blocks_are_copied_all_at_once() -> None:
     cache = torch.arange(3.0).view(3, 1, 1, 1, 1).repeat(1, 2, 1, 1, 1)
-    kernels.copy_blocks(cache, torch.tensor([0, 1]), torch.tensor([1, 2]))
+    operations.copy_blocks(cache, torch.tensor([0, 1]), torch.tensor([1, 2]))
     assert cache[:, 0].flatten().tolist() == [0, 0, 1]
 
 
@@ -184,24 +184,24 @@ def test_wrong_shapes_and_types_are_said_at_the_entry() -> None:
     batch = paged_batch([PagedSequence(0, 2, [0])], 4)
     cache = torch.zeros(1, 2, 4, KV_HEADS, HEAD_DIM)
     with pytest.raises(ValueError, match="expected float32 with 2 dimensions"):
-        kernels.linear(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(4, 3))
+        operations.linear(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(4, 3))
     with pytest.raises(ValueError, match="columns of x and weight differ"):
-        kernels.linear(torch.zeros(2, 3), torch.zeros(4, 2))
+        operations.linear(torch.zeros(2, 3), torch.zeros(4, 2))
     with pytest.raises(ValueError, match="one row for each"):
-        kernels.paged_attention(torch.zeros(3, 8), cache, batch)
+        operations.paged_attention(torch.zeros(3, 8), cache, batch)
     with pytest.raises(ValueError, match="heads share KV heads evenly"):
-        kernels.paged_attention(torch.zeros(2, 12), cache, batch)
+        operations.paged_attention(torch.zeros(2, 12), cache, batch)
     with pytest.raises(ValueError, match="at least itself"):
-        kernels.window_attention(torch.zeros(2, 8), cache, batch, 0)
+        operations.window_attention(torch.zeros(2, 8), cache, batch, 0)
     with pytest.raises(ValueError, match="one bias for each output"):
-        kernels.linear_bias(torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(3))
+        operations.linear_bias(torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(3))
     with pytest.raises(ValueError, match="whole heads"):
-        kernels.head_norm(torch.zeros(2, 10), torch.zeros(4), 1e-5)
+        operations.head_norm(torch.zeros(2, 10), torch.zeros(4), 1e-5)
     with pytest.raises(ValueError, match="no more than there are"):
-        kernels.route(torch.zeros(2, 3), 4)
+        operations.route(torch.zeros(2, 3), 4)
     with pytest.raises(ValueError, match="of different shapes"):
-        kernels.experts(
+        operations.experts(
             torch.zeros(2, 3), torch.zeros(2, 4), torch.zeros(4, 5, 3), torch.zeros(4, 6, 3), torch.zeros(4, 3, 5)
         )
     with pytest.raises(ValueError, match="block_size"):
-        kernels.paged_attention(torch.zeros(2, 8), torch.zeros(1, 2, 3, KV_HEADS, HEAD_DIM), batch)
+        operations.paged_attention(torch.zeros(2, 8), torch.zeros(1, 2, 3, KV_HEADS, HEAD_DIM), batch)

@@ -19,6 +19,7 @@ from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
 from tests.gpu_node.executors.cpu.test_cpu_executor import TOLERANCE, part, spec
 from tests.gpu_node.gguf_files import experts_apart, tensors_of, write_gguf
+from tests.gpu_node.logits import logits_by
 from tests.gpu_node.models.test_families_models import save
 
 pytestmark = pytest.mark.slow
@@ -69,7 +70,7 @@ def choices_are_clear(model: Any, token_ids: list[int]) -> torch.Tensor:
 
 def logits_of_texts(executor: ReferenceExecutor | CpuExecutor) -> torch.Tensor:
     with torch.inference_mode():
-        return executor.logits([part(text, 0, [2 * n, 2 * n + 1], n) for n, text in enumerate(TEXTS)])
+        return logits_by(executor, [part(text, 0, [2 * n, 2 * n + 1], n) for n, text in enumerate(TEXTS)])
 
 
 def test_tokens_and_logits_of_the_reference(case: tuple[Path, Any]) -> None:

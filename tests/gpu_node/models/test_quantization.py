@@ -18,6 +18,7 @@ from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, Epilogue, Index, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.quantization import int8_weights, quantized
+from gpu_node.models.quantized_array import quantized_array
 from shared.config.engine import EngineOptions
 from tests.gpu_node.executors.cpu.test_cpu_executor import OPTIONS, TOLERANCE, mixed_logits, rounded_path, spec
 from tests.gpu_node.kernels.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, rows
@@ -39,6 +40,9 @@ def test_no_number_moves_by_more_than_half_a_step(seed: int, outputs: int, input
     packed = quantized(weight)
     assert ((packed.dequantized() - weight).abs() <= packed.scales[:, None] * 0.5001).all()
     assert packed.values[:1].equal(quantized(weight[:1]).values)  # a row depends on no other
+    values, scales = quantized_array(weight.numpy())
+    assert torch.from_numpy(values).equal(packed.values)
+    assert torch.from_numpy(scales).equal(packed.scales)
 
 
 def test_vectors_stay_as_they_are() -> None:

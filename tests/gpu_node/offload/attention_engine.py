@@ -135,7 +135,7 @@ class AttentionEngine:
         chance = torch.Generator().manual_seed(seed)
         for view in (self.q, self.k, self.v):
             values = self.program.buffer_values(view, CpuRows.TOKENS)
-            values[:total].copy_(torch.randn(total, values.shape[1], generator=chance))
+            values[:total] = torch.randn(total, values.shape[1], generator=chance)
         remote = [CpuRemote(part.link, part.generation, len(part.rows)) for part in parts if part.link is not None]
         step = CpuStep(
             starts=starts,

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
@@ -132,6 +133,9 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenP
         assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
     assert pair.num_lost == 0
     assert pair.times("tiny").cold.num_served > 0
+    for end in (pair.hot, pair.cold) if hot.device is CPU else ():
+        libraries = {Path(mapped.path).name for mapped in psutil.Process(end.process.pid).memory_maps()}
+        assert not any(name.startswith("libtorch") for name in libraries), "as in test_without_torch.py"
 
 
 def test_a_receiver_with_requests_of_its_own_answers_between_its_operators(

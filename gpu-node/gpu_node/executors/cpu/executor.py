@@ -9,7 +9,6 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-import torch
 
 from gpu_node.engine.border.executor import model_of
 from gpu_node.engine.border.model import LoadedModel
@@ -38,8 +37,9 @@ from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.architectures.families import build_program
+from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.weights import UnreadWeights
+from gpu_node.models.unread_weights import UnreadWeights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError, checked_path
@@ -250,14 +250,14 @@ class CpuExecutor:
             if place.first < place.end
         }
 
-    def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
+    def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> Float32s:
         """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
         loaded = model_of(model, self._models)
         num_rows = sum(bool(part.draws) for part in sequences)
         logits = np.empty((num_rows, loaded.vocab_size), dtype=np.float32)
         step = step_of(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
         self._device.wait(self._device.submit(loaded.program, step))
-        return torch.from_numpy(logits)
+        return logits
 
 
 def _close(

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import torch
+import numpy as np
+from numpy.typing import ArrayLike
 
-from gpu_node import kernels
 from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
+from gpu_node.kernels.cpu.angles import angle_table
 
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
@@ -62,7 +63,7 @@ class LanePlace:
 
 def lower(
     program: Program,
-    weights: Mapping[str, torch.Tensor],
+    weights: Mapping[str, ArrayLike],
     device_program: CpuProgram,
     max_positions: int,
     *,
@@ -86,7 +87,7 @@ class _Lowering:
     def __init__(
         self,
         program: Program,
-        weights: Mapping[str, torch.Tensor],
+        weights: Mapping[str, ArrayLike],
         target: CpuProgram,
         max_positions: int,
         *,
@@ -259,8 +260,8 @@ class _Lowering:
     def experts(self, operator: Operator) -> None:
         """The weights of each expert by themselves, gates and what they gate in one panel."""
         if operator.weights not in self._experts:
-            gate, up, down = (self._weights[name] for name in operator.weights)
-            halves = [self._target.weight(torch.cat(pair), halves=True) for pair in zip(gate, up, strict=True)]
+            gate, up, down = (np.asarray(self._weights[name]) for name in operator.weights)
+            halves = [self._target.weight(np.concatenate(pair), halves=True) for pair in zip(gate, up, strict=True)]
             self._experts[operator.weights] = halves, [self._target.weight(values) for values in down]
         gates_up, downs = self._experts[operator.weights]
         x, routing = operator.inputs
@@ -270,11 +271,12 @@ class _Lowering:
 
     def make_angles(self, operator: Operator) -> None:
         """Angles of every position, once; no step computes one again."""
-        positions, theta = torch.arange(self._max_positions), operator.attributes["theta"]
+        theta = operator.attributes["theta"]
         if operator.kind is OperatorKind.SCALED_ROPE_ANGLES:
-            table = kernels.scaled_rope_angles(positions, self._weights[operator.weights[0]], theta)
+            factors = np.asarray(self._weights[operator.weights[0]])
+            table = angle_table(self._max_positions, 2 * len(factors), theta, factors)
         else:
-            table = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
+            table = angle_table(self._max_positions, int(operator.attributes["head_dim"]), theta)
         self._angles[operator.outputs[0]] = self._target.constant(table)
 
     def send(self, operator: Operator) -> None:

@@ -10,11 +10,12 @@ import numpy as np
 
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.executors.draws.feedback import Feedback
-from gpu_node.executors.draws.sampler import NOT_FINITE
-from gpu_node.kernels.cpu import CpuDevice, CpuStep, Float32s, Int32s
+from gpu_node.executors.draws.not_finite import NOT_FINITE
+from gpu_node.kernels.cpu import CpuDevice, CpuStep, Int32s
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
 from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
 from gpu_node.kernels.token_draw import NOT_DRAWN
+from gpu_node.models.arrays import Float32s
 
 
 @dataclass(frozen=True, slots=True)

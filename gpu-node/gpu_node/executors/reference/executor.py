@@ -11,7 +11,6 @@ from time import perf_counter
 
 import torch
 
-from gpu_node import kernels
 from gpu_node.engine.border.executor import ComputedStep, model_of
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan, StepResult
@@ -28,6 +27,7 @@ from gpu_node.graph.lanes import first_ready
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
+from gpu_node.kernels import operations
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
@@ -241,7 +241,7 @@ def _move_blocks(memory: ReferenceDevice, plan: StepPlan, moves_out: Sequence[Bl
         for swap in moves_out:
             host[swap.host_block] = device[swap.device_block]
         if plan.copies:
-            kernels.copy_blocks(device, sources, destinations)
+            operations.copy_blocks(device, sources, destinations)
         for swap in plan.swaps_in:
             device[swap.device_block] = host[swap.host_block]
 

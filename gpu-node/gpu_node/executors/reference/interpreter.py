@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import torch
 
-from gpu_node import kernels
 from gpu_node.engine.border.plan import BlockSwap
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.reference.receiver import NOBODY, AttentionTask, Receiver
@@ -15,6 +14,7 @@ from gpu_node.executors.reference.step_memory import StepMemory
 from gpu_node.graph.lanes import permitted_order
 from gpu_node.graph.program import Operator, OperatorKind, Program
 from gpu_node.graph.share import WHOLE
+from gpu_node.kernels import operations
 from gpu_node.kernels.paged_batch import PagedBatch
 
 
@@ -114,11 +114,11 @@ def _norm(kernel: Callable[..., torch.Tensor]) -> _Run:
 
 
 def _rope_angles(call: _Call, positions: torch.Tensor) -> torch.Tensor:
-    return kernels.rope_angles(positions, call.number("head_dim"), call.operator.attributes["theta"])
+    return operations.rope_angles(positions, call.number("head_dim"), call.operator.attributes["theta"])
 
 
 def _scaled_angles(call: _Call, positions: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    return kernels.scaled_rope_angles(positions, factors, call.operator.attributes["theta"])
+    return operations.scaled_rope_angles(positions, factors, call.operator.attributes["theta"])
 
 
 def _all_reduced(call: _Call, x: torch.Tensor) -> torch.Tensor:
@@ -148,32 +148,32 @@ def _copy_out(call: _Call) -> None:
 
 
 _RUN: Mapping[OperatorKind, _Run] = {
-    OperatorKind.EMBEDDING: _plain(kernels.embedding),
-    OperatorKind.RMS_NORM: _norm(kernels.rms_norm),
-    OperatorKind.HEAD_NORM: _norm(kernels.head_norm),
-    OperatorKind.LAYER_NORM: _norm(kernels.layer_norm),
-    OperatorKind.LINEAR: _plain(kernels.linear),
-    OperatorKind.LINEAR_BIAS: _plain(kernels.linear_bias),
-    OperatorKind.LINEAR_ADD: _plain(kernels.linear_add),
-    OperatorKind.GATED_LINEAR: _plain(kernels.gated_linear),
+    OperatorKind.EMBEDDING: _plain(operations.embedding),
+    OperatorKind.RMS_NORM: _norm(operations.rms_norm),
+    OperatorKind.HEAD_NORM: _norm(operations.head_norm),
+    OperatorKind.LAYER_NORM: _norm(operations.layer_norm),
+    OperatorKind.LINEAR: _plain(operations.linear),
+    OperatorKind.LINEAR_BIAS: _plain(operations.linear_bias),
+    OperatorKind.LINEAR_ADD: _plain(operations.linear_add),
+    OperatorKind.GATED_LINEAR: _plain(operations.gated_linear),
     OperatorKind.ROPE_ANGLES: _rope_angles,
     OperatorKind.SCALED_ROPE_ANGLES: _scaled_angles,
-    OperatorKind.ROPE: _plain(kernels.rope),
-    OperatorKind.WRITE_KV: lambda call, k, v: kernels.write_kv(k, v, call.cache, call.batch),
-    OperatorKind.ROPE_WRITE_KV: lambda call, q, k, v, angles: kernels.rope_write_kv(
+    OperatorKind.ROPE: _plain(operations.rope),
+    OperatorKind.WRITE_KV: lambda call, k, v: operations.write_kv(k, v, call.cache, call.batch),
+    OperatorKind.ROPE_WRITE_KV: lambda call, q, k, v, angles: operations.rope_write_kv(
         q, k, v, angles, call.cache, call.batch
     ),
-    OperatorKind.PAGED_ATTENTION: lambda call, q: kernels.paged_attention(q, call.cache, call.batch),
-    OperatorKind.WINDOW_ATTENTION: lambda call, q: kernels.window_attention(
+    OperatorKind.PAGED_ATTENTION: lambda call, q: operations.paged_attention(q, call.cache, call.batch),
+    OperatorKind.WINDOW_ATTENTION: lambda call, q: operations.window_attention(
         q, call.cache, call.batch, call.number("window")
     ),
-    OperatorKind.SILU_MUL: _plain(kernels.silu_mul),
-    OperatorKind.RELU: _plain(kernels.relu),
-    OperatorKind.GELU: _plain(kernels.gelu),
-    OperatorKind.ROUTE: lambda call, x: kernels.route(x, call.number("num_chosen")),
-    OperatorKind.EXPERTS: _plain(kernels.experts),
+    OperatorKind.SILU_MUL: _plain(operations.silu_mul),
+    OperatorKind.RELU: _plain(operations.relu),
+    OperatorKind.GELU: _plain(operations.gelu),
+    OperatorKind.ROUTE: lambda call, x: operations.route(x, call.number("num_chosen")),
+    OperatorKind.EXPERTS: _plain(operations.experts),
     OperatorKind.ADD: _plain(torch.add),
-    OperatorKind.ADD_BIAS: _plain(kernels.add_bias),
+    OperatorKind.ADD_BIAS: _plain(operations.add_bias),
     OperatorKind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
     OperatorKind.ALL_REDUCE: _all_reduced,
     OperatorKind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),

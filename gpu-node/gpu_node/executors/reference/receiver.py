@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from gpu_node import kernels
+from gpu_node.kernels import operations
 from gpu_node.kernels.paged_batch import PagedBatch
 
 
@@ -66,7 +66,7 @@ class InMemoryReceiver:
     """Keys and values in tensors of its own. It serves as late as may be, so nothing is right by luck."""
 
     def __init__(self, kv_caches: Sequence[torch.Tensor]) -> None:
-        """``kv_caches`` of each layer, as `kernels.write_kv` takes them."""
+        """``kv_caches`` of each layer, as `operations.write_kv` takes them."""
         self.kv_caches = kv_caches
         self._tasks: deque[AttentionTask] = deque()
 
@@ -79,7 +79,7 @@ class InMemoryReceiver:
         task = self._tasks.popleft()
         assert task.layer == layer, "tasks are gathered in the order in which they were sent"
         cache = self.kv_caches[layer]
-        kernels.write_kv(task.k, task.v, cache, task.batch)
+        operations.write_kv(task.k, task.v, cache, task.batch)
         if task.window is None:
-            return kernels.paged_attention(task.q, cache, task.batch)
-        return kernels.window_attention(task.q, cache, task.batch, task.window)
+            return operations.paged_attention(task.q, cache, task.batch)
+        return operations.window_attention(task.q, cache, task.batch, task.window)

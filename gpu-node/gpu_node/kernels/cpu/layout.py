@@ -20,7 +20,6 @@ MAX_QUERIES = 48
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
-Float32s = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class CpuRows(IntEnum):

@@ -7,14 +7,15 @@ from ctypes import c_float, c_int64
 from dataclasses import dataclass
 
 import numpy as np
-import torch
+from numpy.typing import ArrayLike
 
 from gpu_node.graph.lanes import ProgramLane
 from gpu_node.graph.share import Share
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
-from gpu_node.models.quantization import quantized
+from gpu_node.models.arrays import Float32s
+from gpu_node.models.quantized_array import quantized_array
 from shared.config.engine import WeightType
 
 _LANES = list(ProgramLane)
@@ -77,21 +78,20 @@ class CpuProgram:
         """A new buffer, all its columns."""
         return View(self._made(self._library.treadle_add_buffer(self.handle, rows, kind, num_columns)), 0, num_columns)
 
-    def weight(self, values: torch.Tensor, *, halves: bool = False) -> int:
+    def weight(self, values: ArrayLike, *, halves: bool = False) -> int:
         """Pack a linear weight [outputs, inputs] in the program's type; ``halves``: the first gates the second."""
-        outputs, inputs = values.shape
+        numbers = _numbers(values)
+        outputs, inputs = numbers.shape
         if self._weights == "int8":
-            packed = quantized(values)
-            integers, scales = packed.values.contiguous(), packed.scales.contiguous()
-            arrays = integers.data_ptr(), scales.data_ptr()
+            integers, scales = quantized_array(numbers)
+            arrays = integers.ctypes.data, scales.ctypes.data
             return self._made(self._library.treadle_add_int8_weight(self.handle, *arrays, outputs, inputs, halves))
-        values = values.to(torch.float32).contiguous()
-        return self._made(self._library.treadle_add_weight(self.handle, values.data_ptr(), outputs, inputs, halves))
+        return self._made(self._library.treadle_add_weight(self.handle, numbers.ctypes.data, outputs, inputs, halves))
 
-    def constant(self, values: torch.Tensor) -> int:
+    def constant(self, values: ArrayLike) -> int:
         """Float32 numbers that stay as they are."""
-        values = values.to(torch.float32).contiguous()
-        return self._made(self._library.treadle_add_constant(self.handle, values.data_ptr(), values.numel()))
+        numbers = _numbers(values)
+        return self._made(self._library.treadle_add_constant(self.handle, numbers.ctypes.data, numbers.size))
 
     def work_on(self, share: Share) -> None:
         """What of a step all operators work on that are added from now on; at first all of it."""
@@ -139,16 +139,21 @@ class CpuProgram:
         assert len(numbers) == self._library.treadle_num_operators(self.handle)
         self._made(self._library.treadle_split_operators(self.handle, numbers.ctypes.data))
 
-    def buffer_values(self, view: View, rows: CpuRows) -> torch.Tensor:
+    def buffer_values(self, view: View, rows: CpuRows) -> Float32s:
         """A buffer as it lies in memory, float32 [largest number of rows, columns]; for tests and traces."""
         stride = c_int64()
         address = self._library.treadle_buffer_data(self.handle, view.buffer, stride)
         num_rows = self._limits.max_rows if rows is CpuRows.TOKENS else self._limits.max_draws
         memory = (c_float * (num_rows * stride.value)).from_address(address)
-        whole = torch.frombuffer(memory, dtype=torch.float32).view(num_rows, stride.value)
+        whole = np.frombuffer(memory, dtype=np.float32).reshape(num_rows, stride.value)
         return whole[:, view.first_column : view.first_column + view.num_columns]
 
     def _made(self, index: int) -> int:
         if index < 0:
             raise failed()
         return index
+
+
+def _numbers(values: ArrayLike) -> Float32s:
+    """As C++ reads them: float32, without gaps, where the processor wants them."""
+    return np.require(values, np.float32, ("C", "A"))

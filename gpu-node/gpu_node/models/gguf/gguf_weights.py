@@ -1,4 +1,4 @@
-"""Tensors of a GGUF file as float32 under canonical names, checked against what is wanted."""
+"""Tensors of a GGUF file as float32 under canonical names, checked against what is wanted: by numpy alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 from gguf.constants import GGML_QUANT_SIZES
 from gguf.quants import dequantize
 
+from gpu_node.models.arrays import Float32s
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf.gguf_tensors import wanted_tensors
 from gpu_node.models.stored_weight import weight_of
@@ -30,24 +30,24 @@ class GgufWeights:
         """``stored_shapes``: by canonical name. `ModelFileError` names file and tensor, as `wanted_tensors`."""
         self._file, self._config = file, config
         self._wanted = wanted_tensors(file, path, config, stored_shapes)
-        self._last: tuple[tuple[str, ...], list[torch.Tensor]] = (), []
+        self._last: tuple[tuple[str, ...], list[Float32s]] = (), []
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> Float32s:
         """The tensor of a canonical name as float32."""
         place = self._wanted[name]
         if self._last[0] != place.names:  # what several weights lie in is dequantised once: they are read in a row
             self._last = place.names, [_read(self._file.tensors[one]) for one in place.names]
-        values = weight_of(place, self._last[1])
+        values = weight_of(place, self._last[1], np.stack)
         if self._config.family in _PAIRS_SIDE_BY_SIDE and name.endswith((".q", ".k")):
             values = _halves_from_pairs(values, self._config.head_dim)
         return values
 
 
-def _read(tensor: GgufTensor) -> torch.Tensor:
+def _read(tensor: GgufTensor) -> Float32s:
     """Its values as float32, of its shape."""
-    values = torch.from_numpy(np.empty(tensor.shape, dtype=np.float32))  # numpy asks for huge pages, torch does not
+    values = np.empty(tensor.shape, dtype=np.float32)
     block_numbers, block_bytes = GGML_QUANT_SIZES[tensor.type]
-    numbers, blocks = values.numpy().reshape(-1, block_numbers), tensor.data.reshape(-1, block_bytes)
+    numbers, blocks = values.reshape(-1, block_numbers), tensor.data.reshape(-1, block_bytes)
     step = _NUMBERS_AT_A_TIME // block_numbers
     for first in range(0, len(blocks), step):
         part = slice(first, first + step)
@@ -56,7 +56,7 @@ def _read(tensor: GgufTensor) -> torch.Tensor:
     return values
 
 
-def _halves_from_pairs(values: torch.Tensor, head_dim: int) -> torch.Tensor:
+def _halves_from_pairs(values: Float32s, head_dim: int) -> Float32s:
     """Undo the row order that GGUF files of the Llama family have in their query and key weights.
 
     A rotary embedding turns pairs of numbers of a head. Published Llama weights pair number i with number
@@ -66,4 +66,4 @@ def _halves_from_pairs(values: torch.Tensor, head_dim: int) -> torch.Tensor:
     ``values``: [heads * head_dim, inputs].
     """
     num_inputs = values.shape[1]
-    return values.reshape(-1, head_dim // 2, 2, num_inputs).transpose(1, 2).reshape(-1, num_inputs)
+    return values.reshape(-1, head_dim // 2, 2, num_inputs).swapaxes(1, 2).reshape(-1, num_inputs)

@@ -25,4 +25,5 @@ class SafetensorsWeights:
     def read(self, name: str) -> torch.Tensor:
         """The tensor of a canonical name, of any float: a view of the mapped file, which is read when it is used."""
         place = self._wanted[name]
-        return weight_of(place, [self._tensors[part].read() for part in place.names])
+        tensors: list[torch.Tensor] = [self._tensors[part].read() for part in place.names]
+        return weight_of(place, tensors, torch.stack)

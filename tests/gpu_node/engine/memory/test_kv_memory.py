@@ -16,6 +16,7 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.logits import logits_by
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
 MIB = 1 << 20
@@ -62,7 +63,7 @@ def part(token_ids: list[int], start: int, table: list[int], number: int = 0) ->
 
 def logits(executor: AnyExecutor, sequence: ScheduledSequence, model: str = "") -> torch.Tensor:
     with torch.inference_mode():
-        return executor.logits([sequence], model)[0]
+        return logits_by(executor, [sequence], model)[0]
 
 
 def test_a_sequence_that_was_away_goes_on_with_the_same_bits(make: Make, tiny_path: Path) -> None:

@@ -28,6 +28,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.logits import logits_by
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
 TOLERANCE = 0.05
@@ -101,13 +102,14 @@ def mixed_logits(executor: CpuExecutor | ReferenceExecutor, block_size: int) -> 
     num_blocks = -(-tiny.CONTEXT // block_size)
     tables = [list(range(number * num_blocks, (number + 1) * num_blocks))[::-1] for number in range(3)]
     with torch.inference_mode():
-        before = executor.logits([part(first, 0, tables[0]), part(second[:1], 0, tables[1], 1)])
-        after = executor.logits(
+        before = logits_by(executor, [part(first, 0, tables[0]), part(second[:1], 0, tables[1], 1)])
+        after = logits_by(
+            executor,
             [
                 part([5], len(first), tables[0]),
                 part([*second[1:], 7], 1, tables[1], 1),
                 part(third, 0, tables[2], 2),
-            ]
+            ],
         )
     return torch.cat([before, after])
 
@@ -152,30 +154,32 @@ def test_chunks_that_draw_nothing_write_what_later_draws_read(make: Make, optimi
     executor = make(2, block_size=4, optimize=optimize)
     text = texts(1)[0]
     table = list(range(32))
-    (whole,) = executor.logits([part(text, 0, table)])
+    (whole,) = logits_by(executor, [part(text, 0, table)])
     silent = [replace(part(text[start : start + 7], start, table), draws=()) for start in range(0, len(text) - 1, 7)]
     for chunk in silent:
-        assert executor.logits([chunk]).shape == (0, tiny.VOCAB)
+        assert logits_by(executor, [chunk]).shape == (0, tiny.VOCAB)
     end = len(text) - 1
-    assert executor.logits([part(text[end:], end, table)])[0].equal(whole)
+    assert logits_by(executor, [part(text[end:], end, table)])[0].equal(whole)
     # drawing rows stand anywhere in the batch, beside those that draw nothing
     other = [replace(part([9] * 5, 0, [32 + 2 * number, 33 + 2 * number]), draws=()) for number in range(2)]
-    assert executor.logits([other[0], part(text, 0, table), other[1]])[0].equal(whole)
+    assert logits_by(executor, [other[0], part(text, 0, table), other[1]])[0].equal(whole)
 
 
 def test_logits_are_the_same_bits_alone_in_a_batch_and_in_chunks(make: Make) -> None:
     executor = make(2, block_size=4)
     prompts = texts(8)[:6]
     tables = [list(range(number * 32, (number + 1) * 32)) for number in range(6)]
-    together = executor.logits([part(text, 0, table) for text, table in zip(prompts[:2], tables[:2], strict=True)])
+    together = logits_by(executor, [part(text, 0, table) for text, table in zip(prompts[:2], tables[:2], strict=True)])
     for text, table, row in zip(prompts, tables, together, strict=False):
-        assert executor.logits([part(text, 0, table)])[0].equal(row)
+        assert logits_by(executor, [part(text, 0, table)])[0].equal(row)
         for start in range(0, len(text), 7):
-            (chunked,) = executor.logits([part(text[start : start + 7], start, table)])
+            (chunked,) = logits_by(executor, [part(text[start : start + 7], start, table)])
         assert chunked.equal(row)
     decodes = [part([9], len(text), table) for text, table in zip(prompts[:2], tables[:2], strict=True)]
-    both = executor.logits(decodes)
-    assert [executor.logits([decode])[0].equal(row) for decode, row in zip(decodes, both, strict=True)] == [True, True]
+    both = logits_by(executor, decodes)
+    assert [logits_by(executor, [decode])[0].equal(row) for decode, row in zip(decodes, both, strict=True)] == [
+        True
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_greedy_tokens_are_those_of_the_reference(make_empty: Make, rounded_path
         num_equal += same == len(mine)
         if same < len(mine):
             with torch.inference_mode():
-                (logits,) = reference.logits([part([*text, *mine[:same]], 0, table)])
+                (logits,) = logits_by(reference, [part([*text, *mine[:same]], 0, table)])
             gap = float(logits[theirs[same]] - logits[mine[same]])
             assert gap < TOLERANCE * float(logits.std()) * 4, f"not a near-tie: {gap}"
     assert num_equal >= 5
@@ -299,22 +303,22 @@ def test_logits_that_are_not_finite_end_that_sequence_only(make: Make, tmp_path:
 def test_a_failed_load_changes_nothing(make: Make, tmp_path: Path) -> None:
     executor = make()
     plan = StepPlan((part([5, 6, 7], 0, [0]),))
-    before = executor.logits(plan.sequences)
+    before = logits_by(executor, plan.sequences)
     with pytest.raises(ModelFileError, match="none"):
         executor.load_model(ModelSpec(name="other", source=str(tmp_path / "none.gguf"), max_model_len=64))
-    assert executor.logits(plan.sequences).equal(before)
+    assert logits_by(executor, plan.sequences).equal(before)
 
 
 def test_a_model_that_goes_leaves_its_place_to_another(make: Make, rounded_path: Path, tmp_path: Path) -> None:
     other = tiny.write_gguf(tmp_path / "other.gguf", tiny.tensors_of(tiny.make_model(seed=9)))
     executor = make()
     plan = StepPlan((part([5, 6, 7], 0, [0]),))
-    before = executor.logits(plan.sequences)
+    before = logits_by(executor, plan.sequences)
     executor.unload_model("tiny")
     model = executor.load_model(spec(other))
     assert model.block_bytes == 16 * tiny.BLOCK_TOKEN_BYTES // 2
     assert model.num_blocks == (1 << 20) // model.block_bytes
-    assert executor.logits(plan.sequences).equal(make(path=other).logits(plan.sequences))
+    assert logits_by(executor, plan.sequences).equal(logits_by(make(path=other), plan.sequences))
     executor.unload_model("tiny")
     executor.load_model(spec(rounded_path))
-    assert executor.logits(plan.sequences).equal(before)
+    assert logits_by(executor, plan.sequences).equal(before)

@@ -16,6 +16,7 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.logits import logits_by
 
 pytestmark = pytest.mark.model
 
@@ -52,7 +53,7 @@ def test_next_tokens_agree_with_those_of_the_reference(executors: tuple[CpuExecu
         for _ in range(NUM_TOKENS):
             parts = [part(text[start:], start, table, greedy)]
             with torch.inference_mode():
-                (expected,), (found,) = reference.logits(parts), ours.logits(parts)
+                (expected,), (found,) = logits_by(reference, parts), logits_by(ours, parts)
             right, mine = int(expected.argmax()), int(found.argmax())
             num_tokens += 1
             num_equal += right == mine
@@ -93,7 +94,7 @@ def greedy_alone(executor: CpuExecutor, text: list[int], num_tokens: int) -> lis
     greedy = Sampling(max_tokens=num_tokens, temperature=0.0)
     table, start, token_ids = list(range(8)), 0, list(text)
     for _ in range(num_tokens):
-        (logits,) = executor.logits([part(token_ids[start:], start, table, greedy)])
+        (logits,) = logits_by(executor, [part(token_ids[start:], start, table, greedy)])
         start = len(token_ids)
         token_ids.append(int(logits.argmax()))
     return token_ids[len(text) :]

@@ -48,7 +48,7 @@ def on_device(
     with program_with_arena(limits, CpuCacheShape(1, 8, 16, 1, 8), 1, level) as (program, _, _):
         view = program.buffer(CpuRows.DRAWS, Type.FLOAT32, vocab_size)
         values = program.buffer_values(view, CpuRows.DRAWS)
-        values.fill_(torch.nan)
+        values.fill(np.nan)
         values[: len(cases)] = torch.stack([logits for logits, _, _ in cases])
         program.add("draw", view)
         given = step(cases, vocab_size)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -70,6 +72,53 @@ def test_what_is_no_shape_is_none(sizes: list[Any]) -> None:
             make(object.__new__(tl.core.block_type), tl.float32, sizes)
         refused.append((error.type, str(error.value)))
     assert refused[0] == refused[1]
+
+
+KINDS = (tl.float32, tl.float16, tl.bfloat16, tl.int32, tl.int64, tl.uint32, tl.int1)
+
+
+def value(kind: Any, sizes: list[int]) -> Any:
+    numbers = np.ones(sizes, dtype=quick_interpreter._numpy_type(kind))
+    return tl.tensor(interpreter.TensorHandle(numbers, kind), tl.block_type(kind, sizes) if sizes else kind)
+
+
+def told(operands: Callable[..., Any], lhs: Any, rhs: Any, *, div_or_mod: bool) -> object:
+    try:
+        pair = operands(interpreter.interpreter_semantic, lhs, rhs, div_or_mod=div_or_mod)
+    except (AttributeError, RuntimeWarning, TypeError, ValueError) as error:
+        return type(error), str(error)
+    return [(str(one.type), one.dtype, one.handle.data.dtype, one.handle.data.tolist()) for one in pair]
+
+
+@pytest.mark.parametrize("sizes", [[], [4], [2, 4]], ids=str)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_operands_are_made_alike_as_the_original_does(kind: Any, sizes: list[int]) -> None:
+    ours, theirs = quick_interpreter._operands, quick_interpreter._slow_operands
+    numbers = (0, 1, 1.0, -1, 2.5, True, -0.0, float("inf"), 1e300, 2**31, 2**40)
+    others = (*numbers, value(kind, sizes), value(kind, []), *(value(other, sizes) for other in KINDS))
+    for other in others:
+        for div_or_mod in (False, True):
+            for _ in range(2):  # the second time it is known
+                one = value(kind, sizes)
+                assert told(ours, one, other, div_or_mod=div_or_mod) == told(theirs, one, other, div_or_mod=div_or_mod)
+                assert told(ours, other, one, div_or_mod=div_or_mod) == told(theirs, other, one, div_or_mod=div_or_mod)
+
+
+def test_a_constant_that_is_known_cannot_be_written() -> None:
+    _, constant = quick_interpreter._operands(interpreter.interpreter_semantic, value(tl.float32, [4]), 3.0)
+    with pytest.raises(ValueError, match="read-only"):
+        constant.handle.data[0] = 1.0
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_casts_are_those_of_the_original(kind: Any) -> None:
+    one = value(kind, [4])
+    for other in KINDS:
+        found, expected = (
+            cast(interpreter.interpreter_semantic, one, other)
+            for cast in (quick_interpreter._cast, quick_interpreter._slow_cast)
+        )
+        assert (str(found.type), found.handle.data.tolist()) == (str(expected.type), expected.handle.data.tolist())
 
 
 @triton.jit  # type: ignore[untyped-decorator] # a package without types

@@ -1,0 +1,91 @@
+"""A node of processors computes without torch, which takes most of a second to import, and 200 MB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from gpu_node.engine.process.protocol import (
+    EngineReady,
+    HandOverImages,
+    Image,
+    ModelLoaded,
+    RunAttempt,
+    StepReport,
+    TakenOut,
+    TakeOut,
+)
+from shared.messages.payload import Payload
+from tests.gpu_node import tiny
+from tests.gpu_node.engine.process.agent_end import Agent, process_of
+from tests.gpu_node.models.test_families_models import save
+
+CONFIG = """
+models:
+  - {{name: file, source: {file}, max_model_len: 64}}
+  - {{name: folder, source: {folder}, max_model_len: 64}}
+  - {{name: int8, source: {folder}, max_model_len: 64, weights: int8}}
+  - {{name: dummy, source: {folder}, max_model_len: 64, load_format: dummy}}
+nodes: [{{name: node-0, executor: {executor}}}]
+engine:
+  kv_cache_bytes: 1048576
+  offload: "{offload}"
+  tiers: {{host_bytes: 1048576, ssd_bytes: 4194304, ssd_folder: {tiers}}}
+"""
+MODELS = ("file", "folder", "int8", "dummy")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    save("mixtral", folder)
+    return folder
+
+
+@pytest.fixture(params=["cpu", "reference"])
+def agent(request: pytest.FixtureRequest, tiny_path: Path, folder: Path, tmp_path: Path) -> Iterator[Agent]:
+    path = tmp_path / "treadle.yaml"
+    offload = "on" if request.param == "cpu" else "off"
+    path.write_text(
+        CONFIG.format(file=tiny_path, folder=folder, executor=request.param, offload=offload, tiers=tmp_path / "kv")
+    )
+    with process_of(path) as agent:
+        assert isinstance(agent.next(), EngineReady)
+        yield agent
+
+
+T = TypeVar("T")
+
+
+def next_of(agent: Agent, kind: type[T]) -> T:
+    """Behind reports of steps."""
+    while not isinstance(event := agent.next(), kind):
+        assert isinstance(event, StepReport)
+    return event
+
+
+def image_of(agent: Agent, attempt: Payload) -> bytes:
+    """Of a request that is under way: it may have ended before it is asked for, and then it is run again."""
+    while True:
+        agent.send(RunAttempt(attempt))
+        while not next_of(agent, StepReport).chunks:
+            pass
+        agent.send(TakeOut([attempt.request_id]), HandOverImages([attempt.request_id]))
+        if any(kept.kv_tokens for kept in next_of(agent, TakenOut).requests):
+            return next_of(agent, Image).data
+
+
+def test_a_node_of_processors_has_never_read_it(agent: Agent, request: pytest.FixtureRequest) -> None:
+    """Whatever it does: each kind of model, tokens, tiers, an eviction, a hand-over, a way back."""
+    for model in (*MODELS, *MODELS):
+        assert isinstance(agent.load(model), ModelLoaded)
+        attempt = tiny.request(model, list(range(3, 20)), 46, model=model, temperature=1.0, seed=1)
+        agent.send(RunAttempt(attempt, image_of(agent, attempt)))
+        agent.steps_until_end(model)
+    libraries = {Path(mapped.path).name for mapped in psutil.Process(agent.process.pid).memory_maps()}
+    has_torch = any(name.startswith("libtorch") for name in libraries)
+    assert has_torch is (request.node.callspec.params["agent"] == "reference"), "the reference computes with it"
