@@ -11,7 +11,7 @@ import torch
 from gpu_node.engine.border.plan import StepResult
 from gpu_node.executors.cuda.memory.marks import Mark
 from gpu_node.executors.draws.cells import NUM_CELLS
-from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
 from gpu_node.kernels.triton.draws.draw import draw_tokens

@@ -15,13 +15,10 @@ import torch
 
 from gpu_node.engine.border.plan import Draw
 from gpu_node.executors.draws.counter import uniform
-from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.draws.penalties import adjusted_logits
 from gpu_node.executors.draws.token_mask import allowed_tokens
 from shared.messages.payload import Sampling
 from shared.messages.token_logprob import TokenLogprob
-
-__all__ = ["NOT_FINITE", "Drawn", "sample"]
 
 
 @dataclass(frozen=True, slots=True)

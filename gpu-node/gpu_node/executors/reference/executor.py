@@ -17,7 +17,8 @@ from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan, 
 from gpu_node.engine.border.sizing import loaded_model
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.draws.feedback import Feedback
-from gpu_node.executors.draws.sampler import NOT_FINITE, Drawn, sample
+from gpu_node.executors.draws.not_finite import NOT_FINITE
+from gpu_node.executors.draws.sampler import Drawn, sample
 from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity

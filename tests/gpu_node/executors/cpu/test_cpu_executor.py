@@ -16,7 +16,7 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators

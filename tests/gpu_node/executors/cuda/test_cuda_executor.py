@@ -16,7 +16,7 @@ from gpu_node.engine.border.plan import BlockCopy, BlockSwap, Draw, ScheduledSeq
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.draws import MaskedStep, QueuedStep
 from gpu_node.executors.cuda.executor import CudaExecutor
-from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators

@@ -23,7 +23,7 @@ from gpu_node.engine.border.plan import (
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.draws.cells import NUM_CELLS, Cells
 from gpu_node.executors.draws.feedback import Feedback
-from gpu_node.executors.draws.sampler import NOT_FINITE
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec

@@ -13,13 +13,15 @@ import pytest
 from gpu_node.kernels.triton.attention.poll import PROGRAMS_A_PROCESSOR
 
 CAPABILITIES = (90,)
-"""All that `compiling_device` knows compile; one is enough here, for it takes eight seconds."""
+"""All that `compiling_device` knows compile; one is enough here, for it takes a minute of a slow processor."""
 PROCESSOR_BYTES = {90: 228 << 10}
 """Of shared memory that a processor's programs have together."""
 RESERVED_BYTES = 1 << 10
 """That the system takes of it for each program."""
 PROCESSOR_REGISTERS, MOST_REGISTERS = 1 << 16, 256
 """Of a processor, and of a thread."""
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from gpu_node import kernels
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.device_rows import DeviceRows
@@ -30,6 +29,7 @@ from gpu_node.graph.program import (
     Rows,
 )
 from gpu_node.graph.share import WHOLE, Share
+from gpu_node.kernels import operations
 from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
@@ -183,9 +183,9 @@ class _Lowering:
         positions, theta = torch.arange(self._max_positions), operator.attributes["theta"]
         if operator.kind is OperatorKind.SCALED_ROPE_ANGLES:
             factors = self._weights[operator.weights[0]].to("cpu", torch.float32)
-            angles = kernels.scaled_rope_angles(positions, factors, theta)
+            angles = operations.scaled_rope_angles(positions, factors, theta)
         else:
-            angles = kernels.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
+            angles = operations.rope_angles(positions, int(operator.attributes["head_dim"]), theta)
         return self._lookup(operator, angles.to(self._caches[0].numbers.device))
 
     def _lookup(self, operator: Operator, table: torch.Tensor) -> Launch:
