@@ -43,8 +43,10 @@ from gpu_node.kernels.triton.launch import (
 )
 
 TILE_TOKENS = 32
-PROGRAMS_A_PROCESSOR, NUM_WARPS, NUM_STAGES = 4, 2, 3
+PROGRAMS_A_PROCESSOR, NUM_WARPS = 4, 2
 """As decode attention has them: each waits for one tile while others compute."""
+NUM_STAGES = 1
+"""No tile is loaded ahead: that wins nothing (H100), and `num_instances` counts with memory for one."""
 _ATTEND = tl.constexpr(ATTEND)
 
 
