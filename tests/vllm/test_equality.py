@@ -23,6 +23,7 @@ SIZES = {
     "step_tokens": STEP_TOKENS,
 }
 NUM_PROMPTS, NUM_TOKENS = 50, 40
+STRIDE = 4  # each fourth token of a text is looked at: all of them are 80,000 tokens to compute
 MIN_AGREEMENT = 0.98
 NUM_AT_ONCE = 16
 
@@ -79,7 +80,7 @@ def test_alone_each_answer_is_vllm_s_own(plain: Agent, prompts: list[list[int]],
 def test_in_a_batch_nearly_all_tokens_are_the_same(
     plain: Agent, prompts: list[list[int]], direct: list[list[int]]
 ) -> None:
-    wanted = [token for text in direct for token in text]
+    wanted = [token for text in direct for token in text[::STRIDE]]
     assert agreement(likeliest(plain, prompts, direct), wanted) >= MIN_AGREEMENT
 
 
@@ -96,16 +97,16 @@ def test_beside_our_engine_too(
 
 def agreement(found: list[int], wanted: list[int]) -> float:
     """Part of the positions."""
-    assert len(found) == NUM_PROMPTS * NUM_TOKENS
+    assert len(found) == NUM_PROMPTS * NUM_TOKENS // STRIDE
     return sum(map(int.__eq__, found, wanted)) / len(wanted)
 
 
 def likeliest(agent: Agent, prompts: list[list[int]], texts: list[list[int]]) -> list[int]:
-    """The token that comes next at each position by itself, given the prompt and the text before it."""
+    """The token that comes next at each looked at position by itself, given the prompt and the text before it."""
     asked = {
         f"{number}.{place}": prompt + text[:place]
         for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
-        for place in range(len(text))
+        for place in range(0, len(text), STRIDE)
     }
     names = list(asked)
     found: dict[str, int] = {}
