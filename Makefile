@@ -154,7 +154,7 @@ vllm-env: ## Make the environment that nodes with `engine: vllm` compute in (bui
 test-vllm: setup-dev vllm-env ## Run the tests of nodes with a real vLLM (VLLM_ENV=FOLDER)
 	@$(TREADLE) models pull
 	@TREADLE_REQUIRE_MODEL=1 TREADLE_VLLM_PYTHON='$(abspath $(VLLM_ENV))/bin/python' \
-		$(BIN)/python -m pytest tests/vllm -m vllm $(ARGS)
+		$(PYTEST) -n $(or $(JOBS),2) tests/vllm -m vllm $(ARGS)
 
 images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS, TORCH_ARGS: see .env.example)
 	$(COMPOSE) build

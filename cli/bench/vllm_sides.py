@@ -58,10 +58,10 @@ class Setup:
     max_model_len: int = 2048
 
     @property
-    def sizes(self) -> dict[str, int]:
+    def sizes(self) -> dict[str, Any]:
         """For `gpu_node.vllm.direct`."""
         names = ("num_threads", "kv_bytes", "max_num_seqs", "step_tokens", "max_model_len")
-        return {name: getattr(self, name) for name in names}
+        return {"dtype": "auto"} | {name: getattr(self, name) for name in names}
 
     def config(self, **more: Any) -> dict[str, Any]:
         """Of a cluster of one node."""

@@ -12,7 +12,7 @@ from gpu_node.engine.process.protocol import ModelLoaded, Reset
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import PYTHON_ENV, exported, ready, write_config
 
-TEST_TIMEOUT_S = 400  # with what it starts, on a busy machine
+TEST_TIMEOUT_S = 600  # with what it starts, on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,7 +22,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.vllm)
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
-            item.add_marker(pytest.mark.xdist_group("vllm"))
+            if "running" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group("one process of vLLM"))
 
 
 @pytest.fixture(scope="session")

@@ -66,9 +66,10 @@ def write_config(folder: Path, model: Path, python: Path) -> Path:
     return path
 
 
-def write_plain_config(folder: Path, model: Path, python: Path) -> Path:
-    """One node with vLLM as it comes, in bfloat16."""
-    node = {"name": "node-0", "engine": "vllm", "vllm": {"python": str(python), "kv": "host"}}
+def write_plain_config(folder: Path, model: Path, python: Path, dtype: str) -> Path:
+    """One node with vLLM as it comes, but for the type."""
+    vllm = {"python": str(python), "kv": "host", "args": ["--dtype", dtype]}
+    node = {"name": "node-0", "engine": "vllm", "vllm": vllm}
     path = folder / "plain.yaml"
     path.write_text(yaml.safe_dump(_one_model(model) | {"nodes": [node]}))
     return path

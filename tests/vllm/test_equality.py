@@ -15,15 +15,18 @@ from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.nodes import chunks_until_end, ready, request, tokens_of, write_our_config, write_plain_config
 from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 
+FLAGS = Path("/proc/cpuinfo").read_text().split()
+DTYPE = "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(FLAGS) else "float32"
+"""The model's own type, where the processor computes with it: else prompts take vLLM five times as long."""
 SIZES = {
+    "dtype": DTYPE,
     "kv_bytes": KV_BYTES,
     "max_model_len": MAX_MODEL_LEN,
     "max_num_seqs": 16,
     "num_threads": 1,
     "step_tokens": STEP_TOKENS,
 }
-NUM_PROMPTS, NUM_TOKENS = 50, 40
-STRIDE = 4  # each fourth token of a text is looked at: all of them are 80,000 tokens to compute
+NUM_PROMPTS, NUM_TOKENS = 20, 25
 MIN_AGREEMENT = 0.98
 NUM_AT_ONCE = 16
 
@@ -33,10 +36,7 @@ SUBJECTS = (
 )  # fmt: skip
 BEGINNINGS = (
     "The most important thing about {} is",
-    "Once there was a child who asked about {}, and",
-    "Question: What is {}?\nAnswer:",
     "Here are three facts about {}:\n1.",
-    "In the year 1900, people thought that {}",
 )
 
 
@@ -52,7 +52,7 @@ def prompts(smol: Path) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def plain(smol: Path, vllm_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     """A process with vLLM as it comes, and the model."""
-    with ready(write_plain_config(tmp_path_factory.mktemp("plain"), smol, vllm_python), vllm_python) as agent:
+    with ready(write_plain_config(tmp_path_factory.mktemp("plain"), smol, vllm_python, DTYPE), vllm_python) as agent:
         assert isinstance(agent.load("smol"), ModelLoaded)
         yield agent
 
@@ -80,7 +80,7 @@ def test_alone_each_answer_is_vllm_s_own(plain: Agent, prompts: list[list[int]],
 def test_in_a_batch_nearly_all_tokens_are_the_same(
     plain: Agent, prompts: list[list[int]], direct: list[list[int]]
 ) -> None:
-    wanted = [token for text in direct for token in text[::STRIDE]]
+    wanted = [token for text in direct for token in text]
     assert agreement(likeliest(plain, prompts, direct), wanted) >= MIN_AGREEMENT
 
 
@@ -97,16 +97,16 @@ def test_beside_our_engine_too(
 
 def agreement(found: list[int], wanted: list[int]) -> float:
     """Part of the positions."""
-    assert len(found) == NUM_PROMPTS * NUM_TOKENS // STRIDE
+    assert len(found) == NUM_PROMPTS * NUM_TOKENS
     return sum(map(int.__eq__, found, wanted)) / len(wanted)
 
 
 def likeliest(agent: Agent, prompts: list[list[int]], texts: list[list[int]]) -> list[int]:
-    """The token that comes next at each looked at position by itself, given the prompt and the text before it."""
+    """The token that comes next at each position by itself, given the prompt and the text before it."""
     asked = {
         f"{number}.{place}": prompt + text[:place]
         for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True))
-        for place in range(0, len(text), STRIDE)
+        for place in range(len(text))
     }
     names = list(asked)
     found: dict[str, int] = {}

@@ -183,7 +183,7 @@ def test_an_image_of_another_format_is_computed_again(
         image = heard.next()
     assert isinstance(heard.next(), StepReport)
     rest = request("e", LONG, MAX_TOKENS, output=heard.tokens[0], attempt=1)
-    with ready(write_plain_config(tmp_path, smol, vllm_python), vllm_python) as other:
+    with ready(write_plain_config(tmp_path, smol, vllm_python, "bfloat16"), vllm_python) as other:
         assert isinstance(other.load("smol"), ModelLoaded)
         heard.agent = other
         other.send(RunAttempt(rest, image.data))

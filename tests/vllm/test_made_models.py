@@ -17,9 +17,9 @@ from tests.vllm.made_models import next_logprobs, write_plain, write_quantized
 from tests.vllm.nodes import TIMEOUT_S, chunks_until_end, left, request, shared_by, tokens_of
 
 PROMPT = list(range(100, 140))
-MAX_ERROR = {False: 0.1, True: 0.3}
-"""Of a logprob, beside float32, by whether weights are int8: activations are rounded to bfloat16, and there to int8.
-Wrong scales, or none, would be off by units."""
+MAX_ERROR = {False: 0.1, True: 0.5}
+"""Of a logprob, beside float32, by whether weights are int8: activations are rounded to bfloat16, and there to int8, on
+processors without VNNI by sums that saturate (.31 was seen). Wrong scales, or none, would be off by units."""
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """vLLM as its manual says, without Treadle, to compare with: loaded once, then asked. Runs in vLLM's environment.
 
-    PYTHON -m gpu_node.vllm.direct MODEL_DIR '{"kv_bytes": …, "max_num_seqs": …, "step_tokens": …, "num_threads": …}'
+    PYTHON -m gpu_node.vllm.direct MODEL_DIR '{"kv_bytes": …, "max_num_seqs": …, "step_tokens": …, "num_threads": …, "dtype": …}'
 
 Each line of stdin is a JSON object with ``prompts`` (lists of token ids) and ``max_tokens``; each answer a line with
 ``seconds`` and ``tokens``. Says ``ready`` when it has loaded.
@@ -37,11 +37,12 @@ def main() -> None:
         answers.write(json.dumps(answer(json.loads(line))) + "\n")
 
 
-def _loaded(model: str, sizes: dict[str, int]) -> Any:
+def _loaded(model: str, sizes: dict[str, Any]) -> Any:
     from vllm import LLM, SamplingParams  # reads the environment
 
     llm = LLM(
         model,
+        dtype=sizes["dtype"],
         enforce_eager=True,
         kv_cache_memory_bytes=sizes["kv_bytes"],
         max_model_len=sizes["max_model_len"],
