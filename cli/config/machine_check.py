@@ -1,4 +1,4 @@
-"""Whether this machine can run the whole cluster: ports, CPUs, the folder for data."""
+"""Whether this machine can run the whole cluster: ports, CPUs, the folder for data, what executors need."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import psutil
 from cli.config.pipeline_check import pipeline_problems
 from cli.config.vllm_check import vllm_problems
 from gpu_node.executors.own_cpus import cpu_problem
+from gpu_node.executors.torch_installed import torch_problem
 from shared.config.config import ADMIN_SERVICES, ClusterConfig
 
 MAX_PORT = 65_535
@@ -19,7 +20,14 @@ _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not listened 
 
 def machine_problems(config: ClusterConfig) -> list[str]:
     """What is in the way of `treadle up`, whatever runs at the moment; ports that others hold are not asked for."""
-    return [*_ports(config), *_cpus(config), *_data_dir(config), *vllm_problems(config), *pipeline_problems(config)]
+    return [
+        *_ports(config),
+        *_cpus(config),
+        *_executors(config),
+        *_data_dir(config),
+        *vllm_problems(config),
+        *pipeline_problems(config),
+    ]
 
 
 def _ports(config: ClusterConfig) -> list[str]:
@@ -46,6 +54,11 @@ def _ports(config: ClusterConfig) -> list[str]:
 def _cpus(config: ClusterConfig) -> list[str]:
     found = ((number, cpu_problem(node)) for number, node in enumerate(config.nodes))
     return [f"nodes.{number}.cpus: {problem}" for number, problem in found if problem]
+
+
+def _executors(config: ClusterConfig) -> list[str]:
+    found = ((number, torch_problem(node)) for number, node in enumerate(config.nodes))
+    return [f"nodes.{number}.{problem}" for number, problem in found if problem]
 
 
 def _data_dir(config: ClusterConfig) -> list[str]:

@@ -82,12 +82,28 @@ def test_processes_are_confined(containers: Containers, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gateway", "scheduler", "node-0"])
-def test_no_image_has_a_compiler_and_only_nodes_have_torch(containers: Containers, name: str) -> None:
+def test_no_image_has_a_compiler_or_torch(containers: Containers, name: str) -> None:
     look = (
         "import json, shutil, importlib.util as u;"
         "print(json.dumps([shutil.which('cc'), shutil.which('g++'), u.find_spec('torch') is not None]))"
     )
-    assert json.loads(containers.run_in(name, "python", "-c", look).stdout) == [None, None, name == "node-0"]
+    assert json.loads(containers.run_in(name, "python", "-c", look).stdout) == [None, None, False]
+
+
+@pytest.mark.parametrize(("executor", "device"), [("reference", "cpu"), ("cuda", "cuda:0")])
+def test_a_node_that_needs_torch_ends_with_what_to_take(containers: Containers, executor: str, device: str) -> None:
+    """In the image that has none, beside the cluster: in a database and at a port of its own."""
+    script = (
+        f"echo \"nodes: [{{name: other, executor: {executor}, device: '{device}'}}]\" > /tmp/other.yaml;"
+        "export TREADLE_CONFIG=/tmp/other.yaml TREADLE_REDIS_URL=redis://redis:6379/1 TREADLE_ADMIN_PORT=9500;"
+        "exec python -m gpu_node.agent --node other"
+    )
+    done = containers.run_in("node-0", "sh", "-c", script)
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].endswith(
+        f"node 'other': executor: {executor} computes with torch, which is not installed here: "
+        f"pip install 'treadle[{executor}]', or take the image gpu-node-cuda"
+    )
 
 
 @pytest.mark.parametrize("image", ROOMS)
@@ -103,7 +119,7 @@ def test_the_scheduler_can_start_nodes_where_it_runs_in_a_container(containers: 
     assert (said.stdout, said.stderr) == ("make\n", "")
 
 
-@pytest.mark.parametrize("image", ["gateway", "services"])
+@pytest.mark.parametrize("image", ROOMS)
 def test_an_image_is_small(containers: Containers, image: str) -> None:
     base = containers.environment["BASE_IMAGE"]
     assert size_bytes(f"treadle-test/{image}:dev") - size_bytes(base) <= MAX_BYTES_OVER_BASE

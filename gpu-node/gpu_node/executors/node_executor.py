@@ -1,7 +1,7 @@
 """The executor that a node's configuration asks for, on the CPUs that it names.
 
 Executors are imported where they are made: torch takes a second and 200 MB, which nodes of processors, and those that
-only predict, many on a machine perhaps, do without.
+only predict, many on a machine perhaps, do without. Their image has none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
+from gpu_node.executors.torch_installed import TorchMissingError, torch_problem
 from shared.config.engine import NO_PIPELINE, EngineOptions
 from shared.config.nodes import NodeSpec
 from shared.config.pipeline_file import PipelineError
@@ -32,11 +33,13 @@ class CpuNotOursError(OperatorError, ValueError):
 def make_executor(node: NodeSpec, options: EngineOptions, pipelines: Pipelines = NO_PIPELINES) -> Executor:
     """An executor without a model; ``pipelines``: those that its models may run.
 
-    `CpuNotOursError` if it cannot be pinned as asked, `CudaDeviceError` if its device is not there or of no use,
-    `PipelineError` if it runs none and was asked to.
+    `CpuNotOursError` if it cannot be pinned as asked, `TorchMissingError` if it computes with torch and there is none,
+    `CudaDeviceError` if its device is not there or of no use, `PipelineError` if it runs none and was asked to.
     """
     if problem := cpu_problem(node):
         raise CpuNotOursError(f"node {node.name!r}: {problem}")
+    if problem := torch_problem(node):
+        raise TorchMissingError(f"node {node.name!r}: {problem}")
     match node.executor:
         case "predicted" if pipelines.choice != NO_PIPELINE:
             raise PipelineError(f"node {node.name!r}: predicted devices run no pipelines; set engine.pipeline: off")

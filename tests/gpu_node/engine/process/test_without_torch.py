@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -11,16 +14,18 @@ import pytest
 
 from gpu_node.engine.process.protocol import (
     EngineReady,
+    EngineRefused,
     HandOverImages,
     Image,
     ModelLoaded,
     RunAttempt,
+    Shutdown,
     StepReport,
     TakenOut,
     TakeOut,
 )
 from shared.messages.payload import Payload
-from tests.gpu_node import tiny
+from tests.gpu_node import no_torch, tiny
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.gpu_node.models.test_families_models import save
 
@@ -89,3 +94,74 @@ def test_a_node_of_processors_has_never_read_it(agent: Agent, request: pytest.Fi
     libraries = {Path(mapped.path).name for mapped in psutil.Process(agent.process.pid).memory_maps()}
     has_torch = any(name.startswith("libtorch") for name in libraries)
     assert has_torch is (request.node.callspec.params["agent"] == "reference"), "the reference computes with it"
+
+
+@pytest.fixture(scope="module")
+def python_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return no_torch.python_path(tmp_path_factory.mktemp("packages"))
+
+
+ENGINE = (*no_torch.PYTHON, "-m", "gpu_node.engine")
+
+
+def test_where_none_is_installed_nodes_of_processors_compute(
+    python_path: str, tiny_path: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", python_path)
+    path = tmp_path / "treadle.yaml"
+    path.write_text(CONFIG.format(file=tiny_path, folder=folder, executor="cpu", offload="off", tiers=tmp_path / "kv"))
+    with process_of(path, ENGINE) as agent:
+        assert isinstance(agent.next(), EngineReady)
+        for model in MODELS:
+            assert isinstance(agent.load(model), ModelLoaded)
+            agent.send(RunAttempt(tiny.request(model, [5, 6, 7], 4, model=model)))
+            assert agent.steps_until_end(model)[-1].chunks[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize(("executor", "device"), [("reference", "cpu"), ("cuda", "cuda:0")])
+def test_where_none_is_installed_an_engine_that_needs_it_says_so_in_one_line(
+    executor: str, device: str, python_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", python_path)
+    path = tmp_path / "treadle.yaml"
+    path.write_text(f"nodes: [{{name: node-0, executor: {executor}, device: '{device}'}}]")
+    reason = (
+        f"node 'node-0': executor: {executor} computes with torch, which is not installed here: "
+        f"pip install 'treadle[{executor}]', or take the image gpu-node-cuda"
+    )
+    with process_of(path, ENGINE) as agent:
+        assert agent.next() == EngineRefused(reason)
+        agent.send(Shutdown())
+        assert agent.exit_status() == 1
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(line)["error"] == reason
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ("cli", "config", "check", "treadle.yaml"),
+            "  - nodes.0.executor: reference computes with torch, which is not installed here: "
+            "pip install 'treadle[reference]', or take the image gpu-node-cuda",
+        ),
+        (
+            ("gpu_node.bench", "--points", "1x4x1"),
+            "what this machine does at best (products of oneDNN) computes with torch, which is not installed here: "
+            "pip install 'treadle[reference]'",
+        ),
+    ],
+)
+def test_where_none_is_installed_commands_that_need_it_say_so(
+    command: tuple[str, ...], said: str, python_path: str, tiny_path: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "treadle.yaml").write_text(
+        f"models: [{{name: tiny, source: {tiny_path}, max_model_len: 64}}]\n"
+        "nodes: [{name: node-0, executor: reference}]\nengine: {kv_cache_bytes: 1048576}\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": python_path, "TREADLE_CONFIG": "treadle.yaml"}
+    done = subprocess.run(
+        [*no_torch.PYTHON, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr.splitlines()
