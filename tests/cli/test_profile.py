@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,17 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     assert profiled_costs([kept], cluster, cluster.nodes[0], "cpu") == {"tiny": kept.cost}
 
 
-def test_several_models_tell_of_one_that_was_not_measured(config: Path) -> None:
+@dataclass(frozen=True)
+class Profiled:
+    """What the command said of the two models that it measured, and where it kept that."""
+
+    config: Path
+    result: Result
+
+
+@pytest.fixture(scope="module")
+def two_of_three(config: Path) -> Profiled:
+    """Measured once, for each measurement takes many seconds of processor time."""
     folder = config.parent
     small = tiny.write_gguf(folder / "again.gguf", tiny.tensors_of(tiny.make_model(seed=1)))
     three = config.with_name("three.yaml")
@@ -91,10 +102,13 @@ def test_several_models_tell_of_one_that_was_not_measured(config: Path) -> None:
   - {{ name: third, source: {small}, max_model_len: 96 }}
 nodes:"""
     three.write_text(config.read_text().replace("nodes:", models))
-    result = run(three, "--model", "tiny", "--model", "again")
+    return Profiled(three, run(three, "--model", "tiny", "--model", "again"))
+
+
+def test_several_models_tell_of_one_that_was_not_measured(two_of_three: Profiled) -> None:
+    result, cluster = two_of_three.result, load_config(two_of_three.config)
     assert result.exit_code == 0, result.output
     assert "over tiny, again together:" in result.stdout
-    cluster = load_config(three)
     found = kept_tables(cluster, cluster.nodes[0], "cpu")
     assert found.keys() == {"tiny", "again", "third"}
     of_device = read_device_predictor(device_predictor_file(cluster, "cpu"), cluster, cluster.nodes[0], "cpu")
@@ -103,17 +117,19 @@ nodes:"""
     assert found["third"].prompt.at(32) > 0
 
 
-def test_the_table_for_people(config: Path) -> None:
-    result = run(config)
-    assert result.exit_code == 0, result.output
-    heading, *_ = lines = result.stdout.splitlines()
-    assert heading.split()[:3] == ["step", "batch", "context"]
-    (step,) = (number for number, line in enumerate(lines) if line.startswith("a step: "))
-    assert lines[step + 1].startswith("median error ")
-    fitted = [line.partition(":")[0] for line in lines[step + 2 :] if " held out, " in line]
-    moves = ["blocks out", "blocks in", "blocks to the SSD", "blocks from the SSD"]
-    assert fitted == ["a prompt alone", "a chunk", *moves]
-    assert lines[-1].startswith("kept in ")
+def test_a_table_of_each_model_for_people(two_of_three: Profiled) -> None:
+    assert two_of_three.result.exit_code == 0, two_of_three.result.output
+    lines = two_of_three.result.stdout.splitlines()
+    first, second = (number for number, line in enumerate(lines) if line.split()[:3] == ["step", "batch", "context"])
+    (together,) = (number for number, line in enumerate(lines) if line.startswith("over tiny, again together:"))
+    assert first == 0
+    for table in (lines[:second], lines[second:together]):
+        (step,) = (number for number, line in enumerate(table) if line.startswith("a step: "))
+        assert table[step + 1].startswith("median error ")
+        fitted = [line.partition(":")[0] for line in table[step + 2 :] if " held out, " in line]
+        moves = ["blocks out", "blocks in", "blocks to the SSD", "blocks from the SSD"]
+        assert fitted == ["a prompt alone", "a chunk", *moves]
+        assert table[-1].startswith("kept in ")
 
 
 @pytest.mark.parametrize(

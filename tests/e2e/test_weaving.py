@@ -102,6 +102,12 @@ async def test_requests_lie_on_the_other_node_and_survive_its_death(tmp_path: Pa
         assert '"num_resubmissions":1' not in woven.logs()["gateway.log"], "their own node went on with them"
 
 
+async def ask_crowd(client: AsyncOpenAI, expected: list[str]) -> None:
+    """Far more requests than fit, each answered as it is alone."""
+    crowd = await complete(client, ASKS * NUM_IN_CROWD)
+    assert [answer.text for answer in crowd] == expected * NUM_IN_CROWD
+
+
 async def test_auto_borrows_under_pressure_and_gives_back_when_it_is_over(tmp_path: Path) -> None:
     woven = configured(tmp_path / "woven", "on", SMALL_KV_BYTES, offload={"hosts": [NODES]})
     with woven.running():
@@ -115,11 +121,10 @@ async def test_auto_borrows_under_pressure_and_gives_back_when_it_is_over(tmp_pa
                 asyncio.to_thread(wait_for, "pages under pressure", lambda: borrowed(woven, hot))
             )
             while not under_pressure.done():  # however quick the machine is
-                crowd = await complete(client, ASKS * NUM_IN_CROWD)
-                assert [answer.text for answer in crowd] == expected * NUM_IN_CROWD
+                await ask_crowd(client, expected)
             await under_pressure
-            crowd = await complete(client, ASKS * NUM_IN_CROWD)
-            assert [answer.text for answer in crowd] == expected * NUM_IN_CROWD
+            if not has_served(woven, cold):  # the pages came when most of their crowd was over
+                await ask_crowd(client, expected)
             assert has_served(woven, cold)
             await asyncio.to_thread(wait_for, "pages given back", lambda: not borrowed(woven, hot))
             assert woven.metric(hot, "treadle_offload_lost_requests_total") == 0
