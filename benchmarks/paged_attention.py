@@ -224,7 +224,7 @@ def main() -> None:
     if unknown:
         parser.error(f"--shapes {', '.join(sorted(unknown))}: there are {', '.join(SHAPES)}")
     threads = arguments.threads
-    flops = max(onednn_flops_per_s(threads), kernels_flops_per_s(threads))
+    flops = max(onednn_flops_per_s(threads) or 0.0, kernels_flops_per_s(threads))
     machine = {"read_gb_per_s": read_bytes_per_s(threads) / 1e9, "bf16_gflop_per_s": flops / 1e9}
     print(json.dumps({**machine, "threads": threads, "load": os.getloadavg()[0]}), flush=True)
     torch.manual_seed(0)

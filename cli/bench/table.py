@@ -26,10 +26,12 @@ def machine_line(machine: Machine) -> str:
     """What the machine does at best."""
     threads = f"{machine.num_threads} thread" + ("s" if machine.num_threads > 1 else "")
     pinned = f" on CPUs {', '.join(map(str, machine.cpus))}" if machine.cpus else ""
+    onednn = machine.onednn_flops_per_s
+    others = "oneDNN not measured: no torch" if onednn is None else f"oneDNN {onednn / 1e9:.0f}"
     return (
         f"{threads}{pinned}: read {machine.read_bytes_per_s / 1e9:.1f} GB/s, multiply bfloat16 at "
-        f"{machine.flops_per_s / 1e9:.0f} GFLOP/s (oneDNN {machine.onednn_flops_per_s / 1e9:.0f}, our kernels "
-        f"{machine.kernels_flops_per_s / 1e9:.0f}); load {machine.load:.2f}"
+        f"{machine.flops_per_s / 1e9:.0f} GFLOP/s ({others}, our kernels {machine.kernels_flops_per_s / 1e9:.0f}); "
+        f"load {machine.load:.2f}"
     )
 
 

@@ -20,7 +20,6 @@ from gpu_node.bench.roofline import Roofline
 from gpu_node.bench.summary import summarise
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.executors.node_executor import make_executor
-from gpu_node.executors.torch_installed import require_torch
 from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
@@ -75,7 +74,6 @@ def say(line: ReportLine) -> None:
 def run(config: ClusterConfig, points: tuple[BenchPoint, ...], num_repeats: int) -> None:
     """Measure the machine, then each point."""
     node, spec = config.nodes[0], config.models[0]
-    require_torch("what this machine does at best (products of oneDNN)")
     say(PointProgress(f"loading {spec.name}"))
     bench = Bench(make_executor(node, config.engine), config.engine, spec)
     bench.check(points)  # before anything that takes long

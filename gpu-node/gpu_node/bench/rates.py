@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,10 @@ def _read_s(parts: Sequence[np.ndarray[Any, Any]], cpus: Sequence[int]) -> float
     return max(times) - min(times)
 
 
-def onednn_flops_per_s(num_threads: int) -> float:
-    """By torch, whose products of bfloat16 are oneDNN's; the best of `SHAPES`."""
+def onednn_flops_per_s(num_threads: int) -> float | None:
+    """By torch, whose products of bfloat16 are oneDNN's; the best of `SHAPES`. None where torch is not installed."""
+    if find_spec("torch") is None:
+        return None
     import torch  # it takes a second: not for who measures nothing with it
 
     torch.set_num_threads(num_threads)

@@ -21,8 +21,8 @@ class Machine(ReportLine, frozen=True):
     cpus: list[int]
     """That the threads were pinned to; empty where they were not."""
     read_bytes_per_s: float
-    onednn_flops_per_s: float
-    """Of bfloat16 matrix products; a multiplication with its addition counts two."""
+    onednn_flops_per_s: float | None
+    """Of bfloat16 matrix products; a multiplication with its addition counts two. None where torch is not installed."""
     kernels_flops_per_s: float
     """Likewise, by our own kernels."""
     load: float
@@ -31,7 +31,7 @@ class Machine(ReportLine, frozen=True):
     @property
     def flops_per_s(self) -> float:
         """The better of the two."""
-        return max(self.onednn_flops_per_s, self.kernels_flops_per_s)
+        return max(self.onednn_flops_per_s or 0.0, self.kernels_flops_per_s)
 
 
 class PointProgress(ReportLine, frozen=True):

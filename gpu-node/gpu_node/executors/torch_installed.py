@@ -1,4 +1,4 @@
-"""Whether torch is installed where something computes with it; nodes of processors do without."""
+"""Whether torch is installed where a node computes with it; nodes of processors do without."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXECUTORS = ("cuda", "reference")
 
 
 class TorchMissingError(OperatorError, ModuleNotFoundError):
-    """Something computes with torch, which is not installed here."""
+    """A node computes with torch, which is not installed here."""
 
 
 def torch_problem(node: NodeSpec) -> str:
@@ -23,11 +23,3 @@ def torch_problem(node: NodeSpec) -> str:
         f"executor: {node.kind} computes with torch, which is not installed here: pip install 'treadle[{node.kind}]', "
         "or take the image gpu-node-cuda"
     )
-
-
-def require_torch(what: str) -> None:
-    """`TorchMissingError` where ``what``, the subject of its text, computes with torch and there is none."""
-    if find_spec("torch") is None:
-        raise TorchMissingError(
-            f"{what} computes with torch, which is not installed here: pip install 'treadle[reference]'"
-        )

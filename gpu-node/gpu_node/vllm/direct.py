@@ -1,6 +1,7 @@
-"""vLLM as its manual says, without Treadle, to compare with: loaded once, then asked. Runs in vLLM's environment.
+r"""vLLM as its manual says, without Treadle, to compare with: loaded once, then asked. Runs in vLLM's environment.
 
-    PYTHON -m gpu_node.vllm.direct MODEL_DIR '{"kv_bytes": …, "max_num_seqs": …, "step_tokens": …, "num_threads": …, "dtype": …}'
+    PYTHON -m gpu_node.vllm.direct MODEL_DIR \
+        '{"dtype": …, "kv_bytes": …, "max_num_seqs": …, "step_tokens": …, "num_threads": …, "max_model_len": …}'
 
 Each line of stdin is a JSON object with ``prompts`` (lists of token ids) and ``max_tokens``; each answer a line with
 ``seconds`` and ``tokens``. Says ``ready`` when it has loaded.

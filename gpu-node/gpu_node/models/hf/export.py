@@ -15,11 +15,13 @@ from shared.files.model_file import ModelFileError
 def export_model(source: Path, folder: Path) -> None:
     """Write configuration, weights and tokenizer of the GGUF file ``source`` into ``folder``."""
     try:
+        import torch  # noqa: F401 - without it transformers fails later, and not in a word
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
         from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
         from transformers.utils import logging
     except ImportError as error:
-        raise ModelFileError(f"to export a model needs transformers: {error}; `pip install transformers`") from error
+        needs = "to export a model needs torch and transformers"
+        raise ModelFileError(f"{needs}: {error}; pip install 'treadle[export]'") from error
     logging.disable_progress_bar()  # a moment's work
     fields = load_gguf_checkpoint(str(source), return_tensors=False)["config"]
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))

@@ -146,9 +146,8 @@ def test_where_none_is_installed_an_engine_that_needs_it_says_so_in_one_line(
             "pip install 'treadle[reference]', or take the image gpu-node-cuda",
         ),
         (
-            ("gpu_node.bench", "--points", "1x4x1"),
-            "what this machine does at best (products of oneDNN) computes with torch, which is not installed here: "
-            "pip install 'treadle[reference]'",
+            ("gpu_node.models.hf.export", "tiny.gguf", "out"),
+            "to export a model needs torch and transformers: No module named 'torch'; pip install 'treadle[export]'",
         ),
     ],
 )
@@ -165,3 +164,10 @@ def test_where_none_is_installed_commands_that_need_it_say_so(
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr.splitlines()
+
+
+def test_where_none_is_installed_the_rate_of_its_products_is_left_out(python_path: str) -> None:
+    code = "from gpu_node.bench.rates import onednn_flops_per_s; print(onednn_flops_per_s(1))"
+    environment = {**os.environ, "PYTHONPATH": python_path}
+    done = subprocess.run([*no_torch.PYTHON, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("None\n", "")
