@@ -102,7 +102,7 @@ def test_a_node_that_needs_torch_ends_with_what_to_take(containers: Containers, 
     assert done.returncode != 0
     assert done.stderr.splitlines()[-1].endswith(
         f"node 'other': executor: {executor} computes with torch, which is not installed here: "
-        f"pip install 'treadle[{executor}]', or take the image gpu-node-cuda"
+        "run `make setup-torch`, or take the image gpu-node-cuda"
     )
 
 

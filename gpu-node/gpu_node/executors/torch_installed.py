@@ -20,6 +20,6 @@ def torch_problem(node: NodeSpec) -> str:
     if node.kind not in _EXECUTORS or find_spec("torch") is not None:
         return ""
     return (
-        f"executor: {node.kind} computes with torch, which is not installed here: pip install 'treadle[{node.kind}]', "
+        f"executor: {node.kind} computes with torch, which is not installed here: run `make setup-torch`, "
         "or take the image gpu-node-cuda"
     )

@@ -21,7 +21,7 @@ def export_model(source: Path, folder: Path) -> None:
         from transformers.utils import logging
     except ImportError as error:
         needs = "to export a model needs torch and transformers"
-        raise ModelFileError(f"{needs}: {error}; pip install 'treadle[export]'") from error
+        raise ModelFileError(f"{needs}: {error}; run `make setup-torch` and `pip install transformers`") from error
     logging.disable_progress_bar()  # a moment's work
     fields = load_gguf_checkpoint(str(source), return_tensors=False)["config"]
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**fields))

@@ -127,7 +127,7 @@ def test_where_none_is_installed_an_engine_that_needs_it_says_so_in_one_line(
     path.write_text(f"nodes: [{{name: node-0, executor: {executor}, device: '{device}'}}]")
     reason = (
         f"node 'node-0': executor: {executor} computes with torch, which is not installed here: "
-        f"pip install 'treadle[{executor}]', or take the image gpu-node-cuda"
+        "run `make setup-torch`, or take the image gpu-node-cuda"
     )
     with process_of(path, ENGINE) as agent:
         assert agent.next() == EngineRefused(reason)
@@ -143,11 +143,12 @@ def test_where_none_is_installed_an_engine_that_needs_it_says_so_in_one_line(
         (
             ("cli", "config", "check", "treadle.yaml"),
             "  - nodes.0.executor: reference computes with torch, which is not installed here: "
-            "pip install 'treadle[reference]', or take the image gpu-node-cuda",
+            "run `make setup-torch`, or take the image gpu-node-cuda",
         ),
         (
             ("gpu_node.models.hf.export", "tiny.gguf", "out"),
-            "to export a model needs torch and transformers: No module named 'torch'; pip install 'treadle[export]'",
+            "to export a model needs torch and transformers: No module named 'torch'; run `make setup-torch` and "
+            "`pip install transformers`",
         ),
     ],
 )
