@@ -18,6 +18,7 @@ from tests.gpu_node import tiny
 from tests.gpu_node.workload import Answers, answers, mixed_requests
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
+NUM_AT_ONCE = 20
 
 
 @contextmanager
@@ -47,9 +48,9 @@ def test_the_device_says_how_long_it_computed_and_how_long_it_waited(tiny_path: 
     with cpu_engine(tiny_path) as (executor, _):
         first = executor.submit(StepPlan((part,))).result()
         assert (first.idle_s, first.duration_s > 0) == (0.0, True)
-        second, third = executor.submit(StepPlan((part,))), executor.submit(StepPlan((part,)))
-        assert second.result().idle_s > 0, "it waited for the host, which was waiting for it"
-        assert third.result().idle_s < 1e-3, "it was in the queue"
+        idles_s = [step.result().idle_s for step in [executor.submit(StepPlan((part,))) for _ in range(NUM_AT_ONCE)]]
+        assert idles_s[0] > 0, "it waited for the host, which was waiting for it"
+        assert min(idles_s[1:]) < 1e-3, "one at least was in the queue, however busy the machine is"
 
 
 def test_a_pause_without_requests_is_no_gap(tiny_path: Path) -> None:
