@@ -16,13 +16,14 @@ TEST_TIMEOUT_S = 600  # with what it starts, on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of this folder; whoever shares a process of vLLM runs in one process of pytest."""
+    """All of this folder; files with tests that share a process of vLLM run in one process of pytest."""
     here = Path(__file__).parent
+    sharing = {item.path for item in items if "running" in getattr(item, "fixturenames", ())}
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.vllm)
             item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
-            if "running" in getattr(item, "fixturenames", ()):
+            if item.path in sharing:
                 item.add_marker(pytest.mark.xdist_group("one process of vLLM"))
 
 
