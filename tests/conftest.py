@@ -87,6 +87,13 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _garbage() -> Iterator[None]:
+    """What a file leaves behind unclosed fails its last test, and not some test of another file that collects it."""
+    yield
+    gc.collect()
+
+
 def _place(item: pytest.Item) -> tuple[bool, bool]:
     """The longest first, so that no process is left with one of them at the end; else as they were collected."""
     return (item.get_closest_marker("e2e") is None, item.get_closest_marker("slow") is None)
