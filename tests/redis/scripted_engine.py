@@ -19,6 +19,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
+from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
@@ -87,12 +88,15 @@ class ScriptedEngine:
             if chunks:
                 self._tell(StepReport(chunks, self._stats()))
 
-    def _run(self, payload: Payload, image: bytes) -> None:
+    def _run(self, payload: Payload, image: bytes | None) -> None:
         name = payload.request_id
         self._num_received += 1
+        if image == b"":
+            return self._tell(StepReport([Chunk(name, payload.attempt, 0, [], LOST, is_last=True)], self._stats()))
         known = self._kept.pop(name, 0) or int(image or b"0")
         done = sum(len(output.token_ids) for output in payload.outputs)
         self._running[name], self._num_tokens[name] = payload, max(known, done)
+        return None
 
     def _draw(self, payload: Payload) -> Chunk:
         name, index = payload.request_id, self._num_tokens[payload.request_id]

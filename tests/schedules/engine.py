@@ -21,6 +21,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
+from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
@@ -160,7 +161,7 @@ class Engine:
             )
         )
 
-    def _add(self, payload: Payload, image: bytes) -> None:
+    def _add(self, payload: Payload, image: bytes | None) -> None:
         self.num_received += 1
         request_id = payload.request_id
         if payload.model != self.model:
@@ -176,7 +177,10 @@ class Engine:
         self.sequences.pop(request_id, None)
         self.parked.pop(request_id, None)
         if parked is None or parked.payload.attempt != payload.attempt:
-            parked = decoded(payload, image) or self._begun(payload)
+            parked = self._begun(payload) if image is None else decoded(payload, image)
+            if parked is None:
+                chunk = Chunk(request_id, payload.attempt, 0, [], LOST, is_last=True)
+                return self.tell(StepReport([chunk], self.stats()))
         self.sequences[request_id] = parked
         return None
 

@@ -17,6 +17,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
+from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
 from shared.messages.payload import Constraint
 from tests.gpu_node.engine.process.agent_end import Agent
@@ -169,10 +170,10 @@ def test_an_image_goes_on_at_another_node_of_equal_format(
         assert heard.restored == kept.kv_tokens
 
 
-def test_an_image_of_another_format_is_computed_again(
+def test_an_image_of_another_format_gives_the_request_back(
     agent: Agent, smol: Path, vllm_python: Path, tmp_path: Path
 ) -> None:
-    """In bfloat16, as it was not: the request goes on, and nothing of the image is taken."""
+    """In bfloat16, as it was not: its next attempt goes on behind its tokens, and nothing of the image is taken."""
     asked = request("e", LONG, MAX_TOKENS)
     heard = Heard(agent, "e")
     agent.send(RunAttempt(asked))
@@ -186,6 +187,8 @@ def test_an_image_of_another_format_is_computed_again(
     with ready(write_plain_config(tmp_path, smol, vllm_python, "bfloat16"), vllm_python) as other:
         assert isinstance(other.load("smol"), ModelLoaded)
         heard.agent = other
-        other.send(RunAttempt(rest, image.data))
+        other.send(RunAttempt(asked, image.data))
+        assert [chunk.finish_reason for chunk in other.steps_until_end("e")[-1].chunks] == [LOST]
+        other.send(RunAttempt(rest))
         assert len(heard.to_the_end()[0]) == MAX_TOKENS
         assert heard.restored == 0

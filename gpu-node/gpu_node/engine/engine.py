@@ -23,9 +23,9 @@ from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.offload.offloading import Offloading
 from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom
 from gpu_node.engine.requests.awaited_grammars import AwaitedGrammars
-from gpu_node.engine.requests.choices import error_chunk
+from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
 from gpu_node.engine.residents import Resident, Residents
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
@@ -153,12 +153,12 @@ class Engine:
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
+    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing. An attempt that
-        was evicted here goes on where it was, and so does one that comes with the ``image`` of another engine. A
-        constrained request is queued when its grammar is compiled.
+        was evicted here goes on where it was, and so does one that comes with the ``image`` of another engine: one that
+        cannot be used ends the attempt (`LOST`). A constrained request is queued when its grammar is compiled.
         """
         self._num_received += 1
         awaited = self._awaiting.attempt_of(payload.request_id)
@@ -167,7 +167,7 @@ class Engine:
         self._awaiting.drop(payload.request_id)
         return [] if self._awaiting.put(payload, image) else self._add(payload, image)
 
-    def _add(self, payload: Payload, image: bytes, grammar: Grammar | None = None) -> list[OutputChunk]:
+    def _add(self, payload: Payload, image: bytes | None, grammar: Grammar | None = None) -> list[OutputChunk]:
         self._is_busy = self._is_busy and self.has_work
         resident = self._residents.get(payload.model)
         if resident is None:
@@ -181,7 +181,10 @@ class Engine:
         if kept is not None and kept.attempt > payload.attempt:
             return []
         resident.scheduler.abort(payload.request_id)
-        state = self._eviction.resume(payload, resident.model, image)
+        try:
+            state = self._eviction.resume(payload, resident.model, image)
+        except ImageError as error:
+            return [lost_chunk(payload, str(error))]
         chunks = resident.scheduler.add(payload, state, grammar)
         if resident.scheduler.attempt_of(payload.request_id) is None:
             self._eviction.drop(payload.request_id)

@@ -12,9 +12,9 @@ from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
-from gpu_node.engine.requests.choices import error_chunk
+from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, StartCore
 from shared.config.engine import EngineOptions, ModelSpec
@@ -161,11 +161,12 @@ class VllmEngine:
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
+    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
         """Let a request run. What ends at once is told.
 
         A newer attempt replaces an older one; the same attempt again, or an older one, changes nothing. An attempt that
-        left with its KV goes on where it was, and so does one that comes with the ``image`` of a node of equal format.
+        left with its KV goes on where it was, and so does one that comes with the ``image`` of a node of equal format;
+        of another, it ends (`LOST`).
         """
         self._num_received += 1
         resident = self._residents.get(payload.model)
@@ -180,7 +181,10 @@ class VllmEngine:
         if kept is not None and kept.attempt > payload.attempt:
             return []
         self._carry_out(resident, resident.book.remove(payload.request_id))
-        state = self._images.find(payload, resident.book.model, image)
+        try:
+            state = self._images.find(payload, resident.book.model, image)
+        except ImageError as error:
+            return [lost_chunk(payload, str(error))]
         if state is not None:
             self._images.count(TierCounts(in_bytes=state.num_bytes, num_restored=1))
         return self._carry_out(resident, resident.book.add(payload, self._images.lot.take(payload.request_id)))

@@ -19,9 +19,9 @@ from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.kv_costs import KvCosts, MoveRates
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
-from gpu_node.engine.requests.choices import error_chunk
+from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
@@ -108,7 +108,7 @@ class FastEngine:
         """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
         return self._left.tiers([self._spec.name] if self._spec is not None else [])
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
+    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
         """As `gpu_node.engine.engine.Engine.add`."""
         self._num_received += 1
         scheduler = self._scheduler
@@ -120,7 +120,11 @@ class FastEngine:
         if (present is not None and present >= payload.attempt) or (parked and parked.attempt > payload.attempt):
             return []
         scheduler.roster.abort(payload.request_id)
-        return scheduler.add(payload, self._parking.resume(payload, scheduler.model, image))
+        try:
+            parked = self._parking.resume(payload, scheduler.model, image)
+        except ImageError as error:
+            return [lost_chunk(payload, str(error))]
+        return scheduler.add(payload, parked)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests, and what is kept of them."""

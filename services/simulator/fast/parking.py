@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.requests.image import ImageError
 from shared.messages.payload import Payload
 
 
@@ -54,16 +55,24 @@ class FastParking:
         self._num_bytes += parked.num_bytes
         return parked
 
-    def resume(self, payload: Payload, model: LoadedModel, image: bytes) -> Parked | None:
-        """What an attempt goes on from: what is kept here, else what ``image`` brings; None: its payload."""
+    def resume(self, payload: Payload, model: LoadedModel, image: bytes | None) -> Parked | None:
+        """What an attempt goes on from: what is kept here, else what ``image`` brings; None: its payload.
+
+        `ImageError` for an image that cannot be used.
+        """
         parked = self._parked.get(payload.request_id)
         if parked is not None and parked.fits(payload, model):
             return parked
         self.drop(payload.request_id)
-        if not image:
+        if image is None:
             return None
-        brought = msgspec.msgpack.decode(image, type=Parked)
-        return self.keep(brought) if brought.fits(payload, model) else None
+        brought = msgspec.msgpack.decode(image, type=Parked) if image else None
+        if brought is None or not brought.fits(payload, model):
+            raise ImageError("it is gone, or another attempt's")
+        kept = self.keep(brought)
+        if kept is None:
+            raise ImageError("there is no room for it")
+        return kept
 
     def drop(self, request_id: str) -> Parked | None:
         """Forget a request; what was kept of it."""

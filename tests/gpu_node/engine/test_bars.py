@@ -18,6 +18,7 @@ import pytest
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.engine import Engine
+from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
@@ -196,8 +197,12 @@ def happen(client: Client, step: int, engines: list[Engine]) -> None:
             client.take(chunk)
     if client.back_at == step and client.is_kept and not client.is_over:
         images = engines[0].hand_over([client.request_id]) if client.moves else []
-        data = images[0].data if images else b""
-        assert engines[-1 if data else 0].add(client.payload, data) == []
+        data = images[0].data if images else None
+        engine = engines[-1 if images else 0]
+        ends = engine.add(client.payload, data)
+        assert [chunk.finish_reason for chunk in ends] in ([], [LOST])
+        for chunk in engine.add(client.next_attempt()) if ends else []:
+            client.take(chunk)
 
 
 def give_way(clients: list[Client], engines: list[Engine], by_id: dict[str, Client]) -> None:

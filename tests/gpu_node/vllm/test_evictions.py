@@ -20,7 +20,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
-from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.engine import VllmEngine
 from gpu_node.vllm.server import CoreTold, Inbox, VllmServer
@@ -135,7 +135,7 @@ def test_a_newer_attempt_and_an_abort_drop_what_is_kept() -> None:
         assert one.hand_over(["a"]) == []
 
 
-def test_a_node_of_equal_format_goes_on_with_an_image_and_another_does_not() -> None:
+def test_a_node_of_equal_format_goes_on_with_an_image_and_one_without_room_gives_it_back() -> None:
     here = running(Starter())
     here.begin_eviction(["a"])
     here.take("m", kept("0", 4))
@@ -149,8 +149,11 @@ def test_a_node_of_equal_format_goes_on_with_an_image_and_another_does_not() -> 
     assert list(again.token_ids) == [5, 6, 7, 8, 9]
     other = Starter()
     without_room = engine(other, room=255)
-    without_room.add(payload("a", max_tokens=6, outputs=[[8, 9]]), handed.data)
-    assert other.cores["m"].running[0].kept is None
+    (end,) = without_room.add(payload("a", max_tokens=6), handed.data)
+    assert (end.finish_reason, end.is_last) == (LOST, True)
+    assert other.cores["m"].running == []
+    without_room.add(payload("a", max_tokens=6, attempt=1, outputs=[[8, 9]]))
+    assert [again.kept for again in other.cores["m"].running] == [None]
     assert without_room.stats().counts.num_recomputed == 1
 
 

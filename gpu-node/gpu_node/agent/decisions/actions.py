@@ -115,7 +115,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Run a request with the image that another node has laid down, or from its payload if there is none any more.
+    """Run a request with the image that another node has laid down.
 
     One at a time, apart from the pull: images are large.
     """

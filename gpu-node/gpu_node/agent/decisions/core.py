@@ -32,11 +32,12 @@ from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
+from gpu_node.engine.requests.chunk import LOST
 from shared.config.engine import EngineOptions
 from shared.messages.blocks import TellBlocks
 from shared.messages.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes import Fence, Heartbeat, Load
-from shared.messages.requests import Abort, Attempt, Evict, GroupRef, VirtualQueue
+from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
@@ -289,6 +290,10 @@ class AgentCore:
             running = self._ledger.extend(chunk)
             if running is None:
                 continue  # aborted while the step ran
+            if chunk.finish_reason == LOST:
+                told = EvictedRequest(chunk.request_id, chunk.attempt, running.output_tokens, 0, self.node)
+                outbox.evict(told, running.ack)
+                continue
             outbox.add(running.gateway, chunk)
             self._intake.prove(chunk)
             if chunk.is_last:

@@ -286,7 +286,7 @@ class Epoch:
             log.warning("image unreadable", request_id=payload.request_id, error=str(error))
             return b""
         if not image:
-            log.info("image gone: the request is computed again", request_id=payload.request_id)
+            log.info("image gone: the request is given back", request_id=payload.request_id)
         return image
 
     async def _say_blocks(self, news: BlockNews) -> None:

@@ -18,7 +18,7 @@ class Prepared:
     """A request, and its KV of the prompt where that was computed before."""
 
     payload: Payload
-    image: bytes = b""
+    image: bytes | None = None
     told: tuple[int, ...] = ()
     """Of its answer, while the image was made: those that go on with the image begin behind them."""
 

@@ -88,7 +88,7 @@ class Eviction:
             parts.append(self._executor.read_blocks(model.name, held.host_blocks, swapped_out=True)[0])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    def resume(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
+    def resume(self, payload: Payload, model: LoadedModel, image: bytes | None) -> RequestState | None:
         """The state that an attempt goes on from (`ImageStore.find`)."""
         return self._store.find(payload, model, image)
 

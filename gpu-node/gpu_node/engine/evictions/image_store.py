@@ -22,22 +22,18 @@ class ImageStore:
         self.counts = Counts()
         """Of requests that leave and come; what schedulers see of them, these count."""
 
-    def find(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
-        """The state that an attempt goes on from: what is kept of it here, else what ``image`` brings, if anything.
+    def find(self, payload: Payload, model: LoadedModel, image: bytes | None) -> RequestState | None:
+        """The state that an attempt goes on from: what is kept of it here, else what ``image`` brings.
 
-        None where it has to run from its payload. What is kept of an older attempt is dropped.
+        None where there is neither: it runs from its payload. What is kept of an older attempt is dropped. `ImageError`
+        where an image was handed over and cannot be used: its tokens are not in the payload.
         """
-        state = self._find(payload, model, image)
-        if state is None and (payload.outputs or image):
-            self.counts += Counts(num_recomputed=1)
-        return state
-
-    def _find(self, payload: Payload, model: LoadedModel, image: bytes) -> RequestState | None:
         state = self.lot.state(payload.request_id)
         if state is not None and not state.refusal(payload, model):
             return state
         self.drop(payload.request_id)
-        if not image:
+        if image is None:
+            self.counts += Counts(num_recomputed=int(bool(payload.outputs)))
             return None
         from gpu_node.engine.evictions.image_codec import decode_image  # only who moves images needs its packages
 
@@ -45,7 +41,7 @@ class ImageStore:
             return self._accept(payload, model, decode_image(image))
         except ImageError as error:
             log.warning("image of request %s, attempt %d, not used: %s", payload.request_id, payload.attempt, error)
-            return None
+            raise
 
     def _accept(self, payload: Payload, model: LoadedModel, image: RequestImage) -> RequestState:
         error = image.state.refusal(payload, model)

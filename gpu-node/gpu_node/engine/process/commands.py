@@ -41,7 +41,7 @@ class CommandedEngine(Protocol):
         """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
         ...
 
-    def add(self, payload: Payload, image: bytes = b"") -> list[OutputChunk]:
+    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
         """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
         ...
 
@@ -134,6 +134,6 @@ class Commands:
             )
         )
 
-    def add(self, payload: Payload, image: bytes) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: bytes | None) -> list[OutputChunk]:
         """Queue a request, or let it go on; what ends at once."""
         return self._engine.add(payload, image)

@@ -52,8 +52,9 @@ class RunAttempt(_Frame, frozen=True):
     """
 
     payload: Payload
-    image: bytes = b""
-    """Its state and KV as another engine handed them over (`Image`); empty where there is none."""
+    image: bytes | None = None
+    """Its state and KV as another engine handed them over (`Image`); None where none did. What cannot be used, or is
+    empty since it was lost on the way, ends the attempt (`gpu_node.engine.requests.chunk.LOST`)."""
 
 
 class TakeOut(_Frame, frozen=True):

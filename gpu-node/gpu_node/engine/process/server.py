@@ -29,7 +29,7 @@ SERVING_WAIT_S = 0.0005
 class LoggedCommands(Commands):
     """Writes down which requests never ran."""
 
-    def add(self, payload: Payload, image: bytes) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: bytes | None) -> list[OutputChunk]:
         """As `Commands.add`."""
         ended = super().add(payload, image)
         if ended and ended[-1].is_last:

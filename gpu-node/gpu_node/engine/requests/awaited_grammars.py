@@ -13,7 +13,7 @@ class AwaitingRequest:
     """A request that is to be queued once its grammar is ready."""
 
     payload: Payload
-    image: bytes
+    image: bytes | None
     grammar: Grammar
 
 
@@ -33,7 +33,7 @@ class AwaitedGrammars:
         found = self._awaiting.get(request_id)
         return None if found is None else found.payload.attempt
 
-    def put(self, payload: Payload, image: bytes) -> bool:
+    def put(self, payload: Payload, image: bytes | None) -> bool:
         """Compile what the payload's output has to be; False where that is nothing, or nothing is compiled.
 
         An older attempt of the request is replaced.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.requests.beams import best
-from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.payload import Payload
 from shared.messages.token_logprob import TokenLogprob
@@ -53,6 +53,11 @@ def error_chunk(payload: Payload, error: str, choice: int = 0, start: int = 0) -
 def refusal_chunk(payload: Payload, why: str) -> OutputChunk:
     """A request that can never run, for a reason that its client can do something about."""
     return OutputChunk(payload.request_id, payload.attempt, 0, [], "refused", why, is_last=True)
+
+
+def lost_chunk(payload: Payload, why: str) -> OutputChunk:
+    """A request that was to go on from an image that cannot be used. Its payload does not know of all its tokens."""
+    return OutputChunk(payload.request_id, payload.attempt, 0, [], LOST, why, is_last=True)
 
 
 def end_chunks(payload: Payload, sequences: list[Sequence], reasons: list[str]) -> list[OutputChunk]:

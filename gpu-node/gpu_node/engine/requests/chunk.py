@@ -6,6 +6,10 @@ from typing import NamedTuple
 
 from shared.messages.token_logprob import TokenLogprob
 
+LOST = "lost"
+"""An end that no client hears of: the state that the attempt was to go on from is gone, so another has to begin with
+the tokens that the client has."""
+
 
 class OutputChunk(NamedTuple):
     """New tokens of one choice of one attempt, or its end.
@@ -20,7 +24,7 @@ class OutputChunk(NamedTuple):
     """Tokens of the choice's output before these."""
     token_ids: list[int]
     finish_reason: str = ""
-    """As in `shared.messages.requests.Chunk`."""
+    """As in `shared.messages.requests.Chunk`, or `LOST`."""
     error: str = ""
     choice: int = 0
     logprobs: list[TokenLogprob] = []  # noqa: RUF012 - nobody changes what he is told

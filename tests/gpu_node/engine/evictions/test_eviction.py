@@ -12,7 +12,7 @@ import pytest
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts, TierCounts
-from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
@@ -311,15 +311,16 @@ def test_an_image_goes_to_another_engine(make: Make, tiny_path: Path) -> None:
     assert outputs(chunks) == expected
 
 
-@pytest.mark.parametrize("case", ["damaged", "another attempt", "another format", "no room"])
-def test_with_an_image_that_cannot_be_used_it_runs_from_its_payload(make: Make, tiny_path: Path, case: str) -> None:
+@pytest.mark.parametrize("case", ["damaged", "gone", "another attempt", "another format", "no room"])
+def test_an_image_that_cannot_be_used_ends_the_attempt(make: Make, tiny_path: Path, case: str) -> None:
+    """Its payload does not know of the tokens that the client has by now: they would be drawn again, maybe others."""
     one, payload = make(spec(tiny_path)), requests()[0]
     one.add(payload)
     for _ in range(6):
         one.step(0.0)
     one.evict([payload.request_id])
     (image,) = one.hand_over([payload.request_id])
-    data = image.data[:-1] if case == "damaged" else image.data
+    data = {"damaged": image.data[:-1], "gone": b""}.get(case, image.data)
     if case == "another attempt":
         payload = replace(payload, attempt=1)
     other = make(
@@ -327,10 +328,15 @@ def test_with_an_image_that_cannot_be_used_it_runs_from_its_payload(make: Make, 
         block_size=8 if case == "another format" else 4,
         evicted_kv_bytes=64 if case == "no room" else MIB,
     )
-    assert other.add(payload, data) == []
-    assert other.counts == Counts(num_recomputed=1, evicted=TierCounts(num_refused=int(case == "no room")))
-    assert [chunk.start for chunk in drain(other)] == list(range(30))
-    assert other.stats().kv_bytes_per_s == 0.0
+    (end,) = other.add(payload, data)
+    assert (end.finish_reason, end.is_last) == (LOST, True)
+    assert end.error
+    assert other.counts == Counts(evicted=TierCounts(num_refused=int(case == "no room")))
+    assert not other.has_work
+    told = [Output([3, 1, 4])]
+    other.add(replace(payload, attempt=payload.attempt + 1, outputs=told))
+    assert other.counts.num_recomputed == 1
+    assert [chunk.start for chunk in drain(other)] == list(range(3, 30)), "its next attempt goes on behind them"
 
 
 def test_who_is_back_in_line_is_not_handed_over() -> None:

@@ -8,7 +8,8 @@ from gpu_node.agent.decisions.actions import Ack, AgentAction, Beat, Drain, Publ
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, HandOverImages, Image, LoadModel, RunAttempt
-from shared.messages.requests import HANDED_OVER, Abort, Evict, EvictedRequest, FinishedRequest
+from gpu_node.engine.requests.chunk import LOST
+from shared.messages.requests import HANDED_OVER, Abort, Chunk, Evict, EvictedRequest, FinishedRequest
 from tests.unit.agent.events import (
     attempt_of,
     entry,
@@ -291,6 +292,18 @@ def test_a_request_that_was_handed_over_is_run_with_its_image() -> None:
         Resume(payload_of("r0")),
         Tell(RunAttempt(payload_of("r1"))),
     ]
+
+
+def test_a_request_whose_image_cannot_be_used_is_given_back_to_begin_anew_behind_its_tokens() -> None:
+    """Its payload knows only of tokens of earlier attempts; its gateway writes another one."""
+    agent = make_agent("a", num_admittable=2)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 1, entry("r0", kv_at=HANDED_OVER)))
+    lost = Chunk("r0", 0, 0, [], LOST, "its blocks are others", is_last=True)
+    assert agent.handle(step(lost, num_admittable=2, num_received=1)) == [
+        Publish(acks=[Ack("g0", b"r0-0")], evicted=[EvictedRequest("r0", 0, 0, 0, "n0")])
+    ]
+    assert agent.running == {}
 
 
 # --- the end of the node --------------------------------------------------------------------------------------------

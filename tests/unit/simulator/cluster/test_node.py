@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from gpu_node.executors.predicted.executor import PredictedExecutor
@@ -12,7 +13,7 @@ from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.bus import streams
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
-from shared.messages.payload import Payload, Sampling
+from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.requests import (
     HANDED_OVER,
     Abort,
@@ -163,17 +164,24 @@ def test_a_request_goes_on_at_another_node_with_its_kv() -> None:
     assert queue.bus.images == {}
 
 
-def test_without_its_image_a_request_is_computed_again() -> None:
+def test_without_its_image_a_request_is_given_back_and_goes_on_behind_its_tokens() -> None:
     queue = make_busy_queue("n0", "n1")
     epoch = queue.nodes["n0"].core.epoch
     queue.bus.send(streams.node_inbox("n0"), Evict(node="n0", epoch=epoch, requests=[Attempt("b0", 0)]))
     queue.run(streams.KV_IMAGE_TTL_S + 1)
     assert queue.bus.images == {}
-    num_done = len(queue.token_ids("b0"))
+    done = queue.token_ids("b0")
     queue.submit("moved", "b0", kv_at=HANDED_OVER)
     queue.order("n1", ("moved", "a", 1))
     queue.run(10)
-    assert queue.token_ids("b0")[num_done:] == undisturbed("b0")
+    assert queue.token_ids("b0") == done, "none is drawn again"
+    assert queue.told(Evicted)[-1].requests == [EvictedRequest("b0", 0, 0, 0, "n1")]
+    payload = queue.bus.payloads["b0"]
+    queue.bus.payloads["b0"] = replace(payload, attempt=1, outputs=[Output(done)])
+    queue.bus.send(streams.group("again"), Enqueued(request_id="b0", attempt=1, gateway="gw"))
+    queue.order("n1", ("again", "a", 1))
+    queue.run(10)
+    assert queue.token_ids("b0") == undisturbed("b0")
     (finished,) = [one for told in queue.told(Finished) for one in told.requests if one.request_id == "b0"]
     assert finished.output_tokens == NUM_TOKENS
 
