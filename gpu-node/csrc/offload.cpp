@@ -6,7 +6,7 @@
 namespace treadle {
 namespace {
 
-constexpr int kRowsTogether = 4;
+constexpr int kRowsSentTogether = 4;
 
 bool is_lost(const RemoteRange& range) { return *range.lost != 0; }
 
@@ -28,14 +28,14 @@ void OffloadOperator::for_ranges(const Step& step, const Body& body) const {
 
 int OffloadOperator::num_tasks(const Step& step) const {
   const auto [first, end] = rows(step);
-  return std::max(0, end - first + kRowsTogether - 1) / kRowsTogether;
+  return std::max(0, end - first + kRowsSentTogether - 1) / kRowsSentTogether;
 }
 
 void OffloadOperator::run(int task, const Step& step, Scratch&) const {
   const auto [first, end] = rows(step);
   auto range = step.remotes.begin();
-  const int begin = first + task * kRowsTogether;
-  for (int row = begin; row < std::min(begin + kRowsTogether, end); ++row) {
+  const int begin = first + task * kRowsSentTogether;
+  for (int row = begin; row < std::min(begin + kRowsSentTogether, end); ++row) {
     while (row >= range->end_row) ++range;
     move_row(row, row - range->first_row, *range);
   }
