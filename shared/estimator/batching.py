@@ -117,9 +117,14 @@ def rate_of(node: NodeState, model: str) -> ModelRate:
             return rate
     load_s = 0.0 if node.model == model else node.swap_s or PRIOR_SWAP_S
     if node.rates:
-        return replace(max(node.rates, key=lambda rate: rate.cost.step_s), model=model, load_s=load_s)
+        return replace(max(node.rates, key=lambda rate: rate.cost.step_s), model=model, load_s=load_s, kv_format="")
     step_s = num_seqs(node) / PRIOR_TOKENS_PER_S
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
+
+
+def takes_kv(source: NodeState, target: NodeState, model: str) -> bool:
+    """Whether requests that leave ``source`` go on at ``target`` with their KV; elsewhere it is computed again."""
+    return rate_of(target, model).takes_kv_of(rate_of(source, model))
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

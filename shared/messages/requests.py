@@ -185,6 +185,8 @@ class Evict(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     requests: list[Attempt]
+    drops_kv: bool = False
+    """Where they are to go, their KV is of no use: it is dropped, and another attempt of each computes it again."""
 
 
 class EvictedRequest(msgspec.Struct, frozen=True):

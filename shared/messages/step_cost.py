@@ -75,3 +75,9 @@ class ModelRate:
     """Until the model could serve here, from where its weights are now: 0.0 while it is loaded."""
     cached_share: float = NOTHING_CACHED
     """Of the tokens of prompts, those that were found in a cache of late and not computed."""
+    kv_format: str = ""
+    """Names how keys and values lie in its blocks, as the node has told since it loaded the model; else empty."""
+
+    def takes_kv_of(self, other: ModelRate) -> bool:
+        """Whether the node goes on with keys and values that were computed on another, as far as is known."""
+        return not self.kv_format or not other.kv_format or self.kv_format == other.kv_format

@@ -115,7 +115,7 @@ _LOAD = GroupLoad(
     promised_token_s=0.25,
     needs="beam search",
 )
-_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002), 22_000, 23_040, 1.5, 0.25)
+_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002), 22_000, 23_040, 1.5, 0.25, "8c1d44aa")
 _FACTS = NodeFacts(
     device="cpu",
     max_num_seqs=32,
@@ -226,7 +226,7 @@ MESSAGES: list[Message] = [
         awaits="smol-c",
         traceparent=TRACE,
     ),
-    Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], traceparent=TRACE),
+    Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], drops_kv=True, traceparent=TRACE),
     Evicted(
         node="node-0",
         epoch="e-1",

@@ -17,6 +17,7 @@ from services.queue_manager.state.plan_state import HandOver
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.bus import streams
+from shared.estimator.batching import takes_kv
 from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
 from shared.service.core import Drop, Effect, Send
 
@@ -138,10 +139,10 @@ class Evictions:
                 group = self._state.groups[gid]
                 self._state.hand_overs[gid] = HandOver(target, now)
                 self._journal.note_queue(group.node)
-                effects += self._ask(group)
+                effects += self._ask(group, self._state.nodes.get(target))
         return effects
 
-    def _ask(self, group: Group) -> list[Effect]:
+    def _ask(self, group: Group, target: Node | None) -> list[Effect]:
         attempts: dict[str, list[Attempt]] = {}
         for member in group.members:
             request = self._state.requests[member]
@@ -151,7 +152,12 @@ class Evictions:
         return [
             Send(
                 streams.node_inbox(node.node),
-                Evict(node=node.node, epoch=node.epoch, requests=attempts[node.node]),
+                Evict(
+                    node=node.node,
+                    epoch=node.epoch,
+                    requests=attempts[node.node],
+                    drops_kv=target is not None and not takes_kv(node.known, target.known, group.model),
+                ),
                 max_entries=streams.MAX_NODE_INBOX,
             )
             for node in nodes

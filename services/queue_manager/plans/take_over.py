@@ -32,7 +32,7 @@ from services.queue_manager.state.node_counts import is_full, promises
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.bus.streams import MAX_IMAGE_BYTES
-from shared.estimator.batching import batching, rate_of
+from shared.estimator.batching import batching, rate_of, takes_kv
 from shared.estimator.harm import MAX_LATE, late_by_batch
 
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
@@ -208,7 +208,7 @@ class TakeOvers:
                 if not is_free or num_more > MAX_TAKEN:
                     continue
                 gain_s = self._gain_s(group, pace_s - here.step_at(num_more), now)
-                if gain_s > NUM_MOVES * self._move_s(group, node, now):
+                if gain_s > NUM_MOVES * self._move_s(group, self._state.nodes[name], node, now):
                     chosen.append(gid)
                     num_here = num_more
             if chosen:
@@ -218,11 +218,11 @@ class TakeOvers:
     def _gain_s(self, group: Group, faster_s: float, now: float) -> float:
         return self._groups.load(group, now).running_output_tokens / group.num_running * faster_s
 
-    def _move_s(self, group: Group, node: Node, now: float) -> float:
-        """What is too large to be handed over is computed again."""
+    def _move_s(self, group: Group, other: Node, node: Node, now: float) -> float:
+        """What is too large to be handed over, or of another format, is computed again."""
         rate = rate_of(node.known, node.model)
         num_tokens = self._groups.load(group, now).kv_tokens
         kv_bytes = num_tokens * rate.kv_token_bytes
-        if kv_bytes > MAX_IMAGE_BYTES * group.num_running:
+        if kv_bytes > MAX_IMAGE_BYTES * group.num_running or not takes_kv(other.known, node.known, group.model):
             return MOVE_S + num_tokens * rate.cost.token_s
         return MOVE_S + kv_bytes / BYTES_PER_S

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from math import fsum, log
 from operator import mul
@@ -13,7 +13,7 @@ from services.scheduler.solving.allowed_nodes import places
 from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode
 from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.answer import long_answer_s
-from shared.estimator.batching import Batching, batching, longest_tokens, rate_of
+from shared.estimator.batching import Batching, batching, longest_tokens, rate_of, takes_kv
 from shared.estimator.estimator import cold_s, evict_s, swap_s
 from shared.estimator.harm import PromisedEnd, paced
 from shared.estimator.mixture import mixture
@@ -43,7 +43,8 @@ class _KindTable:
 def make_instance(problem: PlacementProblem) -> Instance:
     """Number the groups in rank order (ties: by deadline, then as they were made) and tabulate what they take."""
     loads = sorted(problem.groups, key=lambda load: (load.rank, load.deadline_s, arrival(load.group)))
-    numbers = {node.node: number for number, node in enumerate(problem.nodes)}
+    by_name = {node.node: node for node in problem.nodes}
+    numbers = {name: number for number, name in enumerate(by_name)}
     groups = [
         InstanceGroup(
             name=load.group,
@@ -67,7 +68,8 @@ def make_instance(problem: PlacementProblem) -> Instance:
         homes = [group for group, facts in enumerate(groups) if facts.home == number]
         interruptions = [one for one in problem.interruptions if one.node == node.node]
         table = _stretched(tables[kind], loads, interruptions, problem.now_s) if interruptions else tables[kind]
-        nodes.append(_make_node(node, loads, homes, table, node.ready_in_s(problem.now_s)))
+        setup_s = [_setup_s(node, load, by_name) for load in loads]
+        nodes.append(_make_node(node, loads, homes, table, setup_s, node.ready_in_s(problem.now_s)))
         batches.append([work.batch for work in tables[kind].batchings])
     groups = _with_room_for_kv(problem.nodes, groups, loads, batches)
     return Instance(groups, nodes, problem.operations.evict)
@@ -218,7 +220,12 @@ def _rest_s(load: GroupLoad, work: Batching) -> float:
 
 
 def _make_node(
-    node: NodeState, loads: Sequence[GroupLoad], homes: Sequence[int], table: _KindTable, ready_s: float
+    node: NodeState,
+    loads: Sequence[GroupLoad],
+    homes: Sequence[int],
+    table: _KindTable,
+    setup_s: Sequence[float],
+    ready_s: float,
 ) -> InstanceNode:
     places_taken = sum(loads[group].num_running / table.batchings[group].batch for group in homes)
     is_full = any(places_taken + 1 / table.batchings[group].batch > 1 for group in homes)
@@ -235,7 +242,7 @@ def _make_node(
         work_s=table.work_s,
         lead_s=table.lead_s,
         tail_s=table.tail_s,
-        setup_s=[_setup_s(node, load) for load in loads],
+        setup_s=setup_s,
         evict_s={group: evict_s(node, loads[group]) for group in homes},
         rest_s={group: _rest_s(loads[group], table.batchings[group]) for group in homes},
         load_s={model: swap_s(node, "", model) for model in overlap_s},
@@ -243,7 +250,7 @@ def _make_node(
     )
 
 
-def _setup_s(node: NodeState, load: GroupLoad) -> float:
+def _setup_s(node: NodeState, load: GroupLoad, by_name: Mapping[str, NodeState]) -> float:
     """Bringing kept KV onto this node's device; from another node it is moved out there and handed over first.
 
     Cached beginnings of prompts are not handed over: they are computed again.
@@ -256,6 +263,7 @@ def _setup_s(node: NodeState, load: GroupLoad) -> float:
         return in_s + cold_s(node, load)
     rate = rate_of(node, load.model)
     kv_bytes = load.kv_tokens * rate.kv_token_bytes
-    if kv_bytes > MAX_IMAGE_BYTES * load.num_requests:  # too large to be handed over: computed again
+    is_too_large = kv_bytes > MAX_IMAGE_BYTES * load.num_requests
+    if is_too_large or (here in by_name and not takes_kv(by_name[here], node, load.model)):  # computed again
         return load.kv_tokens * rate.cost.token_s + cold_s(node, load)
     return 2 * in_s + kv_bytes / HAND_OVER_BYTES_PER_S + cold_s(node, load)

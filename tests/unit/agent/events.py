@@ -77,7 +77,7 @@ def taken(group: str, num_asked: int, *entries: GroupEntry) -> Taken:
 
 
 def loaded(
-    model: str, load_s: float = 1.5, *, source: str = "disk", tiers: dict[str, str] | None = None
+    model: str, load_s: float = 1.5, *, source: str = "disk", tiers: dict[str, str] | None = None, kv_format: str = ""
 ) -> ModelLoaded:
     return ModelLoaded(
         model=model,
@@ -88,6 +88,7 @@ def loaded(
         load_s=load_s,
         source=source,
         tiers=tiers or {},
+        kv_format=kv_format,
     )
 
 

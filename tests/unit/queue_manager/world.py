@@ -34,9 +34,12 @@ from shared.messages.requests import (
     VirtualQueue,
 )
 from shared.messages.slo import Slo
+from shared.messages.step_cost import ModelRate, StepCost
 from shared.service.core import Drop, Effect, Send
 
 KV_TOKENS = 12
+
+COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
 
 
 @dataclass
@@ -93,10 +96,12 @@ class World:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, model: str) -> None:
+    def start(self, name: str, model: str, kv_format: str = "") -> None:
         self.num_epochs += 1
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
-        self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=NodeState(name, model, max_num_seqs=2)))
+        rates = [ModelRate(model, COST, 0, 0, 0.0, kv_format=kv_format)] if kv_format else []
+        known = NodeState(name, model, max_num_seqs=2, rates=rates)
+        self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=known))
 
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:
         """A node has begun to load a model; or it is there, where that takes no time."""
@@ -142,19 +147,20 @@ class World:
                     for holder in (node.running, node.parked):
                         if holder.get(attempt.request_id) == attempt.attempt:
                             del holder[attempt.request_id]
-            case Evict(epoch=epoch, requests=attempts) if epoch == node.epoch:
-                self._hand_over(node, attempts)
+            case Evict(epoch=epoch, requests=attempts, drops_kv=drops_kv) if epoch == node.epoch:
+                self._hand_over(node, attempts, drops_kv=drops_kv)
             case _:
                 pass  # for an earlier epoch
 
-    def _hand_over(self, node: WorldNode, attempts: list[Attempt]) -> None:
+    def _hand_over(self, node: WorldNode, attempts: list[Attempt], *, drops_kv: bool) -> None:
         evicted = []
+        kv = (0, node.name) if drops_kv else (KV_TOKENS, HANDED_OVER)
         for attempt in attempts:
             for holder in (node.running, node.parked):
                 if holder.get(attempt.request_id) == attempt.attempt:
                     del holder[attempt.request_id]
-                    self.images.add(attempt.request_id)
-                    evicted.append(EvictedRequest(attempt.request_id, attempt.attempt, 3, KV_TOKENS, HANDED_OVER))
+                    self.images |= set() if drops_kv else {attempt.request_id}
+                    evicted.append(EvictedRequest(attempt.request_id, attempt.attempt, 3, *kv))
         if evicted:
             self.inbox.append(Evicted(node=node.name, epoch=node.epoch, requests=evicted))
 

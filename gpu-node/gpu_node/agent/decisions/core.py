@@ -25,7 +25,7 @@ from gpu_node.agent.decisions.block_reports import BlockReports
 from gpu_node.agent.decisions.evictions import EngineEvictions
 from gpu_node.agent.decisions.intake import Intake
 from gpu_node.agent.decisions.leases import NodeLeases
-from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
+from gpu_node.agent.decisions.ledger import KvDestination, Ledger, RunningAttempt
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.agent.decisions.self_report import SelfReport
@@ -250,13 +250,15 @@ class AgentCore:
         if isinstance(event, TellBlocks):
             return self._blocks.ask(is_again=True) if self._is_mine(event) else []
         self._is_draining = True
-        return self._hand_over(self._ledger.attempts())
+        return self._hand_over(self._ledger.attempts(), KvDestination.MOVES)
 
     def _evict(self, event: Evict) -> list[AgentAction]:
-        return self._hand_over(event.requests)
+        return self._hand_over(event.requests, KvDestination.DROPPED if event.drops_kv else KvDestination.MOVES)
 
-    def _hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
-        return [*self._intake.give_back(attempts), *self._evictions.hand_over(attempts)]
+    def _hand_over(self, attempts: list[Attempt], destination: KvDestination) -> list[AgentAction]:
+        outbox = Outbox(self.node)
+        back = self._intake.give_back(attempts)
+        return [*back, *self._evictions.hand_over(attempts, destination, outbox), *outbox.publish()]
 
     # --- from the groups' streams ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import AgentAction, Store, Tell
-from gpu_node.agent.decisions.ledger import EvictedAttempt, Ledger
+from gpu_node.agent.decisions.ledger import EvictedAttempt, KvDestination, Ledger
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.engine.process import protocol
 from shared.messages.requests import HANDED_OVER, Attempt
@@ -51,41 +51,47 @@ class EngineEvictions:
         self._asked.append({request_id: self._ledger.running[request_id].attempt for request_id in request_ids})
         return [Tell(protocol.TakeOut(request_ids))]
 
-    def hand_over(self, attempts: list[Attempt]) -> list[AgentAction]:
-        """Give these to another node, KV and all. What is unknown here has ended, or was never here."""
-        running, parked = [], []
+    def hand_over(self, attempts: list[Attempt], destination: KvDestination, outbox: Outbox) -> list[AgentAction]:
+        """Give these to another node. What is unknown here has ended, or was never here."""
+        running, moving, dropped = [], [], []
         for attempt in attempts:
             request_id = attempt.request_id
             run = self._ledger.find(request_id, attempt.attempt)
             kept = self._ledger.parked.get(request_id)
             if run is not None:
-                run.moves = True
+                run.kv_destination = destination
                 if not any(request_id in asked for asked in self._asked):
                     running.append(request_id)
             elif kept is not None and kept.attempt == attempt.attempt:
-                self._ledger.moving[request_id] = self._ledger.parked.pop(request_id)
-                parked.append(request_id)
-        return [*self.evict(running), *_export(parked)]
+                del self._ledger.parked[request_id]
+                if destination is KvDestination.MOVES:
+                    self._ledger.moving[request_id] = kept
+                    moving.append(request_id)
+                else:
+                    outbox.evict(kept.told(request_id, 0, self._node), None)
+                    dropped.append(request_id)
+        return [*self.evict(running), *_export(moving), *_forget(dropped)]
 
     def on_evicted(self, event: protocol.TakenOut, outbox: Outbox) -> list[AgentAction]:
         """The engine has taken requests out: tell the queue manager, or ask for the images of those that move."""
         asked = self._asked.popleft()
-        moving = []
+        moving, dropped = [], []
         for kept in event.requests:
             running = self._ledger.find(kept.request_id, asked[kept.request_id])
             if running is None:
                 continue  # given up meanwhile, or replaced by a newer attempt; the engine has been told
             del self._ledger.running[kept.request_id]
             evicted = EvictedAttempt(running.attempt, running.num_tokens, kept.kv_tokens)
-            if running.moves and kept.kv_tokens:
+            if not kept.kv_tokens or running.kv_destination is KvDestination.DROPPED:
+                outbox.evict(evicted.told(kept.request_id, 0, self._node), running.ack)
+                dropped += [kept.request_id] if kept.kv_tokens else []
+            elif running.kv_destination is KvDestination.MOVES:
                 self._ledger.moving[kept.request_id] = replace(evicted, ack=running.ack)
                 moving.append(kept.request_id)
-                continue
-            kv_at = HANDED_OVER if running.moves else self._node
-            outbox.evict(evicted.told(kept.request_id, kept.kv_tokens, kv_at), running.ack)
-            if kept.kv_tokens:
+            else:
+                outbox.evict(evicted.told(kept.request_id, kept.kv_tokens, self._node), running.ack)
                 self._ledger.parked[kept.request_id] = evicted
-        return _export(moving)
+        return [*_export(moving), *_forget(dropped)]
 
     def on_image(self, event: protocol.Image, outbox: Outbox) -> list[AgentAction]:
         """A request is ready to go on elsewhere."""
@@ -95,6 +101,10 @@ class EngineEvictions:
         kv_tokens = moving.kv_tokens if event.data else 0
         outbox.evict(moving.told(event.request_id, kv_tokens, HANDED_OVER), moving.ack)
         return [Store(event.request_id, event.data)] if event.data else []
+
+
+def _forget(request_ids: list[str]) -> list[AgentAction]:
+    return [Tell(protocol.AbortRequests(request_ids))] if request_ids else []
 
 
 def _export(request_ids: list[str]) -> list[AgentAction]:

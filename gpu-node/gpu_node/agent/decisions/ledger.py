@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from gpu_node.agent.decisions.actions import Ack, GroupEntry, SayInventory
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Chunk, EvictedRequest
+
+
+class KvDestination(Enum):
+    """What becomes of the KV of an attempt that is being taken out."""
+
+    STAYS = "stays"
+    """In host memory here."""
+    MOVES = "moves"
+    """Another node goes on with it."""
+    DROPPED = "dropped"
+    """Another node goes on without it."""
 
 
 @dataclass(slots=True)
@@ -19,8 +31,8 @@ class RunningAttempt:
     """Its group entry."""
     num_tokens: dict[int, int]
     """Length of each choice's output so far, with what earlier attempts brought."""
-    moves: bool = False
-    """It is being evicted for another node, which shall go on with its KV."""
+    kv_destination: KvDestination = KvDestination.STAYS
+    """Should it be evicted."""
 
     @property
     def output_tokens(self) -> int:

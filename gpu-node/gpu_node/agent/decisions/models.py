@@ -86,6 +86,7 @@ class NodeModels:
                 kv_token_bytes=self._seen[name].block_bytes // self._seen[name].block_size,
                 load_s=self._expected_load_s(name),
                 cached_share=self._hits[name].share if name in self._hits else NOTHING_CACHED,
+                kv_format=self._seen[name].kv_format,
             )
             for name, cost in sorted(self._costs.items())
         ]

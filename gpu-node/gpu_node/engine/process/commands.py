@@ -28,7 +28,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.requests.image import BlockFormat, HandedOver, Kept
 from shared.messages.blocks import MAX_NAMES_TOLD
 from shared.messages.payload import Payload
 
@@ -131,6 +131,7 @@ class Commands:
                 load_s=load_s,
                 source=source,
                 tiers=dict(self._engine.tiers),
+                kv_format=BlockFormat.of(model).name,
             )
         )
 

@@ -206,6 +206,8 @@ class ModelLoaded(_Frame, frozen=True):
     """Where its weights were: ``device``, ``host`` or ``disk``."""
     tiers: dict[str, str] = {}
     """Where the weights of every model are now that are on the device or in host memory."""
+    kv_format: str = ""
+    """As in `ModelRate`."""
 
 
 class ModelFailed(_Frame, frozen=True):

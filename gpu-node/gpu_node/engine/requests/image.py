@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.beams import Hypothesis
 from shared.messages.payload import Payload
 from shared.messages.token_logprob import TokenLogprob
+
+NAME_BYTES = 4
 
 
 class ImageError(ValueError):
@@ -35,6 +38,12 @@ class BlockFormat:
     def of(cls, model: LoadedModel) -> BlockFormat:
         """That of a loaded model."""
         return cls(model.name, model.block_size, model.block_bytes, model.kv_layout)
+
+    @property
+    def name(self) -> str:
+        """Short, and equal where formats of one model are; empty where blocks have no content."""
+        cut = f"{self.block_size} {self.block_bytes} {self.kv_layout}"
+        return blake2b(cut.encode(), digest_size=NAME_BYTES).hexdigest() if self.kv_layout else ""
 
 
 @dataclass(frozen=True, slots=True)

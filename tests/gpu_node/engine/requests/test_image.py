@@ -88,6 +88,14 @@ def test_an_image_is_of_one_attempt_and_one_format() -> None:
         assert STATE.refusal(request, other).startswith("its blocks are")
 
 
+def test_formats_have_names_that_tell_them_apart() -> None:
+    one = BlockFormat.of(MODEL)
+    others = [replace(one, **change) for change in ({"block_size": 8}, {"block_bytes": 8}, {"kv_layout": "other"})]
+    assert len({each.name for each in (one, *others)}) == 4
+    assert replace(one, model="another").name == one.name == "5cd61bc8"
+    assert replace(one, kv_layout="").name == "", "blocks without content are taken by anybody"
+
+
 def test_images_are_kept_while_there_is_room_and_none_goes_for_another() -> None:
     lot = ParkingLot(20)
     assert lot.put(image("a"))

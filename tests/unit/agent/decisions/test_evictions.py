@@ -46,8 +46,9 @@ def make_yielding_agent(*request_ids: str) -> AgentCore:
     return agent
 
 
-def hand_over(*request_ids: str, attempt: int = 0, epoch: str = "n0.1") -> Evict:
-    return Evict(node="n0", epoch=epoch, requests=[attempt_of(name, attempt) for name in request_ids])
+def hand_over(*request_ids: str, attempt: int = 0, epoch: str = "n0.1", drops_kv: bool = False) -> Evict:
+    attempts = [attempt_of(name, attempt) for name in request_ids]
+    return Evict(node="n0", epoch=epoch, requests=attempts, drops_kv=drops_kv)
 
 
 def gone(request_id: str, kv_tokens: int, kv_at: str = "n0") -> EvictedRequest:
@@ -261,8 +262,24 @@ def test_kv_that_cannot_travel_is_told_as_lost(kv_tokens: int) -> None:
     if kv_tokens:
         actions = agent.handle(Image("r1", b""))
     assert actions == [
-        Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=0, kv_at=HANDED_OVER)]),
+        Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=0, kv_at=HANDED_OVER if kv_tokens else "n0")]),
     ]
+
+
+def test_kv_that_is_of_no_use_elsewhere_is_dropped_and_the_request_given_back() -> None:
+    agent = make_full_agent()
+    assert agent.handle(hand_over("r1", drops_kv=True)) == [Tell(protocol.TakeOut(["r1"]))]
+    assert agent.handle(evicted({"r1": 4})) == [
+        Tell(AbortRequests(["r1"])),
+        Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=0)]),
+    ]
+    parked = make_yielding_agent("u0")
+    parked.handle(evicted({"r3": 4}))
+    assert parked.handle(hand_over("r3", drops_kv=True)) == [
+        Tell(AbortRequests(["r3"])),
+        Publish(evicted=[gone("r3", kv_tokens=0)]),
+    ]
+    assert parked.inventory().parked == []
 
 
 def test_what_is_not_here_or_was_said_to_another_epoch_is_not_answered() -> None:

@@ -40,6 +40,14 @@ def test_a_rate_tells_what_the_device_does_with_the_model_and_how_much_kv_fits()
     assert agent.heartbeat().facts.rates == [ModelRate("a", COST_A, kv_tokens=400, kv_token_bytes=16, load_s=0.0)]
 
 
+def test_a_rate_tells_how_keys_and_values_of_its_model_lie_here() -> None:
+    agent = make_agent()
+    for model in "ab":
+        agent.handle(loaded(model, kv_format=f"{model}'s"))
+        learn(agent, COST_A)
+    assert [rate.kv_format for rate in agent.heartbeat().facts.rates] == ["a's", "b's"]
+
+
 def test_what_a_model_borrows_is_room_for_it_as_long_as_it_has_it() -> None:
     agent = make_agent("a")
     for num_blocks, kv_tokens in ((0, 400), (25, 500), (0, 400)):

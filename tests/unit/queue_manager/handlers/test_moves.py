@@ -16,11 +16,13 @@ from services.queue_manager.handlers.evictions import HAND_OVER_TIMEOUT_S
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig
 from shared.config.queue import QueueOptions
+from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World, WorldNode
 
 CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / LEAST_BATCH))  # groups of two
 MODELS = {"n0": "a", "n1": "a", "n2": "b"}
+FORMATS = {"n0": "x", "n1": "y", "n2": ""}
 PROMISES = [Slo("interactive", deadline_s=20.0), Slo("batch-1", deadline_s=60.0)]
 MAX_ROUNDS = 60
 
@@ -57,7 +59,7 @@ def act(world: World, action: str, chance: Random) -> None:
         case "die":
             name = chance.choice(list(MODELS))
             world.die(name)
-            world.start(name, MODELS[name])
+            world.start(name, MODELS[name], FORMATS[name])
         case "wait":
             world.wait(chance.choice([0.01, 0.3, 31.0]))
 
@@ -81,7 +83,7 @@ def finish(world: World, node: WorldNode, name: str) -> None:
 def begin() -> World:
     world = World(CONFIG)
     for name, model in MODELS.items():
-        world.start(name, model)
+        world.start(name, model, FORMATS[name])
     return world
 
 
@@ -115,6 +117,32 @@ def test_whatever_moves_every_request_is_answered(play: list[tuple[str, int]]) -
     for action, seed in play:
         act(world, action, Random(seed))
     end(world)
+
+
+@pytest.mark.parametrize(("formats", "moves"), [(("x", "x"), True), (("x", "y"), False), (("x", ""), True)])
+def test_kv_goes_along_where_it_is_of_use_and_else_the_request_begins_anew(
+    formats: tuple[str, str], *, moves: bool
+) -> None:
+    """A node that has not told how its blocks lie may have use for it."""
+    world = World(CONFIG)
+    world.start("n0", "a", formats[0])
+    world.submit("r0", "a", PROMISES[0])
+    while world.inbox:
+        world.handle()
+    (gid,) = world.entries
+    world.pull(world.nodes["n0"], gid, 1)
+    world.start("n1", "a", formats[1])
+    world.plan({"n0": [], "n1": [gid]})
+    while world.inbox:
+        world.handle()
+    while world.nodes["n0"].inbox:
+        world.read(world.nodes["n0"])
+    assert world.images == ({"r0"} if moves else set())
+    while world.inbox:
+        world.handle()
+    assert world.attempts == {"r0": 0 if moves else 1}
+    ((entry,),) = [stream for stream in world.entries.values() if stream]
+    assert (entry.attempt, entry.kv_at) == ((0, HANDED_OVER) if moves else (1, ""))
 
 
 @pytest.mark.parametrize("seed", range(20))

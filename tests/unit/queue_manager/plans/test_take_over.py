@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,12 @@ def make_node(name: str, step_s: float, model: str = "a") -> Node:
     rate = ModelRate("a", StepCost(step_s, 0.01, 0.0), kv_tokens=0, kv_token_bytes=1_000_000, load_s=0.0)
     known = NodeState(name, model, max_num_seqs=4, rates=[rate])
     return Node(node=name, epoch="1", known=known)
+
+
+def know(node: Node, **fields: Any) -> None:
+    """Of its model."""
+    rates = [replace(rate, **fields) for rate in node.known.rates]
+    node.known = msgspec.structs.replace(node.known, rates=rates)
 
 
 def make_state(*nodes: Node) -> State:
@@ -120,9 +127,15 @@ def test_what_is_too_large_to_be_handed_over_is_computed_again() -> None:
     """8 tokens of 10 MB are more than an image may have: 0.5 s and 8 rows of 0.01 s, so 1.74 s by 10 tokens."""
     for step_s, moves in ((0.265, True), (0.263, False)):
         state = a_slow_one(step_s)
-        known = state.nodes["n1"].known
-        large = [replace(rate, kv_token_bytes=10_000_000) for rate in known.rates]
-        state.nodes["n1"].known = msgspec.structs.replace(known, rates=large)
+        know(state.nodes["n1"], kv_token_bytes=10_000_000)
+        assert bool(make(state).targets(["n1"], 0.0)) is moves
+
+
+def test_so_is_what_lies_otherwise_there() -> None:
+    for there, step_s, moves in (("x", 0.263, True), ("y", 0.263, False), ("y", 0.265, True)):
+        state = a_slow_one(step_s)
+        know(state.nodes["n0"], kv_format="x")
+        know(state.nodes["n1"], kv_format=there)
         assert bool(make(state).targets(["n1"], 0.0)) is moves
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import exp, log, sqrt
 
 import msgspec
@@ -119,6 +120,19 @@ def test_kv_that_is_too_large_to_be_handed_over_is_computed_again() -> None:
     nodes = [node("n0"), node("n1")]
     assert tables(nodes, [large]).nodes[1].setup_s[0] < tokens * 0.1
     assert tables(nodes, [larger]).nodes[1].setup_s[0] == pytest.approx((tokens + 1_000) * 0.1)
+
+
+def test_so_is_kv_that_lies_otherwise_at_the_other_node() -> None:
+    def there(*formats: str) -> float:
+        nodes = [node(f"n{number}") for number in range(2)]
+        known = [
+            msgspec.structs.replace(one, rates=[replace(rate, kv_format=name) for rate in one.rates])
+            for one, name in zip(nodes, formats, strict=True)
+        ]
+        return tables(known, [running("g0", "n0", kv_s=0.5)]).nodes[1].setup_s[0]
+
+    assert there("x", "x") == there("x", "") == pytest.approx(2 * 0.5 + 0.5e6 / HAND_OVER_BYTES_PER_S)
+    assert there("x", "y") == pytest.approx(500 * 0.1)
 
 
 def test_kept_kv_is_near_where_it_lies_and_everywhere_once_it_was_handed_over() -> None:
