@@ -1,0 +1,43 @@
+"""Nodes whose KV means nothing to each other: requests that leave one go on at the other with their tokens alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from tests.e2e.cluster import Cluster
+from tests.e2e.traffic import PROMPTS, Answer, Ask, openai_client, stream, underway
+
+pytestmark = pytest.mark.usefixtures("model_file")
+
+TOKENS = "treadle_node_output_tokens_total"
+NUM_TOKENS = 80  # a second of work
+ASKS = [Ask("smol", prompt, NUM_TOKENS) for prompt in PROMPTS[:3]]
+
+
+async def test_no_token_is_drawn_a_second_time_at_a_node_of_another_kind(tmp_path: Path) -> None:
+    cluster = Cluster.create(
+        tmp_path,
+        models=[{"name": "smol", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512}],
+        nodes=[{"name": "fast"}, {"name": "slow", "executor": "reference"}],
+        engine={"max_num_seqs": len(ASKS), "kv_cache_bytes": 128 << 20},
+    )
+    with cluster.running():
+        answers = [Answer() for _ in ASKS]
+        async with openai_client(cluster) as client, asyncio.TaskGroup() as tasks:
+            streams = [tasks.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
+            await underway(answers, streams)
+            leaving, staying = sorted(cluster.nodes, key=lambda name: -cluster.status(name)["num_running"])
+            before = cluster.metric(staying, TOKENS)
+            num_there = sum(answer.num_chunks for answer in answers) - before
+            os.kill(cluster.pids()[leaving], signal.SIGTERM)
+        assert [answer.num_tokens for answer in answers] == [NUM_TOKENS] * len(ASKS)
+        made = cluster.metric(staying, TOKENS) - before
+        assert num_there > 0
+        assert made <= len(ASKS) * NUM_TOKENS - before - num_there, "it goes on behind what the clients have"
+        assert "not used: its blocks are" in cluster.logs()[f"{staying}.log"]
