@@ -77,7 +77,8 @@ class Cluster:
         ]
         self.gateways = [make_gateway(world, f"gw{number}", self.ledger) for number in range(setup.num_gateways)]
         self.nodes = [
-            make_node(world, f"n{number}", setup.options, setup.speed, orders) for number in range(setup.num_nodes)
+            make_node(world, f"n{number}", setup.options, setup.speed, orders, kv_format)
+            for number, kv_format in enumerate(setup.kv_formats)
         ]
         self.processes: list[Process] = [*self.queue_managers, *self.schedulers, *self.gateways, *self.nodes]
         self.roles: dict[Role, list[Process]] = {

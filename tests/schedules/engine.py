@@ -74,6 +74,7 @@ class Engine:
     tell: Callable[[EngineEvent], None]
     num_untold: Callable[[], int]
     """Events that the agent has not taken in."""
+    kv_format: str = ""
     model: str = ""
     sequences: dict[str, Sequence] = field(default_factory=dict)
     """In the order in which they came; the first ``max_num_seqs`` of them run."""
@@ -132,7 +133,7 @@ class Engine:
                 for request_id in request_ids:
                     parked = self.parked.pop(request_id, None)
                     if parked is not None:
-                        self.tell(Image(request_id, encoded(parked)))
+                        self.tell(Image(request_id, encoded(parked, self.kv_format)))
             case AbortRequests(request_ids):
                 for request_id in request_ids:
                     self.sequences.pop(request_id, None)
@@ -158,6 +159,7 @@ class Engine:
                 load_s=load_s,
                 source=source,
                 tiers=dict(self._seen_models),
+                kv_format=self.kv_format,
             )
         )
 
@@ -177,7 +179,7 @@ class Engine:
         self.sequences.pop(request_id, None)
         self.parked.pop(request_id, None)
         if parked is None or parked.payload.attempt != payload.attempt:
-            parked = self._begun(payload) if image is None else decoded(payload, image)
+            parked = self._begun(payload) if image is None else decoded(payload, image, self.kv_format)
             if parked is None:
                 chunk = Chunk(request_id, payload.attempt, 0, [], LOST, is_last=True)
                 return self.tell(StepReport([chunk], self.stats()))
@@ -244,14 +246,14 @@ class Engine:
         return chunks
 
 
-def encoded(sequence: Sequence) -> bytes:
+def encoded(sequence: Sequence, kv_format: str) -> bytes:
     """Where a request stands, for another engine."""
-    return repr((sequence.payload.attempt, sequence.lengths, sequence.ended)).encode()
+    return repr((kv_format, sequence.payload.attempt, sequence.lengths, sequence.ended)).encode()
 
 
-def decoded(payload: Payload, image: bytes) -> Sequence | None:
-    """What an image says of this attempt; None where it is of another, or there is none."""
+def decoded(payload: Payload, image: bytes, kv_format: str) -> Sequence | None:
+    """What an image says of this attempt; None where it is of another, or of another format, or there is none."""
     if not image:
         return None
-    attempt, lengths, ended = ast.literal_eval(image.decode())
-    return Sequence(payload, lengths, ended) if attempt == payload.attempt else None
+    *whose, lengths, ended = ast.literal_eval(image.decode())
+    return Sequence(payload, lengths, ended) if whose == [kv_format, payload.attempt] else None

@@ -45,19 +45,26 @@ class NodeProcess(Process):
     """One node."""
 
     def __init__(
-        self, world: World, name: str, options: EngineOptions, speed: Speed, orders: Mapping[str, Order]
+        self,
+        world: World,
+        name: str,
+        options: EngineOptions,
+        speed: Speed,
+        orders: Mapping[str, Order],
+        kv_format: str = "",
     ) -> None:
         super().__init__(world, name)
         self.num_epochs = 0
         self._options = options
         self._speed = speed
         self._orders = orders
+        self._kv_format = kv_format
 
     def begin(self) -> None:
         """A fresh core and a fresh engine."""
         self.num_epochs += 1
         self.core = self._make_core(f"{self.name}-{self.num_epochs}")
-        self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events))
+        self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events), self._kv_format)
         self._events: deque[AgentEvent] = deque()
         self._news = Signal()
         self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)

@@ -21,6 +21,8 @@ FAULTS_S = 5.5
 """Faults begin within this."""
 CALM_S = 7.0
 """All of them are over by then, or when the longest is."""
+UNLIKE = 5
+"""Of seeds modulo seven: there, nodes have no use for each other's KV."""
 LONG_TOKENS = 5_000
 """An answer that does not end while anybody looks, unless its client leaves."""
 
@@ -66,6 +68,11 @@ class Setup:
     orders: tuple[tuple[int, Order], ...]
     """Each with the number of its gateway."""
     faults: tuple[Planned, ...]
+
+    @property
+    def kv_formats(self) -> tuple[str, ...]:
+        """Of each node; in some schedules they differ. Drawn of the seed alone: whatever else follows from it stays."""
+        return tuple(f"as at n{number}" if self.seed % 7 == UNLIKE else "" for number in range(self.num_nodes))
 
     @property
     def calm_s(self) -> float:
