@@ -205,12 +205,15 @@ def test_memory_and_descriptors_that_do_not_return() -> None:
     last = history.resources[1]
     last.memory_bytes["gateway-a"], last.descriptors["gateway-a"] = 106 * MIB, 52
     last.memory_bytes["node-0/engine"], last.redis_bytes = 574 * MIB, 2 * MIB + (128 << 10)
+    history.resources[0].memory_bytes["node-0"], last.memory_bytes["node-0"] = 100 * MIB, 110 * MIB
     assert found(history) == []
     last.memory_bytes["gateway-a"], last.descriptors["gateway-a"] = 107 * MIB, 53
     last.memory_bytes["node-0/engine"], last.redis_bytes = 575 * MIB, 3 * MIB
+    last.memory_bytes["node-0"] = 111 * MIB
     assert found(history) == [
         "I6 gateway-a has 107 MiB, and had 100 MiB",
         "I6 node-0/engine has 575 MiB, and had 500 MiB",
+        "I6 node-0 has 111 MiB, and had 100 MiB",
         "I6 gateway-a has 53 descriptors, and had 40",
         "I6 redis holds 3145728 bytes, and held 2097152",
     ]
