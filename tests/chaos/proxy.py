@@ -92,16 +92,29 @@ class Line:
         if self.is_cut:
             writer.transport.abort()
             return
+        ends = [writer]
+        self._writers.add(writer)
         try:
-            up_reader, up_writer = await asyncio.open_connection(HOST, self._proxy.redis_port)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._writers |= {writer, up_writer}
+            with suppress(OSError):
+                up_reader, up_writer = await asyncio.open_connection(HOST, self._proxy.redis_port)
+                ends.append(up_writer)
+                self._writers.add(up_writer)
+                await self._pass_on((reader, up_writer), (up_reader, writer))
+        finally:  # of one that is closed while it connects, too
+            for end in ends:
+                self._writers.discard(end)
+                end.transport.abort()
+
+    async def _pass_on(
+        self,
+        forth: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        back: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        """Until one of the ends has closed."""
         names: deque[str] = deque()
         ways = [
-            asyncio.create_task(self._requests(reader, up_writer, names)),
-            asyncio.create_task(self._replies(up_reader, writer, names)),
+            asyncio.create_task(self._requests(*forth, names)),
+            asyncio.create_task(self._replies(*back, names)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -109,9 +122,6 @@ class Line:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for end in (writer, up_writer):
-                self._writers.discard(end)
-                end.transport.abort()
 
     async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, names: deque[str]) -> None:
         cutter, said = FrameCutter(), Conversation()
