@@ -28,7 +28,7 @@ from tests.ports import free_port_range
 HOST = "127.0.0.1"
 COMMAND_TIMEOUT_S = 240  # a busy machine takes long to read weights
 PROBE_TIMEOUT_S = 10
-WAIT_S = 60.0
+WAIT_S = 150.0
 POLL_S = 0.05
 TAIL_LINES = 30
 NUM_SERVICES = 4  # with admin ports of their own, before the nodes
