@@ -83,7 +83,7 @@ def payload(request_id: str) -> str:
 def kv_image(request_id: str) -> str:
     """KV of a request that was handed over (`requests.Evict`), for the node that pulls it; gone with the pull.
 
-    Expires after KV_IMAGE_TTL_S: who comes later computes it again.
+    Expires after KV_IMAGE_TTL_S: who comes later gives the request back.
     """
     return f"treadle:image:{request_id}"
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_node.bench.offload.live_figures import BARS, compared, live_figures, medians
 from gpu_node.bench.offload.live_plan import LivePlan
+from gpu_node.bench.offload.load import BrokenLoadError, EndlessLoad, Prepared
+from gpu_node.engine.process.protocol import StepReport
+from gpu_node.engine.requests.choices import lost_chunk
 from shared.config.engine import ModelSpec
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
+from tests.unit.agent.events import stats
 
 PLAN = LivePlan(
     "tiny",
@@ -47,6 +52,17 @@ def test_answers_are_compared_as_far_as_both_came() -> None:
     assert compared([{"a": [1, 2]}, {"a": [1, 2, 3], "b": [4]}]) == (2, True)
     assert compared([{"a": [1, 2]}, {"a": [1, 3]}]) == (2, False)
     assert compared([{"a": [1]}, {"b": [1]}]) == (0, False), "nothing was compared"
+
+
+def test_an_answer_that_an_engine_gave_up_ends_the_measurement() -> None:
+    """It would count as one that was shorter, and is equal as far as it came."""
+    payload = tiny.request("a", [5, 6], 4)
+    end: Any = None  # nothing is said to it
+    load = EndlessLoad(end, [], 1, lambda event: event if isinstance(event, StepReport) else None)
+    load.running["a"], load.tokens_at["a"] = Prepared(payload, b"image"), []
+    lost = lost_chunk(payload, "there is no room for it")
+    with pytest.raises(BrokenLoadError, match=r"^request a ends without its answer: there is no room for it$"):
+        load.take(StepReport.of([lost], stats()))
 
 
 def test_what_is_told_is_the_median_of_the_rounds() -> None:

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, RunAttempt, StepReport
+from shared.errors import OperatorError
 from shared.messages.payload import Payload, Sampling
+
+
+class BrokenLoadError(OperatorError):
+    """What is measured is not what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class EndlessLoad:
         for chunk in report.chunks:
             if chunk.request_id not in self.running:
                 continue  # it was taken away meanwhile
+            if chunk.error:
+                raise BrokenLoadError(f"request {chunk.request_id} ends without its answer: {chunk.error}")
             self.num_tokens += len(chunk.token_ids)
             self.tokens_at[chunk.request_id] += chunk.token_ids
             if chunk.is_last:

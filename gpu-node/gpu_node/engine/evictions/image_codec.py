@@ -7,7 +7,7 @@ import msgspec
 from gpu_node.engine.requests.image import ImageError, RequestImage
 
 IMAGE_VERSION = 1
-"""Engines of another one run the request from its payload."""
+"""Engines of another one give the request back."""
 
 
 class _Sealed(msgspec.Struct, frozen=True):
