@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from shared.config.adapters import AdapterSpec
 from shared.config.bounds import STRICT, Matching, NumberRange
 from shared.config.tiers import NO_TIERS, TierOptions
 
@@ -57,6 +58,8 @@ class ModelSpec:
     tokenizer.json and tokenizer_config.json."""
     tool_calls: ToolCalls = "auto"
     """How the model writes calls of functions. ``auto``: as its chat template shows, else ``hermes``."""
+    adapters: tuple[AdapterSpec, ...] = ()
+    """Served beside it under their own names, over its weights; requests for them queue with requests for it."""
 
 
 @dataclass(frozen=True, slots=True)

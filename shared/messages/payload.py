@@ -111,3 +111,5 @@ class Payload:
     """When its client asked, in Unix time by the gateway's clock, at every attempt; 0.0 where it does not say."""
     due_s: float = 0.0
     """Likewise, until when its promise wants the last token; 0.0 where it does not say."""
+    adapter: str = ""
+    """Which of the model's adapters it asks for; ``""`` for the model itself."""

@@ -1,6 +1,6 @@
 """Beginnings of prompts by name, so that a gateway, a node and the KV manager mean the same without sending tokens.
 
-A name is made of tokens alone. What makes KV what it is (weights, types, layout) differs from node to node of one
+A name is made of tokens, and of the adapter that reads them, alone. What makes KV what it is (weights, types, layout) differs from node to node of one
 model, and matters only to a node that takes bytes from elsewhere: it salts what it stores (`kv_store`). So a gateway
 names a prompt once for all nodes, and the index asks of each node and model whether the name is there.
 
@@ -37,6 +37,11 @@ class PromptPrefix:
         return num_names * self.every_tokens
 
 
+def root_of(adapter: str) -> bytes:
+    """Digest of the empty prefix as an adapter of the model reads it; of the model itself, ``""``, `ROOT`."""
+    return blake2b(adapter.encode(), digest_size=DIGEST_BYTES).digest()
+
+
 def chained_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
     """BLAKE2b over the parent's digest and the token ids (32 bits each, little-endian): equal on every machine."""
     return blake2b(parent + struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=DIGEST_BYTES).digest()
@@ -47,15 +52,18 @@ def name_of(digest: bytes) -> int:
     return (int.from_bytes(digest[:8], "little") >> 1) + 1
 
 
-def prompt_prefix(token_ids: Sequence[int], block_tokens: int) -> PromptPrefix | None:
-    """Of whole blocks, short of the last token, which is always computed; None where there is none. O(tokens)."""
+def prompt_prefix(token_ids: Sequence[int], block_tokens: int, adapter: str = "") -> PromptPrefix | None:
+    """Of whole blocks, short of the last token, which is always computed; None where there is none. O(tokens).
+
+    ``adapter``: as `root_of`.
+    """
     num_blocks = min((len(token_ids) - 1) // block_tokens, MAX_BLOCKS)
     if num_blocks < 1:
         return None
     stride = -(-num_blocks // MAX_NAMES)
     num_blocks -= num_blocks % stride
     packed = struct.pack(f"<{num_blocks * block_tokens}I", *token_ids[: num_blocks * block_tokens])
-    block_bytes, digest, names = 4 * block_tokens, ROOT, []
+    block_bytes, digest, names = 4 * block_tokens, root_of(adapter), []
     for block in range(num_blocks):
         content = packed[block * block_bytes : (block + 1) * block_bytes]
         digest = blake2b(digest + content, digest_size=DIGEST_BYTES).digest()

@@ -1,0 +1,28 @@
+"""LoRA adapters of a model: small changes of its weights, served under names of their own beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from shared.config.bounds import STRICT, Matching
+
+MAX_ADAPTERS = 64
+"""Of a model; all of them are loaded with it."""
+MAX_RANK = 512
+"""Of an adapter; most have 8 to 64."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSpec:
+    """A change of low rank to a model's linear layers (LoRA: Hu et al., ICLR'22). Requests for it and for the model, and
+    for the model's other adapters, run in one batch over the same weights."""
+
+    __pydantic_config__: ClassVar = STRICT
+
+    name: Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
+    """What clients say as ``model``."""
+    source: str
+    """A directory in the layout of Hugging Face's PEFT: adapter_config.json and adapter_model.safetensors."""
+    sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
+    """What ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
