@@ -351,6 +351,7 @@ PAYLOAD = Payload(
     num_crashes=1,
     enqueued_s=1_700_000_000.25,
     due_s=1_700_000_060.25,
+    adapter="legal",
 )
 
 EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]
