@@ -9,6 +9,7 @@
 #include "device.h"
 #include "draw.h"
 #include "experts.h"
+#include "lora.h"
 #include "program.h"
 #include "token_mask.h"
 
@@ -244,6 +245,23 @@ TREADLE_API std::int32_t treadle_experts(Program* program, View x, View routing,
     using treadle::ExpertPhase;
     for (ExpertPhase phase : {ExpertPhase::gather, ExpertPhase::gates, ExpertPhase::outputs, ExpertPhase::sum})
       program->add_operator<treadle::ExpertOperator>(slots, phase);
+    return 0;
+  });
+}
+
+// `shrinks` and `expands`: the weights of each adapter, or -1 where it leaves the product alone. `sums` and `between`:
+// buffers of the largest rank.
+TREADLE_API std::int32_t treadle_lora(Program* program, View x, std::int32_t num_adapters, const std::int32_t* shrinks,
+                                      const std::int32_t* expands, View sums, View between, View out) {
+  return guarded(-1, [&] {
+    std::vector<treadle::LowRank> adapters(num_adapters);
+    for (int i = 0; i < num_adapters; ++i)
+      if (shrinks[i] >= 0) adapters[i] = {&program->weight(shrinks[i]), &program->weight(expands[i])};
+    const treadle::Columns narrow = columns(*program, between);
+    program->count_adapters(num_adapters);
+    program->add_operator<treadle::LoraShrink>(program->kernels(), columns(*program, x), adapters,
+                                               columns(*program, sums), narrow);
+    program->add_operator<treadle::LoraExpand>(program->kernels(), std::move(adapters), narrow, columns(*program, out));
     return 0;
   });
 }

@@ -129,6 +129,8 @@ Step Program::make_step(const StepInput& input) const {
         return lane.empty();
       })))
     throw std::invalid_argument("a step in lanes has no sequences on other devices, and a program with lanes");
+  if (std::any_of(step.adapters.begin(), step.adapters.end(), [&](int adapter) { return adapter >= num_adapters_; }))
+    throw std::invalid_argument("a sequence has an adapter that the program has not");
   if (!step.in_lanes || !copies_out_in_lanes_) {
     step.swaps_out.insert(step.swaps_out.end(), step.copies_out.begin(), step.copies_out.end());
     step.copies_out.clear();

@@ -49,6 +49,9 @@ class Program {
     add(std::make_unique<T>(std::forward<Arguments>(arguments)...));
   }
 
+  // Operators are for so many adapters.
+  void count_adapters(int number) { num_adapters_ = std::max(num_adapters_, number); }
+
   // How many tasks a step has under way at the same time decides how many slots a link needs.
   void count_send();
   void count_gather();
@@ -100,6 +103,7 @@ class Program {
   float device_part_ = 0;
   std::array<std::vector<LaneWait>, kNumLanes> waits_;  // of the next operator of each lane
   Operator* last_ = nullptr;  // that was added
+  int num_adapters_ = 0;
   int num_under_way_ = 0, most_under_way_ = 0;  // sends without their gathers
   bool copies_out_in_lanes_ = false;
 };

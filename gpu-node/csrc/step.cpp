@@ -14,6 +14,8 @@
 namespace treadle {
 namespace {
 
+constexpr int kMaxAdaptedRows = 64;  // of a piece, so that a prompt is work for several threads
+
 void require(bool condition, const char* text) {
   if (!condition) throw std::invalid_argument(text);
 }
@@ -83,6 +85,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
       positions.push_back(position);
       row_lines.push_back(is_local ? block_lines[num_table + position / cache.block_size] : kNowhere);
     }
+    if (input.adapters != nullptr) adapters.insert(adapters.end(), input.num_rows[i], input.adapters[i]);
     sequence_rows.push_back(static_cast<std::int32_t>(num_rows));
     num_rows += input.num_rows[i];
     num_table += input.num_blocks[i];
@@ -188,6 +191,23 @@ void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
   }
 }
 
+// `row_of`: the row of the batch that each of these stands for.
+template <typename RowOf>
+std::vector<AdaptedRows> Step::adapted_between(int first, int end, RowOf row_of) const {
+  std::vector<AdaptedRows> pieces;
+  for (int row = first; row < end; ++row) {
+    const std::int32_t adapter = adapters[row_of(row)];
+    if (adapter < 0) continue;
+    const bool goes_on = !pieces.empty() && pieces.back().adapter == adapter && pieces.back().end_row == row &&
+                         row - pieces.back().first_row < kMaxAdaptedRows;
+    if (goes_on)
+      ++pieces.back().end_row;
+    else
+      pieces.push_back({adapter, row, row + 1});
+  }
+  return pieces;
+}
+
 void Step::take_shares(const StepInput& input, const std::vector<Share>& wanted) {
   const int num_sequences = input.num_sequences, first_remote = num_sequences - num_remote_sequences(input);
   int first_decode = num_sequences;
@@ -220,7 +240,11 @@ void Step::take_shares(const StepInput& input, const std::vector<Share>& wanted)
     const auto draws_before = [&](int row) {
       return static_cast<int>(std::lower_bound(draw_rows.begin(), draw_rows.end(), row) - draw_rows.begin());
     };
-    ShareRows own{first_row, end_row, draws_before(first_row), draws_before(end_row), {}};
+    ShareRows own{first_row, end_row, draws_before(first_row), draws_before(end_row), {}, {}, {}};
+    if (!adapters.empty()) {
+      own.adapted_rows = adapted_between(own.first_row, own.end_row, [](int row) { return row; });
+      own.adapted_draws = adapted_between(own.first_draw, own.end_draw, [&](int draw) { return draw_rows[draw]; });
+    }
     for (std::size_t i = 0; i < groups.size(); ++i)
       if (first_row <= groups[i].first_row && groups[i].first_row < end_row)
         own.groups.push_back(static_cast<std::int32_t>(i));

@@ -47,6 +47,7 @@ struct StepInput {
   const std::int32_t* num_blocks;
   const std::int32_t* block_tables;
   const std::int32_t* token_ids;
+  const std::int32_t* adapters;  // [sequences]: of the program's adapters, or -1; null where none has one
   std::int32_t num_remotes;    // the last sequences lie on other devices: so many parts of them
   const RemoteInput* remotes;
   const std::int32_t* remote_moves;  // of each part, its sends, then its calls back: block here and block there, in turn
@@ -131,11 +132,18 @@ struct PartRange {
 // The sequences that lie in all of these; without any, the whole batch.
 using Share = std::vector<PartRange>;
 
+// Rows that stand together and have the same adapter.
+struct AdaptedRows {
+  std::int32_t adapter;
+  std::int32_t first_row, end_row;
+};
+
 // A share of one step.
 struct ShareRows {
   int first_row, end_row;
   int first_draw, end_draw;
   std::vector<std::int32_t> groups;  // indices, in the order of `Step::groups`
+  std::vector<AdaptedRows> adapted_rows, adapted_draws;  // in pieces; rows without adapter are in none
 };
 
 // One draw with what it has of the step's arrays.
@@ -163,6 +171,7 @@ struct Step {
   std::vector<std::int32_t> block_lines;  // block tables, by the lines where the blocks begin
   std::vector<RowGroup> groups;  // of sequences that lie on this device
   std::vector<std::int32_t> sequence_rows;  // the first row of each sequence, and behind the last one its end
+  std::vector<std::int32_t> adapters;  // [rows], or empty where none has one
   std::vector<ShareRows> shares;
   std::vector<RemoteRange> remotes;
   std::uint64_t number;  // another one for each step of the process
@@ -189,6 +198,10 @@ struct Step {
     return kind == RowKind::tokens ? std::pair{own.first_row, own.end_row} : std::pair{own.first_draw, own.end_draw};
   }
 
+  const std::vector<AdaptedRows>& adapted(RowKind kind, int share) const {
+    return kind == RowKind::tokens ? shares[share].adapted_rows : shares[share].adapted_draws;
+  }
+
   int num_rows() const { return static_cast<int>(token_ids.size()); }
   int first_remote_row() const { return remotes.empty() ? num_rows() : remotes.front().first_row; }
   int num_draw_rows() const { return static_cast<int>(draw_rows.size()); }
@@ -199,6 +212,8 @@ struct Step {
  private:
   void take_remotes(const StepInput& input, const CacheShape& cache, const BlockPlaces& device);
   void take_draws(const StepInput& input, std::int32_t vocabulary);
+  template <typename RowOf>
+  std::vector<AdaptedRows> adapted_between(int first, int end, RowOf row_of) const;
   void take_shares(const StepInput& input, const std::vector<Share>& wanted);
 };
 

@@ -191,7 +191,10 @@ class Engine:
         elif self._store is not None and state is None:
             self._store.take_in()
             self._store.promote(
-                resident.model, payload.request_id, resident.scheduler.leading_tokens(payload.request_id)
+                resident.model,
+                payload.request_id,
+                resident.scheduler.leading_tokens(payload.request_id),
+                payload.adapter,
             )
         return chunks
 

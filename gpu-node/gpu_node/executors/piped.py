@@ -68,6 +68,8 @@ def piped(
         pipeline = pipelines.of(spec, device, num_devices, kernels)
         if pipeline is None:
             return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices, kernels))
+        if any(one.kind is OperatorKind.LORA for one in program.operators):
+            raise PipelineError("pipelines have no adapters; set pipeline: off")
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
         return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)

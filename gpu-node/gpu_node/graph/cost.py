@@ -140,6 +140,16 @@ class _Meter:
             buffer_bytes=(self._numbers(operator.inputs) + num_written) * self._sizes.buffer,
         )
 
+    def lora(self, operator: Operator) -> Cost:
+        """As if all rows asked for one adapter: two products of low rank, and a sum."""
+        (num_adapters, rank, inputs), rows = self._weights[operator.weights[0]].shape, self._rows(operator.outputs[0])
+        num_written = self._numbers(operator.outputs)
+        return Cost(
+            flops=2.0 * rows * rank * inputs + (2.0 * rank + 1.0) * num_written,
+            weight_bytes=self._weight_numbers(operator) / num_adapters * self._sizes.weight,
+            buffer_bytes=(self._numbers(operator.inputs) + num_written) * self._sizes.buffer,
+        )
+
     def embedding(self, operator: Operator) -> Cost:
         """Only the rows of the table that are looked up are read."""
         num_written = self._numbers(operator.outputs)
@@ -248,6 +258,7 @@ _AFTER: Mapping[OperatorKind, float] = {
 _SPECIAL: Mapping[OperatorKind, Callable[[_Meter, Operator], Cost]] = {
     **dict.fromkeys(PRODUCTS, _Meter.linear),
     **dict.fromkeys(ATTENTIONS, _Meter.attention),
+    OperatorKind.LORA: _Meter.lora,
     OperatorKind.EMBEDDING: _Meter.embedding,
     OperatorKind.WRITE_KV: _Meter.write_kv,
     OperatorKind.ROPE_WRITE_KV: _Meter.rope_write_kv,

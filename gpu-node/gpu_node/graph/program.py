@@ -52,6 +52,7 @@ class OperatorKind(StrEnum):
     LINEAR_BIAS = "linear_bias"
     LINEAR_ADD = "linear_add"
     GATED_LINEAR = "gated_linear"
+    LORA = "lora"
     ROPE_ANGLES = "rope_angles"
     SCALED_ROPE_ANGLES = "scaled_rope_angles"
     ROPE = "rope"

@@ -53,6 +53,24 @@ def linear_add(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) ->
     return residual + linear(x, weight)
 
 
+def lora(
+    x: torch.Tensor, out: torch.Tensor, shrink: torch.Tensor, expand: torch.Tensor, adapters: torch.Tensor
+) -> torch.Tensor:
+    """``out`` [rows, outputs] plus what each row's adapter makes of ``x`` [rows, inputs] → [rows, outputs].
+
+    ``shrink`` [adapters, rank, inputs] and ``expand`` [adapters, outputs, rank], which has their scales in it;
+    ``adapters`` int64 [rows], -1 where a row has none.
+    """
+    _require_float(x, 2)
+    _require_float(out, 2)
+    _require_float(shrink, 3)
+    _require_float(expand, 3)
+    _require(adapters.dtype == torch.int64 and adapters.shape == x.shape[:1], "lora: adapters are int64 [rows]")
+    _require(shrink.shape[2] == x.shape[1] and expand.shape[1] == out.shape[1], "lora: matrices of other columns")
+    _require(shrink.shape[:2] == expand.shape[::2], "lora: matrices of other adapters, or of another rank")
+    return reference.lora(x, out, shrink, expand, adapters)
+
+
 def gated_linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """``silu_mul`` of the two halves of a product; ``weight`` [2 * outputs, inputs], gates first → [rows, outputs]."""
     _require(len(weight) % 2 == 0, "gated_linear: the weight has two halves")

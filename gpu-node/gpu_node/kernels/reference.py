@@ -23,6 +23,17 @@ def linear_bias(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     return functional.linear(x, weight, bias)
 
 
+def lora(
+    x: torch.Tensor, out: torch.Tensor, shrink: torch.Tensor, expand: torch.Tensor, adapters: torch.Tensor
+) -> torch.Tensor:
+    """Adapter after adapter, each over its own rows (Hu et al., ICLR'22, §4.1)."""
+    changed = out.clone()
+    for adapter in range(len(shrink)):
+        rows = (adapters == adapter).nonzero().flatten()
+        changed[rows] += linear(linear(x[rows], shrink[adapter]), expand[adapter])
+    return changed
+
+
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Root-mean-square normalisation (Zhang, Sennrich, NeurIPS'19)."""
     return weight * (x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + epsilon))

@@ -29,6 +29,11 @@ class Fields:
         self._lookup = lookup
         self._path = path
 
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return self._path
+
     def error(self, text: str) -> ModelFileError:
         """An error about this file."""
         return ModelFileError(f"{self._path}: {text}")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from gpu_node.graph.stack_names import is_stack
+
 _MAX_INT8 = 127  # symmetric: -128 is not used
 
 
@@ -40,5 +42,8 @@ def quantized(weight: torch.Tensor) -> Int8Weight:
 
 
 def int8_weights(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """``weights`` as int8 represents them, in float32. Vectors (norms, biases) stay as they are."""
-    return {name: quantized(weight).dequantized() if weight.dim() > 1 else weight for name, weight in weights.items()}
+    """``weights`` as int8 represents them, in float32. Vectors (norms, biases) and adapters stay as they are."""
+    return {
+        name: weight if weight.dim() == 1 or is_stack(name) else quantized(weight).dequantized()
+        for name, weight in weights.items()
+    }

@@ -8,7 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from gpu_node.graph.program import Program
+from gpu_node.graph.stack_names import is_stack
 from gpu_node.graph.weight import Piece
+from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
 from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import Checkpoint
@@ -24,9 +26,16 @@ class UnreadWeights(Mapping[str, Float32s]):
     are not to be written.
     """
 
-    def __init__(self, checkpoint: Checkpoint, program: Program, load_format: LoadFormat = "auto") -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        program: Program,
+        load_format: LoadFormat = "auto",
+        adapters: Adapters = NO_ADAPTERS,
+    ) -> None:
         """`ModelFileError` as `load_weights`, before anything is read."""
         self._checkpoint = checkpoint
+        self._adapters = adapters
         self._weights = {weight.name: weight for weight in program.weights}
         self._reader = _reader(checkpoint, stored_shapes(program), load_format)
 
@@ -41,8 +50,12 @@ class UnreadWeights(Mapping[str, Float32s]):
         return len(self._weights)
 
     def _read(self, piece: Piece) -> Float32s:
-        stored = _rope_factors(self._checkpoint) if piece.tensor == ROPE_FACTORS else self._reader.read(piece.tensor)
-        return stored[tuple(slice(*bounds) for bounds in piece.ranges)]
+        return self._stored(piece.tensor)[tuple(slice(*bounds) for bounds in piece.ranges)]
+
+    def _stored(self, tensor: str) -> Float32s:
+        if tensor == ROPE_FACTORS:
+            return _rope_factors(self._checkpoint)
+        return self._adapters.read(tensor) if is_stack(tensor) else self._reader.read(tensor)
 
 
 class _Reader(Protocol):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from gpu_node.graph.program import Program
+from gpu_node.graph.stack_names import is_stack
 from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
 
 
 def stored_shapes(program: Program) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors that a program's weights are made of, by canonical name."""
+    """Shapes of the model's tensors that a program's weights are made of, by canonical name; without adapters'."""
     pieces = (piece for weight in program.weights for piece in weight.sources)
-    return {piece.tensor: piece.stored_shape for piece in pieces if piece.tensor != ROPE_FACTORS}
+    return {
+        piece.tensor: piece.stored_shape
+        for piece in pieces
+        if piece.tensor != ROPE_FACTORS and not is_stack(piece.tensor)
+    }
 
 
 def check_weights(checkpoint: Checkpoint, program: Program) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from gpu_node.graph.program import Program
+from gpu_node.graph.stack_names import is_stack
 from gpu_node.graph.weight import Piece
+from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
 from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy_weights import DummyWeights
@@ -28,6 +30,7 @@ def load_weights(
     program: Program,
     load_format: LoadFormat = "auto",
     *,
+    adapters: Adapters = NO_ADAPTERS,
     device: torch.device = CPU,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, torch.Tensor]:
@@ -48,6 +51,8 @@ def load_weights(
         _fill(places[name], reader.read(name))
     if ROPE_FACTORS in places:
         _fill(places[ROPE_FACTORS], _rope_factors(checkpoint))
+    for name in filter(is_stack, places):
+        _fill(places[name], torch.from_numpy(adapters.read(name)))
     return weights
 
 

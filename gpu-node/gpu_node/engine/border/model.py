@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from gpu_node.engine.border.plan import NO_ADAPTER
 from shared.messages.prefixes import DIGEST_BYTES
 
 
@@ -37,8 +38,14 @@ class LoadedModel:
     """What makes its keys and values what they are: weights, types, layout, block size. Empty where nobody asks."""
     pipeline_rows: int = 0
     """Steps of so many rows, or more, go through a pipeline whose operators overlap; 0: none does."""
+    adapters: tuple[str, ...] = ()
+    """Names of its adapters, in the order of their numbers."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
+
+    def number_of(self, adapter: str) -> int:
+        """Of one of its adapters by name; of ``""``, which is the model itself, `NO_ADAPTER`."""
+        return self.adapters.index(adapter) if adapter else NO_ADAPTER
 
     def is_piped(self, num_rows: int) -> bool:
         """Whether a step of so many rows goes through the pipeline."""

@@ -13,6 +13,8 @@ from shared.messages.token_logprob import TokenLogprob
 
 DRAWN = -1
 """As the last token of a part: what an earlier step drew last for this sequence, and bookkeeping has not seen yet."""
+NO_ADAPTER = -1
+"""Of a sequence that is the model's own."""
 MAX_STEPS_AHEAD = 15
 """A step knows the tokens of this many steps before it. So more than these may not be without a result."""
 MAX_STEP_DRAWS = 4096
@@ -97,6 +99,8 @@ class ScheduledSequence:
     """From the logits of the last token. Empty while more tokens are to be computed before the next can be drawn."""
     is_remote: bool = False
     """Whether its blocks are the receiver's."""
+    adapter: int = NO_ADAPTER
+    """Which of the model's adapters (`LoadedModel.adapters`) reads it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def loaded_model(
         kv_layout=kv_layout,
         kv_cache_bytes=kv_cache_bytes,
     )
-    return replace(model, kv_identity=kv_identity)
+    return replace(model, kv_identity=kv_identity, adapters=tuple(one.name for one in spec.adapters))
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:

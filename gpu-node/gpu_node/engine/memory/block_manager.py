@@ -124,13 +124,18 @@ class BlockManager(PlacedSequences):
 
     # --- the life of a sequence ---------------------------------------------------------------------------------------
 
-    def open(self, sequence_id: int, token_ids: Sequence[int]) -> int:
-        """Begin a table with the cached prefix of ``token_ids``; returns the number of tokens that it covers."""
+    def open(self, sequence_id: int, token_ids: Sequence[int], adapter: str = "") -> int:
+        """Begin a table with the cached prefix of ``token_ids``; returns the number of tokens that it covers.
+
+        ``adapter``: of the model, that reads the sequence.
+        """
         assert not self._is_known(sequence_id)
-        blocks = self.match(token_ids)
+        if adapter:
+            self._adapters[sequence_id] = adapter
+        blocks = self.match(token_ids, adapter)
         for block in blocks:
             self._device.hold(block)
-        prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._prefixes.root
+        prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._root_of(sequence_id)
         assert prefix is not None
         if self._caches_in_host:
             self.lookup.touch_in_host(prefix)
@@ -185,6 +190,7 @@ class BlockManager(PlacedSequences):
     def free(self, sequence_id: int) -> None:
         """End a table, here or in host memory. Last block first, so that a prefix is given up from its tail on."""
         is_remote = self.remote.has(sequence_id)
+        self._adapters.pop(sequence_id, None)
         self.remote.free(sequence_id)
         if is_remote:
             return
@@ -259,7 +265,7 @@ class BlockManager(PlacedSequences):
         self.host.lend(distinct(self.swapped.tables, sequence_ids) - cached.keys())
         for sequence_id in sequence_ids:
             swapped = self.swapped.tables[sequence_id]
-            table = SequenceBlocks(self._device.take_for(swapped.blocks, moves), self._prefixes.root, 0)
+            table = SequenceBlocks(self._device.take_for(swapped.blocks, moves), self._root_of(sequence_id), 0)
             self.swapped.give_back(sequence_id)
             for token_ids in token_blocks(swapped.prefix):
                 self._offer(table, token_ids)
@@ -284,6 +290,7 @@ class BlockManager(PlacedSequences):
         token_ids: Sequence[int],
         num_computed_tokens: int,
         moves: dict[int, int],
+        adapter: str = "",
     ) -> list[int]:
         """Begin a table for a sequence with so many computed tokens, whose blocks an image has in ``places``.
 
@@ -292,10 +299,12 @@ class BlockManager(PlacedSequences):
         What is full is offered for reuse at once. The caller has seen to it that a block is free for each place.
         """
         assert not self._is_known(sequence_id)
-        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1]), strict=False):
+        if adapter:
+            self._adapters[sequence_id] = adapter
+        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1], adapter), strict=False):
             moves.setdefault(place, block)
         unwritten = [place for place in places if place not in moves]
-        self._tables[sequence_id] = SequenceBlocks(self._device.take_for(places, moves), self._prefixes.root, 0)
+        self._tables[sequence_id] = SequenceBlocks(self._device.take_for(places, moves), self._root_of(sequence_id), 0)
         self.publish(sequence_id, token_ids, num_computed_tokens)
         return unwritten
 

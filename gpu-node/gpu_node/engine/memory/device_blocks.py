@@ -47,6 +47,7 @@ class DeviceBlocks:
         self._chains = Chains(digest)
         self._prefixes = PrefixCache(self._chains, self.log.of(Tier.DEVICE))
         self._tables: dict[int, SequenceBlocks] = {}
+        self._adapters: dict[int, str] = {}  # of sequences that one reads
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._forget)
 
     @property
@@ -74,17 +75,20 @@ class DeviceBlocks:
         """Free blocks of the pages that this model has, in the order in which they will be taken."""
         return self._device.free_blocks
 
-    def match(self, token_ids: Sequence[int]) -> list[int]:
+    def match(self, token_ids: Sequence[int], adapter: str = "") -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
 
-        The last token is always computed, because its logits are wanted. Changes nothing.
+        The last token is always computed, because its logits are wanted. ``adapter``: of the model, that reads them.
+        Changes nothing.
         """
-        return self._prefixes.match(token_ids, self.block_size)
+        return self._prefixes.match(token_ids, self.block_size, adapter)
 
     def fork(self, parent_id: int, child_id: int) -> None:
         """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
         assert child_id not in self._tables
         parent = self._tables[parent_id]
+        if parent_id in self._adapters:
+            self._adapters[child_id] = self._adapters[parent_id]
         for block in parent.blocks:
             self._device.hold(block)
         self._tables[child_id] = SequenceBlocks(list(parent.blocks), parent.prefix, parent.num_known)
@@ -110,6 +114,10 @@ class DeviceBlocks:
     def _forget(self, block: int) -> None:
         """A block is taken for other content."""
         self._prefixes.forget(block)
+
+    def _root_of(self, sequence_id: int) -> Prefix:
+        """The empty prefix, as the sequence's adapter reads it."""
+        return self._prefixes.root_of(self._adapters.get(sequence_id, ""))
 
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -99,7 +99,7 @@ class PlacedSequences(DeviceBlocks):
         """Move a sequence back to the device; the moves to make before the step. Enough blocks are free."""
         moves = [BlockMove(self._device.take(), block) for block in self.remote.call_back(sequence_id)]
         self._tables[sequence_id] = SequenceBlocks(
-            [move.device_block for move in moves], self._prefixes.root, 0, comes=True
+            [move.device_block for move in moves], self._root_of(sequence_id), 0, comes=True
         )
         return moves
 

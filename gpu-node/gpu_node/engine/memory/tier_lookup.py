@@ -53,9 +53,9 @@ class TierLookup:
             found.append(FoundBlock(tokens, device_block, host_block))
         return found
 
-    def chain(self, token_ids: Sequence[int]) -> tuple[list[Prefix], int]:
+    def chain(self, token_ids: Sequence[int], adapter: str = "") -> tuple[list[Prefix], int]:
         """All prefixes of ``token_ids``, and how many of them, from the first on, are found."""
-        size, prefix = self._block_size, self._device.root
+        size, prefix = self._block_size, self._device.root_of(adapter)
         chain: list[Prefix] = []
         num_found = 0
         for end in range(size, len(token_ids), size):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpu_node.engine.border.grammar import Grammar, Matcher
+from gpu_node.engine.border.plan import NO_ADAPTER
 from gpu_node.engine.requests.beams import Hypothesis, TopTokens
 from gpu_node.engine.requests.image import RequestState
 from shared.messages.payload import UNPROMISED_S, Output, Payload, Sampling
@@ -85,6 +86,8 @@ class EngineRequest:
     """What the leader computes for all; known when the request is admitted."""
     is_forked: bool = False
     """Every sequence holds blocks; before, only the leader does."""
+    adapter: int = NO_ADAPTER
+    """Number of its adapter."""
     num_top: int | None = None
     """As in `Draw`: the logprobs that its draws have to bring."""
     hypotheses: list[Hypothesis] = field(default_factory=list)

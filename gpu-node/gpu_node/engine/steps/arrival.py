@@ -41,6 +41,7 @@ class Arrival:
         numbers = self._num_arrived, self._sequence_ids, self._model.max_model_len
         self._num_arrived += 1
         request = EngineRequest.of(payload, *numbers) if state is None else resumed(state, payload, *numbers)
+        request.adapter = self._model.number_of(payload.adapter)
         request.num_top = num_tops(payload.sampling, self._model)
         if grammar is not None and (error := request.constrain(grammar, awaits_draws=not self._has_late_masks)):
             return None, [error_chunk(payload, error)]

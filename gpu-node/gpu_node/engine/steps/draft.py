@@ -28,7 +28,7 @@ class RowDraft:
         draws = tuple(draw_of(request, one) for one in drawing)
         table = self._blocks.table(sequence.sequence_id)
         is_remote = self._blocks.remote.has(sequence.sequence_id)
-        rows = scheduled_rows(sequence, end, table, draws, is_remote=is_remote)
+        rows = scheduled_rows(sequence, end, table, draws, is_remote=is_remote, adapter=request.adapter)
         sequence.num_computed_tokens = end
         if forks:
             self._roster.fork(request)

@@ -31,6 +31,8 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, gramma
     ``grammar_problem``: why there is no grammar for its constraint, where it has one; ``""`` where there is.
     """
     num_prompt_tokens = len(payload.prompt_token_ids)
+    if payload.adapter and payload.adapter not in model.adapters:
+        return f"{model.name!r} has no adapter {payload.adapter!r} at this node"
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
     if num_prompt_tokens >= model.max_model_len:

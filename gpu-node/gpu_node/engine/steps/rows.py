@@ -6,7 +6,7 @@ from collections.abc import Sequence as AnySequence
 from dataclasses import replace
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence
+from gpu_node.engine.border.plan import DRAWN, NO_ADAPTER, Draw, ScheduledSequence
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.payload import Sampling
 
@@ -29,13 +29,19 @@ def wanted_rows(request: EngineRequest, num_left_tokens: int) -> list[tuple[Sequ
 
 
 def scheduled_rows(
-    sequence: Sequence, end: int, block_table: AnySequence[int], draws: tuple[Draw, ...], *, is_remote: bool
+    sequence: Sequence,
+    end: int,
+    block_table: AnySequence[int],
+    draws: tuple[Draw, ...],
+    *,
+    is_remote: bool,
+    adapter: int = NO_ADAPTER,
 ) -> ScheduledSequence:
     """The rows from what is computed up to ``end``; the last is `DRAWN` when its token is not known yet."""
     start = sequence.num_computed_tokens
     known = tuple(sequence.token_ids[start:end])
     token_ids = known if end <= len(sequence.token_ids) else (*known, DRAWN)
-    return ScheduledSequence(sequence.sequence_id, token_ids, start, tuple(block_table), draws, is_remote)
+    return ScheduledSequence(sequence.sequence_id, token_ids, start, tuple(block_table), draws, is_remote, adapter)
 
 
 def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:

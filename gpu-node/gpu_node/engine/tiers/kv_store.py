@@ -152,10 +152,10 @@ class KvStore:
 
     # --- what the engine does between steps ---------------------------------------------------------------------------
 
-    def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int]) -> None:
+    def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int], adapter: str = "") -> None:
         """A request is queued: read what only the SSD has of its prefix."""
         blocks = self._blocks[model.name]
-        chain, num_above = blocks.lookup.chain(token_ids)
+        chain, num_above = blocks.lookup.chain(token_ids, adapter)
         for prefix in reversed(chain):
             self._index.touch(salted(prefix.digest, blocks.salt))
         awaited = []

@@ -23,6 +23,7 @@ from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
+from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import (
@@ -36,6 +37,7 @@ from gpu_node.kernels.cpu import (
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
+from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import open_checkpoint
@@ -103,7 +105,7 @@ class CpuExecutor:
         self._optimize = optimize
         self._name = cpu_name(num_threads)
         self._pipelines = pipelines
-        self._passes = ((optimized,) if optimize else ()) + tuple(passes)
+        self._passes = tuple(passes)
         device, host = device_paging(options), host_paging(options)
         self._arena = CpuArena(device.num_pages, device.page_bytes)
         self._host = CpuArena(host.num_pages, host.page_bytes)
@@ -149,7 +151,9 @@ class CpuExecutor:
         config = checkpoint.config
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
-        program = build_program(config)
+        plain = build_program(config)
+        adapters = open_adapters(spec, checkpoint, plain)
+        program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
         for change in self._passes:
             program = change(program)
         in_lanes = piped(
@@ -160,7 +164,7 @@ class CpuExecutor:
             kernels=kernels_name(self._level),
             copies_out=copies_in_lanes(self._options),
         )
-        weights = UnreadWeights(checkpoint, program, spec.load_format)
+        weights = UnreadWeights(checkpoint, program, spec.load_format, adapters)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
             config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim

@@ -6,12 +6,13 @@ bfloat16 by whoever writes it, not by each reader. No number changes: with ``rou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from gpu_node.executors.cpu.low_rank import packed_adapters
 from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
 from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
@@ -21,7 +22,7 @@ from gpu_node.kernels.cpu.angles import angle_table
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
 
-_READ_BFLOAT16 = PRODUCTS | {OperatorKind.EXPERTS}
+_READ_BFLOAT16 = PRODUCTS | {OperatorKind.EXPERTS, OperatorKind.LORA}
 """Operators that read their first input as bfloat16."""
 
 _ROUNDING = {
@@ -107,6 +108,11 @@ class _Lowering:
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
         self._constants: dict[str, int] = {}
+        self._adapters: dict[tuple[str, ...], tuple[Sequence[int], Sequence[int]]] = {}
+        self._low_ranks: dict[CpuRows, list[View]] = {}  # between adapters' matrices
+        shapes = {weight.name: weight.shape for weight in program.weights}
+        ranks = (shapes[one.weights[0]][1] for one in program.operators if one.kind is OperatorKind.LORA)
+        self._max_rank = max(ranks, default=0)
         self._rounded: dict[tuple[str, ProgramLane | None], View] = {}
         self._lane: ProgramLane | None = None  # that operators are added to
         self._narrow = self._narrow_buffers(program, round_early=round_early)
@@ -237,6 +243,19 @@ class _Lowering:
         if operator.kind is OperatorKind.LINEAR_BIAS:
             self._target.add("add_bias", out, self._constant(operator.weights[1]))
 
+    def lora(self, operator: Operator) -> None:
+        """What adapters add to a product, at once or later than it."""
+        x, out = operator.inputs
+        if operator.weights not in self._adapters:
+            shrink, expand = (np.asarray(self._weights[name]) for name in operator.weights)
+            self._adapters[operator.weights] = packed_adapters(self._target, shrink, expand)
+        rows = self._rows(out)
+        if rows not in self._low_ranks:
+            kinds = (Type.FLOAT32, Type.BFLOAT16)
+            self._low_ranks[rows] = [self._target.buffer(rows, kind, self._max_rank) for kind in kinds]
+        adapters, between = self._adapters[operator.weights], self._low_ranks[rows]
+        self._target.add_lora(self._rounded_input(x), *adapters, between, self.view(out))
+
     def attention(self, operator: Operator) -> None:
         """Attention over the blocks of a layer, with a window or without."""
         assert operator.layer is not None
@@ -311,6 +330,7 @@ _APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     ),
     **dict.fromkeys((OperatorKind.ROPE, OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV), _Lowering.rope_and_write),
     **dict.fromkeys((OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES), _Lowering.make_angles),
+    OperatorKind.LORA: _Lowering.lora,
     OperatorKind.EMBEDDING: _Lowering.embedding,
     OperatorKind.ADD_BIAS: _Lowering.add_bias,
     OperatorKind.HEAD_NORM: _Lowering.head_norm,

@@ -7,11 +7,12 @@ from shared.files.model_file import weights_digest
 
 
 def kv_identity(spec: ModelSpec, options: EngineOptions, kv_layout: str) -> str:
-    """Of a model whose blocks have the named layout; the model's name is no part of it.
+    """Of a model whose blocks have the named layout; the model's name is no part of it, its adapters' are.
 
     Empty where no block outlives its place on the device: then nobody asks, and no file is read for it.
     """
     if not options.tiers.host_bytes:
         return ""
     weights = f"{weights_digest(spec)} {spec.load_format} {spec.weights}"
+    weights += "".join(f", adapter {one.name} {weights_digest(one)}" for one in spec.adapters)
     return f"weights {weights}, kv {kv_layout}, {options.block_size} tokens a block"

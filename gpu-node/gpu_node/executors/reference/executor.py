@@ -25,11 +25,13 @@ from gpu_node.executors.memory.kv_identity import kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.lanes import first_ready
+from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.kernels import operations
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
+from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
@@ -123,6 +125,8 @@ class ReferenceExecutor:
             program = tensor_parallel(build_program(config), self._group.rank, self._group.world)
         except IndivisibleError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
+        adapters = open_adapters(spec, checkpoint, build_program(config))
+        program = adapt(program, adapters.ranks, len(adapters.names))
         for change in self._passes:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
@@ -136,7 +140,7 @@ class ReferenceExecutor:
             self._group.world,
             copies_out=copies_in_lanes(self._options),
         )
-        weights = load_weights(checkpoint, in_lanes.joined(program), spec.load_format)
+        weights = load_weights(checkpoint, in_lanes.joined(program), spec.load_format, adapters=adapters)
         if spec.weights == "int8":
             weights = int8_weights(weights)
         return _Prepared(spec, in_lanes.told(model), own, program, in_lanes.program, weights)
@@ -212,6 +216,7 @@ class ReferenceExecutor:
             batch=paged_batch(paged, self._options.block_size),
             draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
             copies_out=copies_out,
+            adapters=torch.tensor([part.adapter for part in sequences for _ in part.token_ids], dtype=torch.int64),
         )
         in_lanes = _lanes_of(loaded, len(token_ids))
         if in_lanes is not None:

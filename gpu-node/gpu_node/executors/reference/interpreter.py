@@ -29,6 +29,8 @@ class InterpreterInputs:
     """int64 [draws]: the rows whose logits are wanted, in ascending order."""
     copies_out: Sequence[BlockSwap] = ()
     """What operators of that kind copy."""
+    adapters: torch.Tensor | None = None
+    """int64 [rows]: the adapter of each; -1 for none. Needed where the program has any."""
 
 
 def nobody_waits() -> None:
@@ -60,7 +62,7 @@ def run_program(
 
     In their order; or, with ``choose``, in one that the program's lanes permit (`permitted_order`).
     """
-    memory = StepMemory(program, inputs.token_ids, inputs.batch, inputs.draw_rows)
+    memory = StepMemory(program, inputs.token_ids, inputs.batch, inputs.draw_rows, inputs.adapters)
     listed = range(len(program.operators))
     for index in listed if choose is None else permitted_order(program.lanes, choose):
         operator = program.operators[index]
@@ -127,6 +129,10 @@ def _all_reduced(call: _Call, x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+def _lora(call: _Call, x: torch.Tensor, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return operations.lora(x, out, a, b, call.memory.adapters(call.operator.outputs[0], call.operator.share))
+
+
 def _send(call: _Call, *rows: torch.Tensor) -> None:
     q, k, v = (one.clone() for one in rows)  # the sender's buffers are written anew while the task waits
     layer, window = call.operator.layer, call.operator.attributes.get("window")
@@ -156,6 +162,7 @@ _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.LINEAR_BIAS: _plain(operations.linear_bias),
     OperatorKind.LINEAR_ADD: _plain(operations.linear_add),
     OperatorKind.GATED_LINEAR: _plain(operations.gated_linear),
+    OperatorKind.LORA: _lora,
     OperatorKind.ROPE_ANGLES: _rope_angles,
     OperatorKind.SCALED_ROPE_ANGLES: _scaled_angles,
     OperatorKind.ROPE: _plain(operations.rope),

@@ -12,12 +12,20 @@ from gpu_node.kernels.paged_batch import PagedBatch, paged_batch
 class StepMemory:
     """Values of buffers; what has not been written is NaN."""
 
-    def __init__(self, program: Program, token_ids: torch.Tensor, batch: PagedBatch, draw_rows: torch.Tensor) -> None:
-        """``token_ids`` int64 [rows]; ``draw_rows`` int64 [draws], in ascending order."""
+    def __init__(
+        self,
+        program: Program,
+        token_ids: torch.Tensor,
+        batch: PagedBatch,
+        draw_rows: torch.Tensor,
+        adapters: torch.Tensor | None = None,
+    ) -> None:
+        """``token_ids`` int64 [rows]; ``draw_rows`` int64 [draws], in ascending order; ``adapters`` int64 [rows]."""
         self._buffers = {buffer.name: buffer for buffer in program.buffers}
         self._values = {TOKEN_IDS: token_ids, POSITIONS: batch.positions}
         self._batch = batch
         self._draw_rows = draw_rows
+        self._adapters = adapters
         self._layout = BatchLayout(batch.num_rows, batch.num_remote)
         self._batches: dict[Share, PagedBatch] = {}
 
@@ -50,6 +58,13 @@ class StepMemory:
         """The rows that draw a token, counted from the share's first row: int64 [draws]."""
         drawn: torch.Tensor = self._draw_rows[self._rows(Rows.DRAWS, share)]
         return drawn - int(self._rows(Rows.TOKENS, share).start)
+
+    def adapters(self, name: str, share: Share) -> torch.Tensor:
+        """The adapter of each row that a buffer has in a share: int64."""
+        rows = self._buffers[name].rows
+        assert self._adapters is not None, "a program with adapters is told those of its rows"
+        adapters = self._adapters if rows is Rows.TOKENS else self._adapters[self._draw_rows]
+        return adapters[self._rows(rows, share)]
 
     def _columns(self, buffer: Buffer) -> torch.Tensor:
         whole = self._buffers[buffer.view_of] if buffer.view_of else buffer

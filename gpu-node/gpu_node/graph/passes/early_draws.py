@@ -17,6 +17,7 @@ from gpu_node.graph.program import PRODUCTS, Buffer, Operator, OperatorKind, Pro
 from gpu_node.graph.share import WHOLE
 
 _BY_ROW = PRODUCTS | {
+    OperatorKind.LORA,
     OperatorKind.RMS_NORM,
     OperatorKind.HEAD_NORM,
     OperatorKind.LAYER_NORM,

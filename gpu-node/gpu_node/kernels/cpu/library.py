@@ -57,6 +57,7 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "add": (c_int32, [c_void_p, View, View, View]),
     "route": (c_int32, [c_void_p, View, c_int32, View]),
     "experts": (c_int32, [c_void_p, View, View, c_int32, c_void_p, c_void_p, c_int32, View]),
+    "lora": (c_int32, [c_void_p, View, c_int32, c_void_p, c_void_p, View, View, View]),
     "poll": (c_int32, [c_void_p]),
     "copy_out": (c_int32, [c_void_p, c_int32, c_int32, c_int32, c_int32]),
     "select_draws": (c_int32, [c_void_p, View, View]),

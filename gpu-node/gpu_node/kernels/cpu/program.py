@@ -78,11 +78,14 @@ class CpuProgram:
         """A new buffer, all its columns."""
         return View(self._made(self._library.treadle_add_buffer(self.handle, rows, kind, num_columns)), 0, num_columns)
 
-    def weight(self, values: ArrayLike, *, halves: bool = False) -> int:
-        """Pack a linear weight [outputs, inputs] in the program's type; ``halves``: the first gates the second."""
+    def weight(self, values: ArrayLike, *, halves: bool = False, is_exact: bool = False) -> int:
+        """Pack a linear weight [outputs, inputs] in the program's type; ``halves``: the first gates the second.
+
+        ``is_exact``: as bfloat16, whatever the program's type is.
+        """
         numbers = _numbers(values)
         outputs, inputs = numbers.shape
-        if self._weights == "int8":
+        if self._weights == "int8" and not is_exact:
             integers, scales = quantized_array(numbers)
             arrays = integers.ctypes.data, scales.ctypes.data
             return self._made(self._library.treadle_add_int8_weight(self.handle, *arrays, outputs, inputs, halves))
@@ -122,6 +125,16 @@ class CpuProgram:
         """Append a mixture of experts, with the weights of each (gate and up packed in ``halves``)."""
         first, second = (np.array(weights, dtype=np.int32) for weights in (gates_up, downs))
         self.add("experts", x, routing, len(first), first.ctypes.data, second.ctypes.data, num_chosen, out)
+
+    def add_lora(
+        self, x: View, shrinks: Sequence[int], expands: Sequence[int], between: Sequence[View], out: View
+    ) -> None:
+        """Append what adapters add to a product, with the weights of each, or below 0.
+
+        ``between``: float32 and bfloat16 columns for numbers of the largest rank, in rows like ``out``'s.
+        """
+        first, second = (np.array(weights, dtype=np.int32) for weights in (shrinks, expands))
+        self.add("lora", x, len(first), first.ctypes.data, second.ctypes.data, *between, out)
 
     def times(self) -> OperatorSeconds:
         """How long its operators have run, as the device has them."""

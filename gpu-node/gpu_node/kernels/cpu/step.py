@@ -17,6 +17,10 @@ def _no_moves() -> Int32s:
     return np.empty((0, 2), dtype=np.int32)
 
 
+def _no_adapters() -> Int32s:
+    return np.empty(0, dtype=np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class CpuStep:
     """One step. Inputs are copied when it is submitted; outputs are written until its event has happened."""
@@ -46,6 +50,8 @@ class CpuStep:
     copies_out: Int32s = field(default_factory=_no_moves)
     """[copies, 2]: block of the device, which this step does not write, and block of the host. Made with the swaps out,
     or by the operators of the program's lanes that do it."""
+    adapters: Int32s = field(default_factory=_no_adapters)
+    """[sequences]: number of the adapter of each, or -1; empty where none has one."""
     remotes: CpuRemotes = NO_REMOTES
     """The last of the sequences, which lie on other devices, and blocks that go there or come back, behind all other
     moves; what became of them lies there too."""
@@ -61,6 +67,7 @@ class CpuStep:
             len(self.starts),
             *(array.ctypes.data for array in (self.starts, self.num_rows, self.num_blocks, self.block_tables)),
             self.token_ids.ctypes.data,
+            self.adapters.ctypes.data if len(self.adapters) else None,
             len(remotes.parts),
             remotes.inputs,
             remotes.moves.ctypes.data,

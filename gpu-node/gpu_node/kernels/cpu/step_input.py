@@ -15,6 +15,7 @@ class StepInput(Structure):
         ("num_blocks", c_void_p),
         ("block_tables", c_void_p),
         ("token_ids", c_void_p),
+        ("adapters", c_void_p),
         ("num_remotes", c_int32),
         ("remotes", c_char_p),
         ("remote_moves", c_void_p),

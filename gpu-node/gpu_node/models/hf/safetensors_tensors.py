@@ -12,12 +12,11 @@ from safetensors import SafetensorError, safe_open
 
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf.hf_names import is_superfluous, prefix, stored
+from gpu_node.models.hf.mapped_file import FLOATS
 from gpu_node.models.hf.safetensors_files import weight_files
 from gpu_node.models.names import first_of
 from gpu_node.models.stored import Stored
 from shared.files.model_file import ModelFileError, identity
-
-_FLOATS = ("F32", "F16", "BF16", "F64")
 
 Framework = Literal["pt", "np"]
 """Whose tensors are read; for headers alone, either will do."""
@@ -38,9 +37,9 @@ class StoredTensor:
             raise ModelFileError(
                 f"{self.path}: tensor {self.name} has shape {tuple(part.get_shape())}, expected {shape}"
             )
-        if part.get_dtype() not in _FLOATS:
+        if part.get_dtype() not in FLOATS:
             raise ModelFileError(
-                f"{self.path}: tensor {self.name} is of type {part.get_dtype()}; supported are {', '.join(_FLOATS)}"
+                f"{self.path}: tensor {self.name} is of type {part.get_dtype()}; supported are {', '.join(FLOATS)}"
             )
 
     def read(self) -> Any:

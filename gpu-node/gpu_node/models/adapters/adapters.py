@@ -1,0 +1,66 @@
+"""The adapters of a model, opened where it has any: who has none needs no package for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from gpu_node.graph.program import PRODUCTS, Program
+from gpu_node.models.checkpoint import Checkpoint
+from shared.config.engine import ModelSpec
+from shared.files.model_file import ModelFileError, checked_path
+
+
+class Adapters(Protocol):
+    """All adapters of a model, in the order in which the configuration names them."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of each."""
+        ...
+
+    @property
+    def ranks(self) -> Mapping[str, int]:
+        """Of each weight that any of them changes, by canonical name, the largest."""
+        ...
+
+    def read(self, stack: str) -> Any:
+        """A stack of matrices by its name (`gpu_node.graph.stack_names`): an array of float32."""
+        ...
+
+
+class _NoAdapters:
+    names: tuple[str, ...] = ()
+    ranks: Mapping[str, int] = {}
+
+    def read(self, stack: str) -> Any:
+        raise KeyError(stack)
+
+
+NO_ADAPTERS: Adapters = _NoAdapters()
+
+
+def open_adapters(spec: ModelSpec, checkpoint: Checkpoint, program: Program) -> Adapters:
+    """The adapters of a model, with the plain ``program`` of it; `ModelFileError` says all that cannot be used."""
+    if not spec.adapters:
+        return NO_ADAPTERS
+    from gpu_node.models.adapters.adapter_file import AdapterFile  # their packages only where there are adapters
+    from gpu_node.models.adapters.adapter_stacks import AdapterStacks
+
+    shapes = adaptable(program)
+    files, problems = [], []
+    for one in spec.adapters:
+        try:
+            files.append(AdapterFile(one.name, checked_path(one), checkpoint.config, shapes))
+        except ModelFileError as error:
+            problems.append(f"adapter {one.name!r} of model {spec.name!r}: {error}")
+    if problems:
+        raise ModelFileError("\n".join(problems))
+    return AdapterStacks(files)
+
+
+def adaptable(program: Program) -> dict[str, tuple[int, ...]]:
+    """Shapes of the weights that an adapter can change, by canonical name: products in layers, routers left out."""
+    products = (operator.weights[0] for operator in program.operators if operator.kind in PRODUCTS)
+    shapes = {weight.name: weight.shape for weight in program.weights}
+    return {name: shapes[name] for name in products if name.startswith("layers.") and not name.endswith(".router")}
