@@ -28,7 +28,6 @@ from gpu_node.executors.cuda.program.link_ends import Serving, nothing
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.device_memory import DeviceMemory, device_memory
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from shared.config.engine import EngineOptions, ModelSpec
@@ -77,7 +76,8 @@ class CudaExecutor:
                 dtype,
                 host=CudaArena(host_paging(options), torch.device("cpu"), is_pinned=device.type == "cuda"),
                 copies=copies,
-                passes=((optimized,) if optimize else ()) + tuple(passes),
+                passes=tuple(passes),
+                optimizes=optimize,
                 joins_norms=optimize,
                 graphs=graphs,
                 overlaps_swaps=options.overlap_swaps,

@@ -29,12 +29,15 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.executors.piped import piped
+from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
+from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.engine import EngineOptions, ModelSpec
@@ -92,7 +95,8 @@ class CudaModel:
         ids = [token for part in sequences for token in self.feedback.token_ids(part)]
         ends = accumulate(sequence.num_rows for sequence in paged)
         draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
-        return self.program.run(paged, ids, draw_rows, sum(part.is_remote for part in sequences))
+        adapters = [part.adapter for part in sequences for _ in part.token_ids] if self.model.adapters else ()
+        return self.program.run(paged, ids, draw_rows, sum(part.is_remote for part in sequences), adapters)
 
     def warm_up(self) -> None:
         """Run what the first requests would have to compile; no token and no block of anybody is changed."""
@@ -112,6 +116,7 @@ class CudaBuilder:
     host: CudaArena
     copies: torch.cuda.Stream | None
     passes: Sequence[Pass] = ()
+    optimizes: bool = True
     joins_norms: bool = True
     graphs: bool = True
     overlaps_swaps: bool = True
@@ -132,12 +137,14 @@ class CudaBuilder:
             program = tensor_parallel(build_program(checkpoint.config), self.group.rank, world)
         except IndivisibleError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
+        adapters = open_adapters(spec, checkpoint, build_program(checkpoint.config))
+        program = adapt(optimized(program) if self.optimizes else program, adapters.ranks, len(adapters.names))
         for change in self.passes:
             program = change(program)
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
         in_lanes = piped(program, spec, self.pipelines, self.name, world, polls_in_lanes=False)
-        return PreparedOnHost(spec, config, in_lanes.joined(program), checkpoint, in_lanes)
+        return PreparedOnHost(spec, config, in_lanes.joined(program), checkpoint, in_lanes, adapters)
 
     def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:
         """All that its steps need beside weights and KV."""
@@ -160,6 +167,7 @@ class CudaBuilder:
             context_tokens=model.max_model_len,
             rows_together=rows_together(config.num_heads // config.num_kv_heads),
             num_kv_heads=config.num_kv_heads,
+            has_adapters=bool(model.adapters),
         )
         lowered = lower(
             prepared.program,

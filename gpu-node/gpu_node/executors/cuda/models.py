@@ -24,6 +24,7 @@ from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.piped import NOT_PIPED, PipedProgram
 from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.cache import MAX_LINES
+from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.weights import load_weights
@@ -42,6 +43,7 @@ class PreparedOnHost:
     program: Program
     checkpoint: Checkpoint
     piped: PipedProgram = NOT_PIPED
+    adapters: Adapters = NO_ADAPTERS
     weights: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """In host memory or, of a loaded model, on the device; none of a model that was not read yet."""
     kv_cache_bytes: int | None = None
@@ -175,7 +177,12 @@ class CudaModels(Generic[Model]):
         else:
             spec = prepared.spec
             weights = load_weights(
-                prepared.checkpoint, prepared.program, spec.load_format, device=self._device, dtype=self._dtype
+                prepared.checkpoint,
+                prepared.program,
+                spec.load_format,
+                adapters=prepared.adapters,
+                device=self._device,
+                dtype=self._dtype,
             )
         prepared = replace(prepared, weights=weights)
         if self._is_measured and prepared.kv_cache_bytes is None:

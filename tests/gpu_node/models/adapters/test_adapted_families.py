@@ -2,72 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from gpu_node.engine.border.plan import NO_ADAPTER, Draw, ScheduledSequence
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.fuse import fuse
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
-from tests.gpu_node.adapter_folders import modules_of, save_adapter
+from shared.config.engine import ModelSpec
+from tests.gpu_node.adapted_family import EXACT, OPTIONS, AdaptedFamily, check_mixed_batch, rows_of
 from tests.gpu_node.logits import logits_by
-from tests.gpu_node.models.test_families_models import FAMILIES, save
+from tests.gpu_node.models.test_families_models import FAMILIES
 
 pytestmark = pytest.mark.slow
-
-OPTIONS = EngineOptions(block_size=4, kv_cache_bytes=1 << 20, step_tokens=64)
-GREEDY = Sampling(max_tokens=1, temperature=0.0)
-TEXTS = [[5, 17, 33, 8, 9, 60, 61], [9, 4, 77, 21, 50], [12, 13, 80, 81, 82, 11], [40, 41, 3]]
-ADAPTERS = [0, NO_ADAPTER, 1, 0]
-EXACT, ROUNDED = 1e-4, 0.08
-"""Largest relative error of float32, and of products of bfloat16."""
-OTHER_EXPERTS = 0.15
-"""Likewise, where a rounded number may choose another expert."""
-
-
-class Case:
-    """A tiny model, and what it gives with either of its adapters, and without."""
-
-    def __init__(self, family: str, path: Path) -> None:
-        model = save(family, path / "model")
-        modules = modules_of(family)
-        wide = save_adapter(model, path / "wide", modules, rank=5, seed=1)
-        narrow = save_adapter(model, path / "narrow", modules[:1], rank=2, alpha=3.0, seed=2, use_rslora=True)
-        self.rounded = OTHER_EXPERTS if family == "mixtral" else ROUNDED
-        self.models: dict[int, Any] = {NO_ADAPTER: model, 0: wide, 1: narrow}
-        self.spec = ModelSpec(
-            name="tiny",
-            source=str(path / "model"),
-            adapters=tuple(AdapterSpec(name, str(path / name)) for name in ("wide", "narrow")),
-        )
-
-    def expected(self, texts: Sequence[list[int]], adapters: Sequence[int]) -> torch.Tensor:
-        with torch.inference_mode():
-            rows = [
-                self.models[adapter](torch.tensor([text])).logits[0, -1]
-                for text, adapter in zip(texts, adapters, strict=True)
-            ]
-        return torch.stack(rows)
-
-
-@pytest.fixture(scope="module", params=FAMILIES, ids=str)
-def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(request.param, tmp_path_factory.mktemp(request.param))
-
-
-def rows_of(number: int, start: int = 0, end: int | None = None) -> ScheduledSequence:
-    text = TEXTS[number][start:end]
-    draws = (Draw(number, GREEDY, 0),) if end is None else ()
-    table = tuple(range(2 * number, 2 * number + 2))
-    return ScheduledSequence(number, tuple(text), start, table, draws, adapter=ADAPTERS[number])
-
 
 MAKERS: dict[str, Callable[[], Any]] = {
     "reference": lambda: ReferenceExecutor(OPTIONS),
@@ -77,23 +26,17 @@ MAKERS: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.fixture(scope="module", params=FAMILIES, ids=str)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AdaptedFamily:
+    return AdaptedFamily(request.param, tmp_path_factory.mktemp(request.param))
+
+
 @pytest.mark.parametrize("maker", MAKERS)
-def test_a_mixed_batch_gives_what_merged_models_give(case: Case, maker: str) -> None:
-    executor = MAKERS[maker]()
-    error = case.rounded if maker.startswith("cpu") else EXACT
-    assert executor.load_model(case.spec).adapters == ("wide", "narrow")
-    logits_by(executor, [rows_of(0, 0, 4), rows_of(2, 0, 5)])
-    # two go on with their prompts, the last row of one by itself, and two begin
-    whole = logits_by(executor, [rows_of(0, 4), rows_of(1), rows_of(3), rows_of(2, 5)])
-    order = [0, 1, 3, 2]
-    expected = case.expected([TEXTS[one] for one in order], [ADAPTERS[one] for one in order])
-    for ours, theirs in zip(whole, expected, strict=True):
-        assert float((ours - theirs).norm() / theirs.norm()) < error
-    plain = case.expected([TEXTS[0]], [NO_ADAPTER])[0]
-    assert float((expected[0] - plain).norm() / plain.norm()) > 2 * error, "an adapter is no rounding error"
+def test_a_mixed_batch_gives_what_merged_models_give(case: AdaptedFamily, maker: str) -> None:
+    check_mixed_batch(MAKERS[maker](), case, case.rounded if maker.startswith("cpu") else EXACT)
 
 
-def test_rows_do_not_depend_on_whose_are_beside_them(case: Case) -> None:
+def test_rows_do_not_depend_on_whose_are_beside_them(case: AdaptedFamily) -> None:
     executor = CpuExecutor(OPTIONS, 2)
     executor.load_model(case.spec)
     alone = [logits_by(executor, [rows_of(number)])[0] for number in range(4)]

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import torch
 
+from gpu_node.engine.border.plan import NO_ADAPTER
 from gpu_node.executors.cuda.memory.marks import mark
 from gpu_node.executors.cuda.memory.pinned_ring import PinnedRing
 from gpu_node.kernels.triton.attention.decode_attention import num_splits
@@ -41,6 +42,8 @@ class InputLimits:
     rows_together: int
     """That prefill takes at a time."""
     num_kv_heads: int
+    has_adapters: bool = False
+    """Rows may have one."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -54,6 +57,7 @@ class InputLimits:
             "span": NUM_SPAN,
             **by_row,
             **by_sequence,
+            "adapters": self.num_rows if self.has_adapters else 0,
             "tiles": 2 * num_tiles,
             "block_lines": self.num_sequences * self.num_blocks,
         }
@@ -76,6 +80,8 @@ class StepInputs:
         """[rows]: ids, or below 0 the marks of cells."""
         self.draw_rows = self._whole("draw_rows")
         """[draws]: the rows whose logits are wanted, ascending."""
+        self.adapters = self._whole("adapters")
+        """[rows]: the adapter of each, or -1; empty where there are none."""
         self.span = self._whole("span")
         """[3]: the first remote row, the first remote sequence, how many there are."""
         self.batch = DeviceBatch(
@@ -104,10 +110,12 @@ class StepInputs:
         draw_rows: Sequence[int],
         batch: DeviceBatch,
         span: tuple[int, int, int] = NOBODY_REMOTE,
+        adapters: Sequence[int] = (),
     ) -> None:
         """Queue the inputs of the next step, ``batch`` as `lay_out` makes it. `ValueError` for a step too large.
 
-        ``span``: the first remote row, the first remote sequence, and how many there are.
+        ``span``: the first remote row, the first remote sequence, and how many there are. ``adapters`` of the first
+        rows, the others having none.
         """
         splits = num_splits(
             len(batch.decodes) * self.limits.num_kv_heads, self.limits.context_tokens, self._num_processors
@@ -124,6 +132,7 @@ class StepInputs:
             "num_rows": batch.num_rows,
             "decodes": batch.decodes,
             "draw_rows": torch.tensor(draw_rows, dtype=torch.int32),
+            "adapters": torch.tensor(self._padded(adapters, len(token_ids)), dtype=torch.int32),
             "tiles": batch.tiles.flatten(),
             "block_lines": batch.block_lines,
         }
@@ -135,3 +144,6 @@ class StepInputs:
         num_numbers = self._begins["block_lines"] + len(batch.block_lines)
         self._there[:num_numbers].copy_(buffer[:num_numbers], non_blocking=True)
         self._ring.queued(mark(self._there.device))
+
+    def _padded(self, adapters: Sequence[int], num_rows: int) -> Sequence[int]:
+        return [*adapters, *[NO_ADAPTER] * (num_rows - len(adapters))] if self.limits.has_adapters else ()

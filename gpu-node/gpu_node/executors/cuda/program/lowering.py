@@ -16,6 +16,7 @@ from gpu_node.executors.cuda.program.device_rows import DeviceRows
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
 from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.link_launches import gather_launch, poll_launch, send_launch
+from gpu_node.executors.cuda.program.lora_launch import lora_launch
 from gpu_node.executors.cuda.program.lowered import BufferColumns, Launch, Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import (
@@ -223,6 +224,11 @@ class _Lowering:
             return lambda step: products.multiply_and_add(biases[0], x.of(step), weight, out.of(step))
         return lambda step: products.multiply(x.of(step), weight, out.of(step))
 
+    def lora(self, operator: Operator) -> Launch:
+        """What adapters add to a product."""
+        x, out, _ = self._places(operator)
+        return lora_launch(x, out, *(self._weights[name] for name in operator.weights))
+
     def rope(self, operator: Operator) -> Launch:
         """Turns of heads."""
         x, angles, out = self._places(operator)
@@ -325,6 +331,7 @@ LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {
     **dict.fromkeys(_ACTIVATIONS, _Lowering.activation),
     **dict.fromkeys(_ANGLES, _Lowering.make_angles),
     **dict.fromkeys((OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV), _Lowering.write_kv),
+    OperatorKind.LORA: _Lowering.lora,
     OperatorKind.EMBEDDING: _Lowering.embedding,
     OperatorKind.ROPE: _Lowering.rope,
     OperatorKind.ROUTE: _Lowering.route,

@@ -74,25 +74,27 @@ class CudaProgram:
         token_ids: Sequence[int],
         draw_rows: Sequence[int],
         num_remote: int = 0,
+        adapters: Sequence[int] = (),
     ) -> torch.Tensor:
         """Queue a step; the logits of ``draw_rows`` float32 [draws, vocabulary], which the next step overwrites.
 
         ``token_ids`` of all rows; below 0 the marks of cells. The last ``num_remote`` sequences, of one row each, lie
-        in blocks of the receiver.
+        in blocks of the receiver. ``adapters`` of all rows, where there are any.
         """
         is_divided = self.lowered.splits_on_device or not num_remote
         is_decode = len(draw_rows) == len(sequences) == len(token_ids) and is_divided
         in_lanes = self._is_piped(len(token_ids))
         if is_decode and (size := bucket_of(len(sequences), self._sizes)) is not None:
             self._capture_again(size)
-            self._send_decode(sequences, token_ids, size, num_remote)
+            self._send_decode(sequences, token_ids, size, num_remote, adapters)
             replays = self.piped_replays if in_lanes else self.replays
             if size in replays:
                 replays[size].replay()
             else:
                 self._queue(self._decode(size), in_lanes=in_lanes)
-        elif in_lanes or not is_divided or not self._replay_rows(sequences, token_ids, draw_rows, num_remote):
-            self._inputs.send(token_ids, draw_rows, self._batch(sequences, num_remote=num_remote))
+        elif in_lanes or not is_divided or not self._replay_rows(sequences, token_ids, draw_rows, num_remote, adapters):
+            batch = self._batch(sequences, num_remote=num_remote)
+            self._inputs.send(token_ids, draw_rows, batch, adapters=adapters)
             step = CudaStep(self._inputs, [sequence.num_rows for sequence in sequences], draw_rows, num_remote)
             self._queue(step, in_lanes=in_lanes)
         return self.lowered.logits[: len(draw_rows)]
@@ -103,6 +105,7 @@ class CudaProgram:
         token_ids: Sequence[int],
         draw_rows: Sequence[int],
         num_remote: int,
+        adapters: Sequence[int],
     ) -> bool:
         """Queue a mixed step by the graph of its size; False where there is none that it fits."""
         num_rows = len(token_ids)
@@ -117,7 +120,7 @@ class CudaProgram:
         if len(batch.tiles) > self._max_tiles(size):
             return False
         span = _span(sequences, num_remote)
-        self._inputs.send([*token_ids, *[0] * sum(padding)], draw_rows, batch, span)
+        self._inputs.send([*token_ids, *[0] * sum(padding)], draw_rows, batch, span, adapters)
         self.row_replays[size].replay()
         step = CudaStep(self._inputs, [*(one.num_rows for one in sequences), *padding], draw_rows)
         for launch in self.lowered.launches[self.lowered.num_of_any :]:
@@ -174,12 +177,17 @@ class CudaProgram:
             self._queue(CudaStep(self._inputs, nums_rows, draw_rows), in_lanes=in_lanes)
 
     def _send_decode(
-        self, sequences: Sequence[PagedSequence], token_ids: Sequence[int], size: int, num_remote: int = 0
+        self,
+        sequences: Sequence[PagedSequence],
+        token_ids: Sequence[int],
+        size: int,
+        num_remote: int = 0,
+        adapters: Sequence[int] = (),
     ) -> None:
         """The inputs of a decode step of ``size`` rows, those that are missing being nobody's."""
         num_padding = size - len(sequences)
         batch = self._batch(sequences, [1] * num_padding, num_remote=num_remote)
-        self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch, _span(sequences, num_remote))
+        self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch, _span(sequences, num_remote), adapters)
 
     def _batch(
         self, sequences: Sequence[PagedSequence], padding: Sequence[int] = (), *, num_remote: int = 0

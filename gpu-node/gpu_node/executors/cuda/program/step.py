@@ -72,6 +72,15 @@ class CudaStep:
         """int32 [rows of the share]: ids, or below 0 the marks of cells."""
         return self._inputs.token_ids[self.rows(Rows.TOKENS, share)]
 
+    def adapters(self, share: Share) -> torch.Tensor:
+        """int32 [rows of the share]: the adapter of each, or -1."""
+        return self._inputs.adapters[self.rows(Rows.TOKENS, share)]
+
+    @property
+    def all_adapters(self) -> torch.Tensor:
+        """int32: those of all rows that a step may have, of which its own come first."""
+        return self._inputs.adapters
+
     def positions(self, share: Share) -> torch.Tensor:
         """int32 [rows of the share]."""
         return self._inputs.batch.positions[self.rows(Rows.TOKENS, share)]
