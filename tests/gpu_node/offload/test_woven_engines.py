@@ -12,9 +12,11 @@ import pytest
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.requests.chunk import OutputChunk
+from shared.config.adapters import AdapterSpec
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.offload.weaving import CPU, CUDA, LINK, MODEL, Device, Weaving, on_cuda
 
@@ -77,6 +79,24 @@ def test_tokens_are_those_of_home(
     assert tiny.run(both.hot, requests(device)) == alone
     assert (both.num_served > 0) == (ratio > 0)
     both.hot.check()
+
+
+@pytest.mark.parametrize("form", ["on", "ahead"])
+def test_adapters_read_remote_rows_as_local_ones(
+    stack: ExitStack, tmp_path: Path, form: Literal["on", "ahead"]
+) -> None:
+    model = save(
+        "llama", tmp_path / "model", num_hidden_layers=CPU.num_layers, num_key_value_heads=4, head_dim=CPU.head_dim
+    )
+    save_adapter(model, tmp_path / "legal", ALL)
+    adapted = replace(spec(tmp_path / "model"), adapters=(AdapterSpec("legal", str(tmp_path / "legal")),))
+    both = Weaving(stack, tmp_path, adapted, sender=replace(SENDER, offload=form), receiver=RECEIVER)
+    payloads = [replace(one, adapter=("", "legal")[number % 2]) for number, one in enumerate(requests())]
+    alone = tiny.run(both.hot, payloads)
+    assert alone != tiny.run(both.hot, requests()), "an adapter changes tokens"
+    assert both.lend(3, 0.4)
+    assert tiny.run(both.hot, payloads) == alone
+    assert both.num_served > 0
 
 
 @pytest.mark.parametrize("device", [CPU, on_cuda()], ids=str)
