@@ -11,8 +11,10 @@ from dataclasses import replace
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.sizing import loaded_model
 from gpu_node.executors.predicted.virtual import VirtualExecutor
+from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
+from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.weight_check import check_weights
@@ -28,7 +30,8 @@ _WEIGHT_BYTES = {("cpu", "bfloat16"): 2, ("cpu", "int8"): 1, ("reference", "bflo
 def load_problem(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_bytes: int) -> str:
     """Why the node, on a machine with so much memory, cannot load the model, whose file is there; ``""`` if it can."""
     try:
-        _check(replace(spec, sha256=None), node, options, memory_bytes)
+        adapters = tuple(replace(one, sha256=None) for one in spec.adapters)
+        _check(replace(spec, sha256=None, adapters=adapters), node, options, memory_bytes)
     except (ModelFileError, ModelTooLargeError) as error:
         return str(error)
     return ""
@@ -48,8 +51,11 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
         program = tensor_parallel(build_program(config), 0, world)
     except IndivisibleError as error:
         raise ModelFileError(f"{checkpoint.path}: {error}") from error
+    plain = build_program(config)
     if spec.load_format == "auto":
-        check_weights(checkpoint, build_program(config))
+        check_weights(checkpoint, plain)
+    adapters = open_adapters(spec, checkpoint, plain)
+    program = adapt(program, adapters.ranks, len(adapters.names))
     if node.executor != "cuda":
         _check_memory(spec, program, _WEIGHT_BYTES[node.executor, spec.weights], memory_bytes)
     if node.executor != "cuda" or options.kv_cache_bytes is not None:

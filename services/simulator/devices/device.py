@@ -49,6 +49,7 @@ class ModelOnDevice:
             token_bytes=self.kv_token_bytes,
             max_model_len=spec.max_model_len,
             vocab_size=VOCAB_SIZE,
+            adapters=spec.adapters,
         )
 
 

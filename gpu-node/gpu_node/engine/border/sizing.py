@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.models.config import ModelConfig
+from shared.config.adapters import AdapterSpec
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.files.kv_paging import MAX_WASTE, Paging, block_bytes, paging
 
@@ -47,8 +49,9 @@ def loaded_model(
         eos_token_ids=config.eos_token_ids,
         kv_layout=kv_layout,
         kv_cache_bytes=kv_cache_bytes,
+        adapters=spec.adapters,
     )
-    return replace(model, kv_identity=kv_identity, adapters=tuple(one.name for one in spec.adapters))
+    return replace(model, kv_identity=kv_identity)
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:
@@ -68,6 +71,7 @@ def cut(
     eos_token_ids: frozenset[int] = frozenset(),
     kv_layout: str = "",
     kv_cache_bytes: int | None = None,
+    adapters: Sequence[AdapterSpec] = (),
 ) -> LoadedModel:
     """Cut pages into the blocks of a model with ``token_bytes`` of keys and values a token.
 
@@ -97,6 +101,7 @@ def cut(
         num_host_pages=host.num_pages,
         max_models=options.max_models,
         kv_layout=kv_layout,
+        adapters=tuple(one.name for one in adapters),
     )
     if max_model_len is None:
         room_tokens = model.max_request_blocks * options.block_size

@@ -84,6 +84,7 @@ class PredictedExecutor:
             context_length=self._context_length,
             vocab_size=self._vocab_size,
             eos_token_ids=eos_token_ids,
+            adapters=spec.adapters,
         )
         self._left.take(spec)
         if instead_of is not None:

@@ -35,6 +35,7 @@ from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.experts import experts
 from gpu_node.kernels.triton.launch import on_part
 from gpu_node.kernels.triton.lookup import lookup
+from gpu_node.kernels.triton.lora import lora
 from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from gpu_node.kernels.triton.route import route
@@ -102,6 +103,9 @@ def compile_all() -> None:
     lookup(rows, indices, indices, rows)
     _attention()
     _experts(rows)
+    matrices = torch.zeros(3, 16, 256, dtype=torch.bfloat16)
+    for draw_rows in (None, indices):
+        lora(rows, matrices, matrices.transpose(1, 2).contiguous(), indices, draw_rows, rows)
     copy_blocks(
         torch.zeros(640, dtype=torch.int64), torch.zeros(2, dtype=torch.int32), torch.ones(2, dtype=torch.int32), 4
     )
