@@ -31,6 +31,7 @@ from gpu_node.kernels.triton.draws.adjust import adjusted_logits
 from gpu_node.kernels.triton.draws.draw import draw_tokens
 from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
 from gpu_node.kernels.triton.experts import experts
+from gpu_node.kernels.triton.lora import lora
 from gpu_node.kernels.triton.rope import rope, write_kv
 from gpu_node.kernels.triton.route import route
 from shared.messages.payload import Sampling
@@ -264,6 +265,17 @@ def _experts(sizes: Sizes, numbers: random.Random) -> float:
     return max(_error(routing, expected_routing), _error(out, expected))
 
 
+def _lora(sizes: Sizes, numbers: random.Random) -> float:
+    num_rows, num_adapters, rank = numbers.randint(1, 70), 3, numbers.choice([4, 16, 33])
+    x, out = sizes.numbers(num_rows, sizes.columns), sizes.numbers(num_rows, sizes.columns // 2)
+    a = sizes.numbers(num_adapters, rank, x.shape[1]) / x.shape[1] ** 0.5
+    b = sizes.numbers(num_adapters, out.shape[1], rank) / rank**0.5
+    adapters = torch.tensor([numbers.randrange(-1, num_adapters) for _ in range(num_rows)], device=sizes.device)
+    expected = reference.lora(_wide(x), _wide(out), _wide(a), _wide(b), adapters.cpu())
+    lora(x, a, b, adapters.to(torch.int32), None, out)
+    return _error(out, expected)
+
+
 def _copies(sizes: Sizes, numbers: random.Random) -> float:
     num_blocks, lines = 20, 33
     arena = torch.randint(0, 1 << 62, (num_blocks * lines * 8,), device=sizes.device)
@@ -326,5 +338,6 @@ _CASES: dict[str, Case] = {
     "poll": _poll,
     "send, poll, gather": _remote,
     "experts": _experts,
+    "adapters": _lora,
     "copies of blocks": _copies,
 }

@@ -1,6 +1,6 @@
 """Are the CUDA kernels and the engine right on this machine, and how fast? Needs no network and no model files.
 
-    python benchmarks/gpu/check.py [--interpret] [--parts abcdefghi] [--output result.json]
+    python benchmarks/gpu/check.py [--interpret] [--parts abcdefghij] [--output result.json]
 
 Needs Python, torch and Triton, and no other package. The parts:
 
@@ -13,7 +13,8 @@ e  Llama 3 8B with made-up weights in a batch that fills memory, and what steps 
 f  products beside attention, each on a part of the device;
 g  attention that another device asks for: what polls cost, and a round trip;
 h  two processes linked by memory of the device that both map: blocks there and back, attention, a receiver killed;
-i  two engines, of which one lends the other memory and attention: tokens, and what steps take.
+i  two engines, of which one lends the other memory and attention: tokens, and what steps take;
+j  what adapters cost a layer, beside its products.
 
 Each part runs in processes of its own, for an error of a device ends whoever it happens to; those that take no times
 run at once. The JSON is written after each line, so that a run that is cut loses nothing; the table comes last. A part

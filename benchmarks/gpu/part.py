@@ -61,6 +61,7 @@ PARTS = {
         Part("g", "Attention for another device", 25.0, "others", "measure_others"),
         Part("h", "Two processes on the device", 90.0, "two_processes", "check_processes"),
         Part("i", "Two engines on the device", 150.0, "woven", "check_woven"),
+        Part("j", "Adapters", 15.0, "low_rank", "measure_adapters"),
     )
 }
 

@@ -157,3 +157,24 @@ def test_what_the_device_has_lost_is_not_found_again() -> None:
     blocks.check()
     assert blocks.match([*A, *B, 20]) == []
     assert blocks.num_free_blocks == 5
+
+
+def test_what_an_adapter_has_computed_is_found_by_it_alone() -> None:
+    blocks = manager(12)
+    tables = []
+    for number, adapter in enumerate(("", "legal", "", "legal")):
+        start = blocks.open(number, [*A, *B, 20], adapter)
+        blocks.append(number, start, 9)
+        blocks.publish(number, [*A, *B, 20], 9)
+        blocks.check()
+        tables.append(list(blocks.table(number)))
+    assert tables == [[0, 1, 2], [3, 4, 5], [0, 1, 6], [3, 4, 7]]
+    blocks.fork(1, 9)
+    for number in (0, 1, 2, 3):
+        blocks.free(number)
+    assert blocks.match([*A, *B, 20], "legal") == [3, 4]
+    assert blocks.match([*A, *B, 20], "rhymes") == []
+    blocks.append(9, 9, 13)  # a fork is read by the adapter of what it is a fork of
+    blocks.publish(9, [*A, *B, 20, 21, 22, 23, 24], 13)
+    assert len(blocks.match([*A, *B, 20, 21, 22, 23, 24], "legal")) == 3
+    assert len(blocks.match([*A, *B, 20, 21, 22, 23, 24])) == 2

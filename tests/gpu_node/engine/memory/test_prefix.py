@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.memory.prefix import Chains, is_same
+from shared.messages.prefixes import chained_digest, root_of
 
 
 def test_equal_prefixes_are_one_object() -> None:
@@ -25,3 +26,22 @@ def test_nobody_s_prefixes_are_forgotten() -> None:
     chains = Chains()
     chains.extend(chains.root, (1,))
     assert len(chains._known) == 0
+
+
+def test_an_adapter_s_prefixes_are_its_own() -> None:
+    chains = Chains()
+    roots = [chains.root_of(name) for name in ("", "legal", "rhymes")]
+    assert roots[0] is chains.root
+    assert chains.root_of("legal") is roots[1]
+    ends = [chains.extend(chains.extend(root, (1, 2)), (3, 4)) for root in roots]
+    assert len({end.digest for end in ends}) == 3
+    assert not any(is_same(one, other) for one in ends for other in ends if one is not other)
+    assert [end.digest for end in ends] == [
+        chained_digest(chained_digest(root_of(name), (1, 2)), (3, 4)) for name in ("", "legal", "rhymes")
+    ]
+
+
+def test_digests_that_are_the_same_do_not_mix_adapters_up() -> None:
+    chains = Chains(lambda parent, token_ids: b"same")
+    own, adapted = (chains.extend(chains.root_of(name), (1,)) for name in ("", "legal"))
+    assert not is_same(own, adapted)
