@@ -15,8 +15,8 @@ MAX_RANK = 512
 
 @dataclass(frozen=True, slots=True)
 class AdapterSpec:
-    """A change of low rank to a model's linear layers (LoRA: Hu et al., ICLR'22). Requests for it and for the model, and
-    for the model's other adapters, run in one batch over the same weights."""
+    """A change of low rank to a model's linear layers (LoRA: Hu et al., ICLR'22). Requests for it, for the model and
+    for the model's other adapters run in one batch over the same weights."""
 
     __pydantic_config__: ClassVar = STRICT
 

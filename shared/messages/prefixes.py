@@ -1,8 +1,9 @@
 """Beginnings of prompts by name, so that a gateway, a node and the KV manager mean the same without sending tokens.
 
-A name is made of tokens, and of the adapter that reads them, alone. What makes KV what it is (weights, types, layout) differs from node to node of one
-model, and matters only to a node that takes bytes from elsewhere: it salts what it stores (`kv_store`). So a gateway
-names a prompt once for all nodes, and the index asks of each node and model whether the name is there.
+A name is made of tokens, and of the adapter that reads them, alone. What makes KV what it is (weights, types, layout)
+differs from node to node of one model, and matters only to a node that takes bytes from elsewhere: it salts what it
+stores (`kv_store`). So a gateway names a prompt once for all nodes, and the index asks of each node and model whether
+the name is there.
 
 A name is a hint: two beginnings may share one (63 bits), and then a request goes where it finds less than was thought.
 Equality is decided by token ids, at the node.
