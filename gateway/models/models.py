@@ -14,7 +14,8 @@ from gateway.models.tokenizer import PromptTokenizer
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.files.model_file import ModelFileError, checked_paths
+from shared.files.all_files import checked_paths
+from shared.files.model_file import ModelFileError
 from shared.files.model_length import model_length
 from shared.files.model_sizes import read_sizes
 
@@ -69,7 +70,7 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
 
     Takes seconds for each. Raises `ModelFileError` for all that is missing or damaged at once, or for what is unusable.
     """
-    paths = checked_paths(one for spec in config.models for one in (spec, *spec.adapters))
+    paths = checked_paths(config.models)
     sources: dict[Path, ModelParts] = {}
     models = {}
     for spec in config.models:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
-from shared.config.problems import listed
 from shared.errors import OperatorError
 
 MODELS_ENV = "TREADLE_MODELS_DIR"
@@ -92,16 +90,3 @@ def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
                 f"expected {spec.sha256}; delete it and {_REMEDY[is_adapter]}"
             )
     return path
-
-
-def checked_paths(specs: Iterable[ModelSpec | AdapterSpec]) -> dict[str, Path]:
-    """The same of several, by name; one `ModelFileError` tells all that is wrong."""
-    found, problems = {}, []
-    for spec in specs:
-        try:
-            found[spec.name] = checked_path(spec)
-        except ModelFileError as error:
-            problems.append(str(error))
-    if problems:
-        raise ModelFileError(problems[0] if len(problems) == 1 else listed(problems))
-    return found

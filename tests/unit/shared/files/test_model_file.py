@@ -10,7 +10,8 @@ import pytest
 
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
-from shared.files.model_file import ModelFileError, checked_path, checked_paths, model_digest, model_path
+from shared.files.all_files import checked_adapters, checked_paths
+from shared.files.model_file import ModelFileError, checked_path, model_digest, model_path
 
 WRONG = "0" * 64
 
@@ -61,19 +62,14 @@ def test_models_and_adapters_are_found_together_and_told_of_together(adapter: Pa
     file = tmp_path / "m.gguf"
     file.write_bytes(b"model")
     digest = hashlib.sha256(b"model").hexdigest()
-    good: list[ModelSpec | AdapterSpec] = [
-        ModelSpec("smol", str(file), sha256=digest),
-        AdapterSpec("legal", str(adapter)),
-    ]
-    assert checked_paths(good) == {"smol": file, "legal": adapter}
-    bad = [ModelSpec("m", str(file), sha256=WRONG), AdapterSpec("gone", str(tmp_path / "none"))]
+    good = ModelSpec("smol", str(file), sha256=digest, adapters=(AdapterSpec("legal", str(adapter)),))
+    assert checked_paths([good]) == {"smol": file, "legal": adapter}
+    assert checked_adapters([good]) == {"legal": adapter}
+    gone = AdapterSpec("gone", str(tmp_path / "none"))
+    bad = ModelSpec("m", str(file), sha256=WRONG, adapters=(gone,))
     with pytest.raises(ModelFileError) as caught:
-        checked_paths([*good, *bad])
-    assert str(caught.value).splitlines() == ["2 problems", *(f"  - {refused(spec)}" for spec in bad)]
-
-
-def test_one_problem_is_told_as_it_is(tmp_path: Path) -> None:
-    spec = ModelSpec("m", str(tmp_path / "none.gguf"))
+        checked_paths([good, bad])
+    assert str(caught.value).splitlines() == ["2 problems", f"  - {refused(bad)}", f"  - {refused(gone)}"]
     with pytest.raises(ModelFileError) as caught:
-        checked_paths([spec])
-    assert str(caught.value) == refused(spec)
+        checked_adapters([good, bad])
+    assert str(caught.value) == refused(gone)
