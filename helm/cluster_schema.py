@@ -11,6 +11,7 @@ Schema = dict[str, Any]
 
 SECTIONS = (
     "ModelSpec",
+    "AdapterSpec",
     "SloClass",
     "TenantSpec",
     "EngineOptions",

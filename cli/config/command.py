@@ -25,6 +25,8 @@ def check(file: Path) -> None:
     click.echo(f"{file}: OK ({len(config.models)} models, {len(config.nodes)} nodes)")
     for name, num_tokens in report.lengths.items():
         click.echo(f"  {name}: requests of up to {num_tokens} tokens, prompt and answer together")
+        if adapters := config.model(name).adapters:
+            click.echo(f"    with adapters: {', '.join(adapter.name for adapter in adapters)}")
     for name in report.missing:
         click.echo(f"  {name}: not fetched yet; `treadle up` and `treadle models pull` do it")
 

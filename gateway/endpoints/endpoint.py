@@ -150,7 +150,8 @@ class Handler(Generic[Body]):
         return [
             Job(
                 request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
-                model=model.name,
+                model=model.model,
+                adapter=model.adapter,
                 prompt_token_ids=prompt,
                 sampling=job_parts.sampling(context, model, body, limit, constraint),
                 stops=body.stop,

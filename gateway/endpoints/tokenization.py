@@ -46,11 +46,12 @@ async def detokenize(http: web.Request) -> web.Response:
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
     if name is not None:
         return job_parts.find_model(context, name)
-    if len(context.models) > 1:
+    first, *others = (model for model in context.models.values() if model.base is None)
+    if others:
         raise errors.invalid(
             f"'model' is missing; there are: {', '.join(context.models)}", "model", code="missing_required_parameter"
         )
-    return next(iter(context.models.values()))
+    return first  # a model's adapters read as it does
 
 
 def _num_characters(body: TokenizeRequest) -> int:

@@ -52,8 +52,13 @@ class InflightCall:
 
     @property
     def model(self) -> str:
-        """What all its requests ask for."""
+        """What all its requests ask for, as the queue knows it."""
         return self.requests[0].job.model
+
+    @property
+    def served_name(self) -> str:
+        """The same, as its client said it."""
+        return self.requests[0].job.served_name
 
     @property
     def slo(self) -> Slo:

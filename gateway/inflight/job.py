@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.prefixes import prompt_prefix
+from shared.messages.prefixes import PromptPrefix, prompt_prefix
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
 from shared.telemetry.trace_context import traceparent
@@ -20,6 +20,7 @@ class Job:
 
     request_id: str
     model: str
+    """As queue and nodes know it."""
     prompt_token_ids: list[int]
     sampling: Sampling
     stops: Sequence[str]
@@ -34,6 +35,13 @@ class Job:
     """The client would like to hear of its place in the queue."""
     block_tokens: int = 0
     """Of a block of KV memory, where requests go to what is cached of their prompts; 0 where they do not."""
+    adapter: str = ""
+    """Which of the model's adapters shall answer; ``""`` for the model itself."""
+
+    @property
+    def served_name(self) -> str:
+        """What its client said as ``model``."""
+        return self.adapter or self.model
 
     def messages(
         self, gateway: str, attempt: int, outputs: list[Output], *, waited_s: float = 0.0, num_crashes: int = 0
@@ -57,6 +65,7 @@ class Job:
             num_crashes=num_crashes,
             enqueued_s=self.enqueued_s,
             due_s=self.slo.finish_by_s(self.enqueued_s, self.sampling.max_tokens),
+            adapter=self.adapter,
         )
         submit = Submit(
             request_id=self.request_id,
@@ -71,10 +80,15 @@ class Job:
             done_tokens=done_tokens,
             waited_s=waited_s if attempt else 0.0,
             needs=self.sampling.needs,
-            prefix=prompt_prefix(self.prompt_token_ids, self.block_tokens) if self.block_tokens else None,
+            prefix=self._prefix(),
             traceparent=parent,
         )
         return payload, submit
+
+    def _prefix(self) -> PromptPrefix | None:
+        if not self.block_tokens:
+            return None
+        return prompt_prefix(self.prompt_token_ids, self.block_tokens, self.adapter)
 
     def _work(self, outputs: list[Output]) -> tuple[int, int]:
         """Tokens to compute before the first new one, and tokens that may be drawn, over all candidates.

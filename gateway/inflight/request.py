@@ -58,7 +58,7 @@ class InflightRequest:
             "generation_failed",
             request_id=self.job.request_id,
             attempt=chunk.attempt,
-            model=self.job.model,
+            model=self.job.served_name,
             node=node,
             num_tokens=chunk.index,
             error=chunk.error or "the node sent what cannot be",

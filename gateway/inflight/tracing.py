@@ -38,10 +38,10 @@ def describe_jobs(span: Span, operation: str, request_id: str, jobs: Sequence[Jo
     if not span.is_recording():
         return
     job = jobs[0]  # its jobs differ in nothing that is said here
-    span.update_name(f"{operation} {job.model}")
+    span.update_name(f"{operation} {job.served_name}")
     span.set_attributes(
         {
-            "gen_ai.request.model": job.model,
+            "gen_ai.request.model": job.served_name,
             "gen_ai.request.max_tokens": job.sampling.max_tokens,
             "gen_ai.request.choice.count": len(jobs) * job.sampling.num_choices,
             "gen_ai.request.temperature": job.sampling.temperature,

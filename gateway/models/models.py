@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,14 +14,15 @@ from gateway.models.tokenizer import PromptTokenizer
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.files.model_file import ModelFileError, checked_path
+from shared.files.all_files import checked_paths
+from shared.files.model_file import ModelFileError
 from shared.files.model_length import model_length
 from shared.files.model_sizes import read_sizes
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model under one name."""
+    """One model, or an adapter of one, under one name."""
 
     name: str
     tokenizer: PromptTokenizer
@@ -32,6 +33,18 @@ class ServedModel:
     """For conversations with functions; None where there is no other for them."""
     notation: Notation = HERMES
     """How it writes calls of functions."""
+    base: ServedModel | None = field(default=None, repr=False)
+    """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
+
+    @property
+    def model(self) -> str:
+        """The name by which queue and nodes know the weights: an adapter is its model's to them."""
+        return self.name if self.base is None else self.base.name
+
+    @property
+    def adapter(self) -> str:
+        """Which adapter of `model` it is; ``""`` for the model itself."""
+        return "" if self.base is None else self.name
 
     @cached_property
     def control_markers(self) -> dict[str, int]:
@@ -41,6 +54,8 @@ class ServedModel:
     @cached_property
     def shown_token_bytes(self) -> list[bytes]:
         """As ``tokenizer.token_bytes``, with the texts of `control_markers`, so that calls can be seen."""
+        if self.base is not None:
+            return self.base.shown_token_bytes  # one copy of a vocabulary for all adapters
         if not self.control_markers:
             return self.tokenizer.token_bytes
         shown = list(self.tokenizer.token_bytes)
@@ -50,23 +65,25 @@ class ServedModel:
 
 
 def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
-    """All models of the configuration, by name. A file or directory that several of them share is read once.
+    """All models of the configuration and their adapters, by name, each model before its own. A file or directory that
+    several models share is read once.
 
-    Takes seconds for each. Raises `ModelFileError` for what is missing, damaged or unusable.
+    Takes seconds for each. Raises `ModelFileError` for all that is missing or damaged at once, or for what is unusable.
     """
+    paths = checked_paths(config.models)
     sources: dict[Path, ModelParts] = {}
     models = {}
     for spec in config.models:
-        path = checked_path(spec)
+        path = paths[spec.name]
         if path not in sources:
             sources[path] = read_parts(path)
         parts = sources[path]
         length = length_of(spec, parts, path, config)
         telling = parts.tool_template or parts.template
         notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
-        models[spec.name] = ServedModel(
-            spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation
-        )
+        base = ServedModel(spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation)
+        models[spec.name] = base
+        models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
     return models
 
 

@@ -164,7 +164,7 @@ class Completion(Struct, frozen=True, kw_only=True):
 
 
 class ModelCard(Struct, frozen=True, kw_only=True):
-    """A served model."""
+    """A served model, or an adapter of one."""
 
     id: str
     object: Literal["model"] = "model"
@@ -172,8 +172,8 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     owned_by: Literal["treadle"] = "treadle"
     root: str
     """The same name again: where its files lie is nobody's business outside."""
-    parent: None = None
-    """It is no adapter of another model."""
+    parent: str | None = None
+    """The model that it is an adapter of; null where it is none."""
     max_model_len: int
 
 

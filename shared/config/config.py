@@ -17,7 +17,16 @@ from shared.config.gateway import GatewayOptions
 from shared.config.mend import UNCHECKED, Inspection, inspect
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
 from shared.config.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, offload_problems
-from shared.config.problems import bad_sources, doubles, listed, shared_cpus, taken_names, unknown_sizes
+from shared.config.problems import (
+    adapter_problems,
+    bad_sources,
+    double_models,
+    doubles,
+    listed,
+    shared_cpus,
+    taken_names,
+    unknown_sizes,
+)
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
 from shared.messages.slo import Slo
@@ -128,12 +137,13 @@ class ClusterConfig(Section):
     def _problems(self) -> list[str]:
         int8_models = [number for number, model in enumerate(self.models) if model.weights == "int8"]
         problems = [
-            *doubles("models", [model.name for model in self.models]),
+            *double_models(self.models),
             *doubles("nodes", [node.name for node in self.nodes]),
             *doubles("pools", [pool.name for pool in self.pools]),
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
             *bad_sources([model.source for model in self.models]),
             *unknown_sizes([model.predict_as for model in self.models]),
+            *adapter_problems(self.models, self.engine.pipeline),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),

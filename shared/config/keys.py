@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
+_LISTS = (list, tuple)  # the latter of any number of equal parts
 MIN_LIKENESS = 0.6  # of two keys, by difflib: a slip of the finger has .8, another word less than this
 
 
@@ -32,7 +33,7 @@ def _type_at(root: Any, place: Sequence[int | str]) -> Any:
         arguments = get_args(kind)
         if get_origin(kind) is dict:
             kind = arguments[1]
-        elif get_origin(kind) is list:
+        elif get_origin(kind) in _LISTS:
             kind = arguments[0]
         else:
             kind = _fields(kind).get(str(part))
@@ -66,7 +67,7 @@ def _paths(kind: Any, before: str = "") -> Iterator[str]:
         path = f"{before}{name}"
         yield path
         plain = _plain(inner)
-        if get_origin(plain) is list:
+        if get_origin(plain) in _LISTS:
             yield from _paths(_plain(get_args(plain)[0]), f"{path}.0.")
         elif get_origin(plain) is dict:
             yield from _paths(_plain(get_args(plain)[1]), f"{path}.NAME.")

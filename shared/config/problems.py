@@ -7,17 +7,34 @@ from collections.abc import Iterable, Sequence
 
 import yaml
 
+from shared.config.adapters import MAX_ADAPTERS
+from shared.config.engine import NO_PIPELINE, ModelSpec
 from shared.config.hardware import MODELS
-from shared.config.model_source import source_problem
+from shared.config.model_source import adapter_source_problem, source_problem
 
 
 def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
     """Names that are there more than once; a secret one is not shown."""
+    return _twice(((f"{section}.{number}", name) for number, name in enumerate(names)), secret=secret)
+
+
+def double_models(models: Sequence[ModelSpec]) -> list[str]:
+    """Names of models and adapters that are there more than once: clients say either as ``model``."""
+    named = [(f"models.{number}", model.name) for number, model in enumerate(models)]
+    named += [
+        (f"models.{number}.adapters.{place}", adapter.name)
+        for number, model in enumerate(models)
+        for place, adapter in enumerate(model.adapters)
+    ]
+    return _twice(named)
+
+
+def _twice(named: Iterable[tuple[str, str]], *, secret: bool = False) -> list[str]:
     seen: set[str] = set()
     problems = []
-    for number, name in enumerate(names):
+    for place, name in named:
         if name in seen:
-            problems.append(f"{section}.{number}: {'this key' if secret else repr(name)} is there twice")
+            problems.append(f"{place}: {'this key' if secret else repr(name)} is there twice")
         seen.add(name)
     return problems
 
@@ -69,6 +86,28 @@ def bad_sources(sources: Sequence[str]) -> list[str]:
     """Sources of models that are of no kind."""
     found = ((number, source_problem(source)) for number, source in enumerate(sources))
     return [f"models.{number}.source: {problem}" for number, problem in found if problem]
+
+
+def adapter_problems(models: Sequence[ModelSpec], pipeline: str) -> list[str]:
+    """Sources of adapters that are of no kind, and what cannot have adapters; ``pipeline`` is the engines'."""
+    problems = []
+    for number, model in enumerate(models):
+        found = ((place, adapter_source_problem(adapter.source)) for place, adapter in enumerate(model.adapters))
+        problems += [f"models.{number}.adapters.{place}.source: {problem}" for place, problem in found if problem]
+        if (count := len(model.adapters)) > MAX_ADAPTERS:
+            problems.append(f"models.{number}.adapters: there are {count}; a model has {MAX_ADAPTERS} at most")
+        if model.adapters and model.load_format == "dummy":
+            problems.append(
+                f"models.{number}.load_format: 'dummy' makes weights up, which adapters cannot change; "
+                "leave adapters out, or set it to auto"
+            )
+    adapted = [model.name for model in models if model.adapters]
+    if adapted and pipeline != NO_PIPELINE:
+        problems.append(
+            f"engine.pipeline: {pipeline!r} cannot run beside adapters (of {', '.join(adapted)}); "
+            "set it to off, or leave adapters out"
+        )
+    return problems
 
 
 def describe_syntax(error: yaml.YAMLError) -> str:

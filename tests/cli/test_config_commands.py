@@ -105,6 +105,16 @@ def test_the_copy_for_the_processes_holds_in_any_folder_and_keeps_the_keys() -> 
     assert parse_config(process_yaml(copy), "copy of the copy") == copy
 
 
+def test_the_copy_for_the_processes_names_adapters_by_whole_paths() -> None:
+    adapters = "adapters: [{name: legal, source: adapters/legal}, {name: own, source: ~/own}]"
+    config = parse_config(f"models: [{{name: m, source: m.gguf, {adapters}}}]", "test")
+    (model,) = parse_config(process_yaml(config), "copy").models
+    assert [adapter.source for adapter in model.adapters] == [
+        str(Path.cwd() / "adapters" / "legal"),
+        str(Path.home() / "own"),
+    ]
+
+
 def test_a_node_must_not_take_a_service_s_name(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text("nodes: [{name: scheduler}]\n")

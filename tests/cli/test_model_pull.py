@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from cli.errors import CliError
 from cli.main import main
 from cli.models.pull import pull_models
 from cli.models.source import PackagedModel, packaged_model
+from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.files.model_file import model_path
@@ -137,6 +139,36 @@ def test_a_source_is_taken_apart() -> None:
 def test_a_source_that_could_leave_the_wheel_or_steer_pip_is_refused(source: str) -> None:
     with pytest.raises(CliError):
         packaged_model(source)
+
+
+def test_adapters_have_to_be_there_before_anything_is_fetched(tmp_path: Path) -> None:
+    (tmp_path / "legal").mkdir()
+    gone = AdapterSpec("gone", str(tmp_path / "none"))
+    changed = AdapterSpec("changed", str(tmp_path / "legal"), sha256="0" * 64)
+    spec = config().models[0]
+    with pytest.raises(CliError) as raised:
+        pull(ClusterConfig(models=[replace(spec, adapters=(gone, changed))]))
+    first, *lines = raised.value.message.splitlines()
+    assert (first, [line.partition(": ")[0] for line in lines]) == (
+        "2 problems",
+        ["  - adapter 'gone'", "  - adapter 'changed'"],
+    )
+    assert not place().exists()
+    whole = AdapterSpec("legal", str(tmp_path / "legal"))
+    assert pull(ClusterConfig(models=[replace(spec, adapters=(whole,))])) == [place()]
+
+
+def test_adapters_are_listed_below_their_model(tmp_path: Path) -> None:
+    legal = tmp_path / "legal"
+    legal.mkdir()
+    (legal / "adapter_model.safetensors").write_bytes(bytes(200_000))
+    file = tmp_path / "cluster.yaml"
+    adapters = f"adapters: [{{name: legal, source: '{legal}'}}, {{name: gone, source: '{tmp_path}/none'}}]"
+    file.write_text(f"models: [{{name: tiny, source: '{SOURCE}', {adapters}}}, {{name: other, source: x.gguf}}]\n")
+    result = CliRunner().invoke(main, ["models", "list", "-f", str(file)])
+    lines = [line for line in result.stdout.splitlines() if " yes " in line or " no " in line]
+    assert [line[:7].rstrip() for line in lines] == ["tiny", "  legal", "  gone", "other"]
+    assert [line.split()[1:3] for line in lines[1:3]] == [["yes", "0.2"], ["no", "–"]]
 
 
 @pytest.fixture

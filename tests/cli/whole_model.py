@@ -1,12 +1,14 @@
-"""A model that gateway and node can load, small enough to be written in a test: all of its weights are 0."""
+"""A model that gateway and node can load, and an adapter of it, small enough to be written in a test: all 0."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
+from safetensors.numpy import save_file
 
 from tests.gateway.tiny import END, KINDS, MERGES, START, TEMPLATE, TOKENS
 
@@ -40,6 +42,22 @@ def write_whole(path: Path, *, arch: str = "llama", odd_type: bool = False, **ch
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_adapter(folder: Path, rank: int = 4) -> Path:
+    """An adapter of that model as PEFT writes it, of the queries and values of every layer."""
+    folder.mkdir(parents=True)
+    outputs = {"q_proj": HIDDEN, "v_proj": KV_HEADS * HEAD_DIM}
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": list(outputs), "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    tensors = {}
+    for layer in range(LAYERS):
+        for name, num_outputs in outputs.items():
+            place = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[f"{place}.lora_A.weight"] = np.zeros((rank, HIDDEN), np.float32)
+            tensors[f"{place}.lora_B.weight"] = np.zeros((num_outputs, rank), np.float32)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    return folder
 
 
 def _shapes(inner: int) -> dict[str, tuple[int, ...]]:

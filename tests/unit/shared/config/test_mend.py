@@ -14,7 +14,10 @@ from shared.config.mend import inspect
 
 SECRET = "sk-very-secret"
 SOUND: dict[str, Any] = {
-    "models": [{"name": "m", "source": "m.gguf", "max_model_len": 512}, {"name": "n", "source": "n.gguf"}],
+    "models": [
+        {"name": "m", "source": "m.gguf", "max_model_len": 512},
+        {"name": "n", "source": "n.gguf", "adapters": [{"name": "o", "source": "o"}, {"name": "p", "source": "p"}]},
+    ],
     "slo_classes": {"interactive": {"ttft_s": 1, "late": "refuse"}, "batch": {}},
     "nodes": [{"name": "a", "num_threads": 2, "cpus": [0, 1]}, {"name": "b", "executor": "cuda", "device": "cuda:0"}],
     "pools": [{"name": "p", "min_nodes": 1, "max_nodes": 2}],

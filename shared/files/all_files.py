@@ -1,0 +1,39 @@
+"""Files of all models and adapters of a configuration: what is missing or damaged is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from shared.config.adapters import AdapterSpec
+from shared.config.engine import ModelSpec
+from shared.config.problems import listed
+from shared.files.model_file import ModelFileError, checked_path
+
+
+def checked_paths(models: Iterable[ModelSpec]) -> dict[str, Path]:
+    """By name, the files or directories of models and of their adapters, as `checked_path` has each.
+
+    One `ModelFileError` tells all that is wrong.
+    """
+    specs: list[ModelSpec | AdapterSpec] = []
+    for model in models:
+        specs += [model, *model.adapters]
+    return _checked(specs)
+
+
+def checked_adapters(models: Iterable[ModelSpec]) -> dict[str, Path]:
+    """The same of the adapters alone."""
+    return _checked(adapter for model in models for adapter in model.adapters)
+
+
+def _checked(specs: Iterable[ModelSpec | AdapterSpec]) -> dict[str, Path]:
+    found, problems = {}, []
+    for spec in specs:
+        try:
+            found[spec.name] = checked_path(spec)
+        except ModelFileError as error:
+            problems.append(str(error))
+    if problems:
+        raise ModelFileError(problems[0] if len(problems) == 1 else listed(problems))
+    return found
