@@ -35,7 +35,7 @@ def _layer(num_rows: int, device: torch.device) -> tuple[Callable[[], None], Cal
     for inputs, outputs in PRODUCTS:
         x, weight, out = numbers(num_rows, inputs), numbers(inputs, sum(outputs)), numbers(num_rows, sum(outputs))
         matrices = [(numbers(NUM_ADAPTERS, RANK, inputs), numbers(NUM_ADAPTERS, columns, RANK)) for columns in outputs]
-        parts.append((x, weight, out, list(zip(matrices, out.split(outputs, dim=1), strict=True))))
+        parts.append((x, weight, out, list(zip(matrices, torch.split(out, list(outputs), dim=1), strict=True))))
 
     def products() -> None:
         for x, weight, out, _ in parts:

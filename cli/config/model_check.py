@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cli.config.machine_check import machine_memory_bytes
@@ -33,7 +33,8 @@ def check_models(config: ClusterConfig) -> ModelReport:
     report = ModelReport([], {}, [])
     read: dict[Path, ModelParts | ModelFileError] = {}
     for number, spec in enumerate(config.models):
-        report.problems.extend(f"models.{number}.adapters.{text}" for text in _adapter_problems(spec))
+        of_adapters = _adapter_problems(spec)
+        report.problems.extend(f"models.{number}.adapters.{place}: {text}" for place, text in of_adapters.items())
         if source_problem(spec.source):
             continue  # the configuration's own problem, which is told where it is read
         path = model_path(spec)
@@ -45,24 +46,26 @@ def check_models(config: ClusterConfig) -> ModelReport:
             continue
         if path not in read:
             read[path] = _parts(path)
-        texts = [*_node_problems(spec, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
+        there = tuple(one for place, one in enumerate(spec.adapters) if place not in of_adapters)
+        usable = replace(spec, adapters=there)
+        texts = [*_node_problems(usable, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
         report.problems.extend(f"models.{number}: {text}" for text in dict.fromkeys(texts))
     return report
 
 
-def _adapter_problems(spec: ModelSpec) -> list[str]:
-    """What is wrong with the directories of a model's adapters, each with its number.
+def _adapter_problems(spec: ModelSpec) -> dict[int, str]:
+    """What is wrong with the directories of a model's adapters, by their numbers.
 
     Their digests are taken, other than those of models: they are small.
     """
-    problems = []
+    problems: dict[int, str] = {}
     for number, adapter in enumerate(spec.adapters):
         if adapter_source_problem(adapter.source):
             continue
         try:
             checked_path(adapter)
         except ModelFileError as error:
-            problems.append(f"{number}: {error}")
+            problems[number] = str(error)
     return problems
 
 

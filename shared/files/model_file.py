@@ -68,8 +68,8 @@ def model_digest(path: Path) -> str:
     return sha256_of_directory(path) if path.is_dir() else sha256_of(path)
 
 
-def weights_digest(spec: ModelSpec) -> str:
-    """Hex digest of the file or directory that a model's weights come from: configured, or computed from it."""
+def weights_digest(spec: ModelSpec | AdapterSpec) -> str:
+    """Hex digest of the file or directory that weights come from: configured, or computed from it."""
     return spec.sha256 if spec.sha256 is not None else model_digest(checked_path(spec))
 
 

@@ -105,7 +105,7 @@ def test_several_choices_and_beams_of_an_adapter(adapted: Adapted, engines: Any)
         {"num_choices": 3, "temperature": 0.9, "seed": 3},
         {"is_beam": True, "num_candidates": 3, "num_choices": 2},
     ]
-    alone = {}
+    alone: Answers = {}
     for number, kind in enumerate(kinds):
         alone |= answers(engines(adapted.spec), [asked("legal", text, name=str(number), **kind)])
     payloads = [asked("legal", text, name=str(number), **kind) for number, kind in enumerate(kinds)]

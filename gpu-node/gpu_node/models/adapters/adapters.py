@@ -51,9 +51,14 @@ def open_adapters(spec: ModelSpec, checkpoint: Checkpoint, program: Program) -> 
     files, problems = [], []
     for one in spec.adapters:
         try:
-            files.append(AdapterFile(one.name, checked_path(one), checkpoint.config, shapes))
+            path = checked_path(one)
         except ModelFileError as error:
-            problems.append(f"adapter {one.name!r} of model {spec.name!r}: {error}")
+            problems.append(str(error))
+            continue
+        try:
+            files.append(AdapterFile(one.name, path, checkpoint.config, shapes))
+        except ModelFileError as error:
+            problems.append(f"adapter {one.name!r}: {error}")
     if problems:
         raise ModelFileError("\n".join(problems))
     return AdapterStacks(files)

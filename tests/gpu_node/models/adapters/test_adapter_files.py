@@ -153,9 +153,7 @@ def test_all_adapters_that_cannot_be_used_are_told_at_once(model: tuple[Any, Pat
     with pytest.raises(ModelFileError) as told:
         opened(model[1], *(tmp_path / name for name in ("good", "empty", "pickled", "torn")))
     lines = str(told.value).splitlines()
-    assert [line.partition(":")[0] for line in lines] == [
-        f"adapter {name!r} of model 'tiny'" for name in ("empty", "pickled", "torn")
-    ]
+    assert [line.partition(":")[0] for line in lines] == [f"adapter {name!r}" for name in ("empty", "pickled", "torn")]
     assert "holds no adapter_model.safetensors" in lines[0]
     assert "is a pickle" in lines[1]
     assert "is no readable safetensors file" in lines[2]
