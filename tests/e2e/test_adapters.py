@@ -1,4 +1,4 @@
-"""A model and its adapters under three names: one batch, each its own answers, also when the node that makes them dies."""
+"""A model and its adapters under three names: each has its own answers, also when the node that makes them dies."""
 
 from __future__ import annotations
 
