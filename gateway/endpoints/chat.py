@@ -10,15 +10,13 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.answers.event import SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
+from gateway.endpoints.chat_prompt import encode_messages, template_of
+from gateway.endpoints.choice_reading import ChoiceReading, ThoughtReading
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.forced_tools import forced_constraint
-from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
-from gateway.endpoints.tool_turns import told_tools, turns
+from gateway.endpoints.tool_answers import CallReading
 from gateway.generation.logprobs import LogprobWriter
-from gateway.models.chat_template import ChatTemplateError
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.delta import Delta
 from gateway.openai.responses import (
     AnswerMessage,
@@ -32,8 +30,7 @@ from gateway.openai.responses import (
     Usage,
 )
 from gateway.openai.schema import ChatCompletionRequest
-from gateway.openai.tools import Tool, num_told_characters
-from gateway.tools.hermes_prompt import with_hermes
+from gateway.openai.tools import num_told_characters
 from shared.messages.payload import Constraint
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
@@ -56,12 +53,13 @@ class ChatEndpoint:
         job_parts.check_characters(model, num_characters, "messages")
         num_characters += CHARACTERS_PER_MESSAGE * len(body.messages) + sum(map(num_told_characters, body.told_tools))
         return await job_parts.tokenise(
-            lambda: [encode_messages(body.messages, model, body.told_tools)], num_characters
+            lambda: [encode_messages(body.messages, model, body.told_tools, settings=body.chat_template_kwargs)],
+            num_characters,
         )
 
     def token_bytes(self, body: ChatCompletionRequest, model: ServedModel) -> Sequence[bytes]:
-        """Marks of calls are seen where there may be calls."""
-        return model.shown_token_bytes if body.told_tools else model.tokenizer.token_bytes
+        """Marks of calls are seen where there may be calls, those of thoughts where these are told apart."""
+        return model.shown_token_bytes(calls=bool(body.told_tools), thoughts=_may_think(body))
 
     def room(self, body: ChatCompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, what fits into the context."""
@@ -73,39 +71,31 @@ class ChatEndpoint:
         """Chat chunks, or one chat completion."""
         logprobs = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0) if body.logprobs else None
         names = frozenset(tool.function.name for tool in body.told_tools)
-        reading = CallReading(model.notation, names, body.is_call_single) if names else None
+        calls = CallReading(model.notation, names, body.is_call_single) if names else None
+        thoughts = _thoughts(body, model)
+        numbers = range(body.n) if calls or thoughts else ()
         return ChatRenderer(
             request_id,
             created,
             body.model,
             body.n,
             logprobs,
-            reading,
+            [ChoiceReading(thoughts, calls, request_id, choice) for choice in numbers],
             include_usage=body.include_usage,
             is_counted=body.include_running_usage,
         )
 
 
-def encode_messages(
-    messages: Sequence[ChatMessage], model: ServedModel, tools: Sequence[Tool] = (), *, is_open: bool = True
-) -> list[int]:
-    """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template."""
-    template, tokenizer = model.template, model.tokenizer
-    if template is None:
-        raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
-    if model.tool_template is not None and (tools or any(one.role == "tool" or one.tool_calls for one in messages)):
-        template = model.tool_template
-    spoken, told = turns(messages, tokenizer), told_tools(tools, tokenizer)
-    try:
-        if template.takes_tools:
-            rendered = template.render(spoken, tools=told or None, is_open=is_open)
-        else:
-            rendered = template.render(with_hermes(spoken, told), is_open=is_open)
-        return tokenizer.encode_chat(rendered)
-    except ChatTemplateError as error:
-        raise errors.invalid(
-            f"the chat template of {model.name!r} refuses these messages: {error}", "messages", code="chat_template"
-        ) from error
+def _may_think(body: ChatCompletionRequest) -> bool:
+    """Whether an answer may begin with thoughts: what is held to a form is so from its first token on."""
+    return body.constraint is None and not body.is_call_forced
+
+
+def _thoughts(body: ChatCompletionRequest, model: ServedModel) -> ThoughtReading | None:
+    template = template_of(model, body.messages, body.told_tools)
+    if model.reasoning is None or template is None or not _may_think(body):
+        return None
+    return ThoughtReading(model.reasoning, template.leaves_open(model.reasoning, body.chat_template_kwargs))
 
 
 class ChatRenderer:
@@ -118,14 +108,14 @@ class ChatRenderer:
         model: str,
         num_choices: int,
         logprobs: LogprobWriter | None,
-        reading: CallReading | None = None,
+        readings: Sequence[ChoiceReading] = (),
         *,
         include_usage: bool,
         is_counted: bool = False,
     ) -> None:
         """``is_counted``: each chunk gets counts when it is sent (`running_usage`), so none is written ahead.
 
-        ``reading``: how calls are found; None where there are no functions.
+        ``readings``: of each choice, where there is more to be found than text.
         """
         self._id = f"chatcmpl-{request_id}"
         self._created = created
@@ -135,8 +125,7 @@ class ChatRenderer:
         self._no_usage: UnsetType | None = None if include_usage else UNSET
         self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
-        numbers = range(num_choices) if reading is not None else ()
-        self._calls = [ChoiceCalls(reading, request_id, choice) for choice in numbers if reading is not None]
+        self._readings = readings
 
     def opening(self) -> list[SseEvent]:
         """Whose turn it is."""
@@ -146,10 +135,10 @@ class ChatRenderer:
 
     def events(self, delta: Delta) -> list[SseEvent]:
         """New text, then an empty delta with the reason why it ended."""
-        if self._calls:
-            return self._call_events(delta)
+        if self._readings:
+            return self._read_events(delta)
         events: list[SseEvent] = []
-        if delta.text and self._logprobs is None and not self._is_counted:
+        if delta.text and self._is_spliced:
             events.append(self._texts[delta.choice].around(delta.text))
         elif delta.text or delta.scored:
             events.append(self._chunk(delta.choice, ChatDelta(content=delta.text), logprobs=self._scores(delta)))
@@ -157,17 +146,27 @@ class ChatRenderer:
             events.append(self._chunk(delta.choice, ChatDelta(), delta.finish_reason))
         return events
 
-    def _call_events(self, delta: Delta) -> list[SseEvent]:
-        """The same where the text may have calls; logprobs go out with the first of its chunks."""
-        calls = self._calls[delta.choice]
-        added = calls.deltas(delta)
+    @property
+    def _is_spliced(self) -> bool:
+        """Chunks of text differ in nothing else."""
+        return self._logprobs is None and not self._is_counted
+
+    def _read_events(self, delta: Delta) -> list[SseEvent]:
+        """The same where the text may be more than text; logprobs go out with the first of its chunks."""
+        reading = self._readings[delta.choice]
+        added = reading.deltas(delta)
         if delta.scored and not added:
             added = [ChatDelta(content="")]
         scores = [self._scores(delta), *[None] * len(added)]
-        events = [self._chunk(delta.choice, one, logprobs=score) for one, score in zip(added, scores, strict=False)]
+        events = [self._event(delta.choice, one, score) for one, score in zip(added, scores, strict=False)]
         if delta.finish_reason is not None:
-            events.append(self._chunk(delta.choice, ChatDelta(), calls.reason(delta)))
-        return list(events)
+            events.append(self._chunk(delta.choice, ChatDelta(), reading.reason(delta)))
+        return events
+
+    def _event(self, choice: int, delta: ChatDelta, score: ChatLogprobs | None) -> SseEvent:
+        if self._is_spliced and isinstance(delta.content, str) and delta.content:
+            return self._texts[choice].around(delta.content)
+        return self._chunk(choice, delta, logprobs=score)
 
     def counts(self, usage: Usage) -> Struct:
         """A chunk without choices."""
@@ -185,9 +184,9 @@ class ChatRenderer:
 
     def _choice(self, choice: Delta) -> ChatChoice:
         message, reason = AnswerMessage(content=choice.text), cast("ChatFinishReason | None", choice.finish_reason)
-        if self._calls:
-            calls = self._calls[choice.choice]
-            message, reason = calls.whole(choice), calls.reason(choice)
+        if self._readings:
+            reading = self._readings[choice.choice]
+            message, reason = reading.whole(choice), reading.reason(choice)
         assert reason is not None, "it is whole"
         return ChatChoice(
             index=choice.choice,

@@ -9,7 +9,8 @@ import msgspec
 from aiohttp import web
 
 from gateway.endpoints import job_parts
-from gateway.endpoints.chat import CHARACTERS_PER_MESSAGE, encode_messages
+from gateway.endpoints.chat import CHARACTERS_PER_MESSAGE
+from gateway.endpoints.chat_prompt import encode_messages
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, SLOTS, GatewayContext
 from gateway.models.models import ServedModel

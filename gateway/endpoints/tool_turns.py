@@ -32,6 +32,8 @@ def _turn(message: ChatMessage, hide: Hide) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": role, "content": hide(message.text)}
     if message.name is not None:
         turn["name"] = hide(message.name)
+    if message.reasoning_content is not None:
+        turn["reasoning_content"] = hide(message.reasoning_content)
     if message.tool_calls:
         turn["tool_calls"] = [_call(call, hide) for call in message.tool_calls]
     if message.tool_call_id is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, meta, nodes
@@ -17,9 +18,21 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from gateway.reasoning.marks import ReasoningMarks, is_left_open
+
+Settings = Mapping[str, str | float | bool]
+NO_SETTINGS: Settings = {}
+MAX_KNOWN_SETTINGS = 16
+"""Of a template, of which it is remembered whether they leave its prompts among thoughts."""
+_GIVEN = {"messages", "tools", "documents", "add_generation_prompt"}
+
 
 class ChatTemplateError(ValueError):
     """The template refuses these messages, or cannot cope with them; the text says why."""
+
+
+class SettingError(ValueError):
+    """Something is to be set that the template does not have; the text says what it has."""
 
 
 class ChatTemplate:
@@ -40,12 +53,16 @@ class ChatTemplate:
         self.source = source
         try:
             self._template = environment.from_string(source)
-            self.takes_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
-            """It can tell the model of functions."""
+            variables = meta.find_undeclared_variables(environment.parse(source))
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error
         except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up
             raise ChatTemplateError(f"it cannot be compiled ({type(error).__name__}: {_text(error)})") from error
+        self.takes_tools = "tools" in variables
+        """It can tell the model of functions."""
+        self.settings = frozenset(variables - _GIVEN - environment.globals.keys())
+        """Names of what a client may set in it."""
+        self._leaves_open = lru_cache(MAX_KNOWN_SETTINGS)(self._is_left_open)
         # Jinja joins globals and messages for every prompt; of its chain of mappings, that takes half of a rendering
         self._template.globals = dict(self._template.globals)
 
@@ -55,13 +72,20 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         is_open: bool = True,
+        settings: Settings = NO_SETTINGS,
     ) -> str:
         """The conversation; where it ``is_open``, with the beginning of the assistant's next turn.
 
-        ``tools`` are the functions that the model may call, each as OpenAI's API has it.
+        ``tools`` are the functions that the model may call, each as OpenAI's API has it. ``settings`` are among those
+        that it has.
         """
+        unknown = sorted(settings.keys() - self.settings)
+        if unknown:
+            known = ", ".join(sorted(self.settings)) or "nothing"
+            raise SettingError(f"the chat template of this model has no {unknown[0]!r}; what can be set is: {known}")
+        given = {"messages": messages, "tools": tools, "documents": None, "add_generation_prompt": is_open}
         try:
-            text = self._template.render(messages=messages, tools=tools, documents=None, add_generation_prompt=is_open)
+            text = self._template.render(**settings, **given)
             text.encode()  # half a character, which a template can write by its number, is no text
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error
@@ -69,6 +93,17 @@ class ChatTemplate:
             # an expression of the template failed on a shape of messages that its author did not think of
             raise ChatTemplateError(f"it failed with {type(error).__name__}: {_text(error)}") from error
         return text
+
+    def leaves_open(self, marks: ReasoningMarks, settings: Settings = NO_SETTINGS) -> bool:
+        """Whether a prompt ends among thoughts, so that the output goes on with them."""
+        return self._leaves_open(marks, tuple(sorted((name, type(one), one) for name, one in settings.items())))
+
+    def _is_left_open(self, marks: ReasoningMarks, settings: tuple[tuple[str, type, str | float | bool], ...]) -> bool:
+        try:
+            prompt = self.render([{"role": "user", "content": ""}], settings={name: one for name, _, one in settings})
+        except ChatTemplateError:  # it wants other messages: what it says of those is heard there
+            return False
+        return is_left_open(prompt, marks)
 
 
 def _text(error: Exception) -> str:

@@ -11,6 +11,7 @@ from gateway.models.gguf_model import read_gguf
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
 from gateway.models.tokenizer import PromptTokenizer
+from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
@@ -33,8 +34,11 @@ class ServedModel:
     """For conversations with functions; None where there is no other for them."""
     notation: Notation = HERMES
     """How it writes calls of functions."""
+    reasoning: ReasoningMarks | None = None
+    """How it marks thoughts before its answer; None for a model that only answers."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
+    _shown: dict[tuple[str, ...], list[bytes]] = field(default_factory=dict, repr=False)  # by marks that are shown
 
     @property
     def model(self) -> str:
@@ -51,17 +55,21 @@ class ServedModel:
         """Marks of calls that are control tokens of it, with their ids."""
         return self.tokenizer.textless_ids(self.notation.markers)
 
-    @cached_property
-    def shown_token_bytes(self) -> list[bytes]:
-        """As ``tokenizer.token_bytes``, with the texts of `control_markers`, so that calls can be seen."""
+    def shown_token_bytes(self, *, calls: bool, thoughts: bool) -> list[bytes]:
+        """As ``tokenizer.token_bytes``, with the texts of marks of calls and of thoughts, so that they can be seen."""
         if self.base is not None:
-            return self.base.shown_token_bytes  # one copy of a vocabulary for all adapters
-        if not self.control_markers:
+            return self.base.shown_token_bytes(calls=calls, thoughts=thoughts)  # one copy for all adapters
+        markers = self.notation.markers if calls else ()
+        if thoughts and self.reasoning is not None:
+            markers += self.reasoning.both
+        textless = self.tokenizer.textless_ids(markers)
+        if not textless:
             return self.tokenizer.token_bytes
-        shown = list(self.tokenizer.token_bytes)
-        for text, token_id in self.control_markers.items():
-            shown[token_id] = text.encode()
-        return shown
+        if markers not in self._shown:
+            self._shown[markers] = shown = list(self.tokenizer.token_bytes)
+            for text, token_id in textless.items():
+                shown[token_id] = text.encode()
+        return self._shown[markers]
 
 
 def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
@@ -81,7 +89,8 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         length = length_of(spec, parts, path, config)
         telling = parts.tool_template or parts.template
         notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
-        base = ServedModel(spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation)
+        reasoning = marks_of("" if parts.template is None else parts.template.source, spec.reasoning)
+        base = ServedModel(spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation, reasoning)
         models[spec.name] = base
         models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
     return models

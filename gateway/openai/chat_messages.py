@@ -44,6 +44,8 @@ class ChatMessage(ApiObject):
     """What the assistant has called."""
     tool_call_id: CallId | None = None
     """Of the call whose result it is, in a turn of a tool."""
+    reasoning_content: str | None = None
+    """What the assistant thought before it said this, for chat templates that use it."""
 
     @property
     def text(self) -> str:
@@ -53,7 +55,11 @@ class ChatMessage(ApiObject):
     @property
     def num_characters(self) -> int:
         """Of all that the model is told of it."""
-        return len(self.text) + sum(len(call.function.name) + len(call.function.arguments) for call in self.tool_calls)
+        return (
+            len(self.text)
+            + len(self.reasoning_content or "")
+            + sum(len(call.function.name) + len(call.function.arguments) for call in self.tool_calls)
+        )
 
 
 def check_turns(messages: Sequence[ChatMessage]) -> None:
@@ -62,6 +68,8 @@ def check_turns(messages: Sequence[ChatMessage]) -> None:
         field = f"messages[{number}]"
         if message.tool_calls and message.role != "assistant":
             raise FieldConflictError(f"{field}.tool_calls", "tool_calls are the assistant's")
+        if message.reasoning_content is not None and message.role != "assistant":
+            raise FieldConflictError(f"{field}.reasoning_content", "reasoning_content is the assistant's")
         if message.tool_call_id is not None and message.role != "tool":
             raise FieldConflictError(f"{field}.tool_call_id", "tool_call_id belongs to a message of role 'tool'")
         if message.tool_call_id is None and message.role == "tool":

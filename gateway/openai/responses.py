@@ -39,10 +39,12 @@ class AnswerMessage(Struct, frozen=True, kw_only=True):
 
     role: Literal["assistant"] = "assistant"
     content: str | None
-    """Null where there are calls and nothing else."""
+    """Null where there are calls, or thoughts, and nothing else."""
     refusal: None = None
     tool_calls: list[ToolCall] | UnsetType = UNSET
     """Absent where there are none."""
+    reasoning_content: str | UnsetType = UNSET
+    """What the model thought before it answered; absent where it did not."""
 
 
 class TopLogprob(Struct, frozen=True, kw_only=True):
@@ -120,6 +122,7 @@ class ChatDelta(Struct, frozen=True, kw_only=True):
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChatChunkChoice(Struct, frozen=True, kw_only=True):

@@ -142,6 +142,8 @@ def _few(metadata: Any) -> Any:
 
 MetadataKey = Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)]
 MetadataText = Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
+SettingName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+TemplateSetting = bool | int | float | Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
 Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
@@ -253,6 +255,10 @@ class ChatCompletionRequest(GenerationRequest):
     """Whether it does: without it, ``auto`` where there are tools, else ``none``."""
     parallel_tool_calls: bool = True
     """Whether an answer may have several calls."""
+    chat_template_kwargs: Annotated[
+        dict[SettingName, TemplateSetting], Field(max_length=MAX_METADATA), BeforeValidator(_few)
+    ] = Field(default_factory=dict)
+    """What the model's chat template lets clients set, such as ``{"enable_thinking": false}``."""
 
     @model_validator(mode="after")
     def _top_needs_logprobs(self) -> ChatCompletionRequest:

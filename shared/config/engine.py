@@ -18,6 +18,7 @@ WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
 OffloadControl = Literal["host", "poll", "poll_split"]
 ToolCalls = Literal["auto", "hermes", "llama3_json", "mistral"]
+Reasoning = Literal["auto", "none", "think"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
 SwapCopies = Literal["at_once", "kept", "late"]
@@ -58,6 +59,9 @@ class ModelSpec:
     tokenizer.json and tokenizer_config.json."""
     tool_calls: ToolCalls = "auto"
     """How the model writes calls of functions. ``auto``: as its chat template shows, else ``hermes``."""
+    reasoning: Reasoning = "auto"
+    """How the model marks what it thinks before it answers. ``auto``: as its chat template shows; ``none``: all of an
+    output is its answer; ``think``: ``<think>``, thoughts, ``</think>``."""
     adapters: tuple[AdapterSpec, ...] = ()
     """Served beside it under their own names, over its weights; requests for them queue with requests for it."""
 

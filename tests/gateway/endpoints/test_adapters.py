@@ -79,8 +79,9 @@ def test_all_adapters_of_a_model_share_one_copy_of_its_vocabulary(tmp_path: Path
     spec = write_family(tmp_path, "mistral", has_control_mark=True)
     adapters = [{"name": name, "source": str(tmp_path)} for name in ("a", "b")]
     served = load_models(ClusterConfig.model_validate({"models": [spec | {"adapters": adapters}]}))
-    assert served["a"].shown_token_bytes[MARK] == b"[TOOL_CALLS]"
-    assert served["a"].shown_token_bytes is served["b"].shown_token_bytes is served["mistral"].shown_token_bytes
+    one, other, base = (served[name].shown_token_bytes(calls=True, thoughts=True) for name in ("a", "b", "mistral"))
+    assert one[MARK] == b"[TOOL_CALLS]"
+    assert one is other is base
 
 
 def test_what_is_missing_or_damaged_is_told_at_once_before_anything_is_read(

@@ -32,14 +32,17 @@ def test_marks_of_calls_that_are_control_tokens_are_shown(tmp_path: Path) -> Non
     spec = write_family(tmp_path, "mistral", has_control_mark=True)
     model = load_models(ClusterConfig.model_validate({"models": [spec]}))["mistral"]
     assert (model.notation, model.control_markers) == (MISTRAL, {"[TOOL_CALLS]": MARK})
-    assert (model.tokenizer.token_bytes[MARK], model.shown_token_bytes[MARK]) == (b"", b"[TOOL_CALLS]")
-    assert model.shown_token_bytes[:MARK] == model.tokenizer.token_bytes[:MARK]
+    assert (model.tokenizer.token_bytes[MARK], model.shown_token_bytes(calls=True, thoughts=False)[MARK]) == (
+        b"",
+        b"[TOOL_CALLS]",
+    )
+    assert model.shown_token_bytes(calls=True, thoughts=False)[:MARK] == model.tokenizer.token_bytes[:MARK]
 
 
 def test_without_such_marks_nothing_is_copied(tiny_models: dict[str, ServedModel]) -> None:
     tiny = tiny_models["tiny"]
     assert (tiny.notation, tiny.control_markers) == (HERMES, {})
-    assert tiny.shown_token_bytes is tiny.tokenizer.token_bytes
+    assert tiny.shown_token_bytes(calls=True, thoughts=True) is tiny.tokenizer.token_bytes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""What of a chat's answer are thoughts, text and calls of functions: choice by choice, whole and in chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
+from gateway.openai.delta import Delta
+from gateway.openai.responses import AnswerMessage, ChatDelta, ChatFinishReason
+from gateway.reasoning.marks import ReasoningMarks
+from gateway.reasoning.splitter import ReasoningSplitter, Split
+
+
+@dataclass(frozen=True)
+class ThoughtReading:
+    """How thoughts are found in the answers to a request."""
+
+    marks: ReasoningMarks
+    is_open: bool
+    """Answers begin among them: the prompt has the first mark."""
+
+
+class ChoiceReading:
+    """Of one choice."""
+
+    def __init__(
+        self, thoughts: ThoughtReading | None, calls: CallReading | None, request_id: str, choice: int
+    ) -> None:
+        """None of either where there are none to be found."""
+        self._splitter = ReasoningSplitter(thoughts.marks, is_open=thoughts.is_open) if thoughts else None
+        self._calls = ChoiceCalls(calls, request_id, choice) if calls else None
+
+    def deltas(self, delta: Delta) -> list[ChatDelta]:
+        """What chunks of a stream add."""
+        split = self._split(delta)
+        thoughts = [ChatDelta(reasoning_content=split.thoughts)] if split.thoughts else []
+        if self._calls is not None:
+            return thoughts + self._calls.deltas(structs.replace(delta, text=split.answer))
+        return thoughts + ([ChatDelta(content=split.answer)] if split.answer else [])
+
+    def whole(self, delta: Delta) -> AnswerMessage:
+        """The turn, complete."""
+        split = self._split(delta)
+        message = AnswerMessage(content=split.answer)
+        if self._calls is not None:
+            message = self._calls.whole(structs.replace(delta, text=split.answer))
+        if not split.thoughts:
+            return message
+        return structs.replace(message, content=message.content or None, reasoning_content=split.thoughts)
+
+    def reason(self, delta: Delta) -> ChatFinishReason | None:
+        """Why it ended, if it did."""
+        return delta.finish_reason if self._calls is None else self._calls.reason(delta)
+
+    def _split(self, delta: Delta) -> Split:
+        if self._splitter is None:
+            return Split(answer=delta.text)
+        split = self._splitter.feed(delta.text)
+        if delta.finish_reason is None:
+            return split
+        end = self._splitter.end()
+        return Split(split.thoughts + end.thoughts, split.answer + end.answer)

@@ -1,0 +1,105 @@
+"""The text of one output to thoughts and answer, whatever pieces it comes in. No I/O, no clock.
+
+- Thoughts come first or not at all: what looks like a mark later is text, and so is an end of what has not begun.
+- White space around marks belongs to neither; all other white space is kept.
+- Text is held back only while it may be the beginning of a mark, or white space before one.
+- How the text is cut into pieces changes only how thoughts and answer are cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.reasoning.marks import ReasoningMarks
+
+_SPACE = " \t\n\r"
+
+
+class _State(Enum):
+    BEGIN = auto()
+    """Nothing has come but white space, or what may be the first mark."""
+    OPENED = auto()
+    """Among thoughts, of which there are none yet."""
+    THOUGHTS = auto()
+    CLOSED = auto()
+    """Behind them; nothing of the answer has come."""
+    ANSWER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What a piece of the output adds to either; both may be empty."""
+
+    thoughts: str = ""
+    answer: str = ""
+
+
+class ReasoningSplitter:
+    """The state of one output; ``is_open``: it begins among thoughts."""
+
+    def __init__(self, marks: ReasoningMarks, *, is_open: bool) -> None:
+        self._marks = marks
+        self._state = _State.OPENED if is_open else _State.BEGIN
+        self._held = ""
+
+    def feed(self, text: str) -> Split:
+        """What the next piece shows."""
+        if self._state is _State.ANSWER:  # most of most outputs
+            return Split(answer=text)
+        self._held += text
+        thoughts = ""
+        if self._state is _State.BEGIN:
+            self._begin()
+        if self._state is _State.OPENED:
+            self._held = self._held.lstrip(_SPACE)
+            if self._held and not self._may_end():
+                self._state = _State.THOUGHTS
+        if self._state in (_State.OPENED, _State.THOUGHTS):
+            thoughts = self._think()
+        return Split(thoughts, self._answer())
+
+    def end(self) -> Split:
+        """What was held back; the output is over."""
+        held, self._held = self._held, ""
+        if self._state in (_State.OPENED, _State.THOUGHTS):
+            return Split(thoughts=held)
+        return Split(answer="" if self._state is _State.CLOSED else held)
+
+    def _begin(self) -> None:
+        mark, text = self._marks.begin, self._held.lstrip(_SPACE)
+        if text.startswith(mark):
+            self._state, self._held = _State.OPENED, text[len(mark) :]
+        elif not mark.startswith(text):
+            self._state = _State.ANSWER
+
+    def _may_end(self) -> bool:
+        """Whether all that is held may be the beginning of the mark that ends thoughts, or is it."""
+        return self._held.startswith(self._marks.end) or self._marks.end.startswith(self._held)
+
+    def _think(self) -> str:
+        """Thoughts up to their end, or to what may be it."""
+        before, mark, behind = self._held.partition(self._marks.end)
+        if mark:
+            self._state, self._held = _State.CLOSED, behind
+            return before.rstrip(_SPACE)
+        kept = self._num_kept()
+        thoughts, self._held = self._held[:kept], self._held[kept:]
+        return thoughts
+
+    def _num_kept(self) -> int:
+        """Characters of what is held that are thoughts whatever comes: all but white space and a part of a mark."""
+        text, mark = self._held, self._marks.end
+        sizes = range(min(len(mark) - 1, len(text)), 0, -1)
+        part = next((size for size in sizes if mark.startswith(text[-size:])), 0)
+        return len(text[: len(text) - part].rstrip(_SPACE))
+
+    def _answer(self) -> str:
+        if self._state is _State.CLOSED:
+            self._held = self._held.lstrip(_SPACE)
+            if self._held:
+                self._state = _State.ANSWER
+        if self._state is not _State.ANSWER:
+            return ""
+        answer, self._held = self._held, ""
+        return answer
