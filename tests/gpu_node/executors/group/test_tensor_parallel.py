@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.adapters import AdapterSpec
 from shared.config.config import ConfigError, parse_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.adapter_folders import modules_of, save_adapter
 from tests.gpu_node.engine.process.test_process import started
 from tests.gpu_node.masks import mask_of
 from tests.gpu_node.models.test_families_models import save
@@ -89,6 +92,23 @@ def test_tokens_are_those_of_one_device(load: Load, name: str, tmp_path: Path) -
     expected = [run(alone, prompts(6)), run(alone, prompts(6), temperature=0.8, seed=3)]
     together = load(tmp_path)
     assert [run(together, prompts(6)), run(together, prompts(6), temperature=0.8, seed=3)] == expected
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_adapters_are_divided_as_their_model(group: TensorParallelExecutor, name: str, tmp_path: Path) -> None:
+    model = save(name, tmp_path / "model")
+    merged = save_adapter(model, tmp_path / "legal", modules_of(name))
+    adapted = replace(spec(tmp_path / "model"), adapters=(AdapterSpec("legal", str(tmp_path / "legal")),))
+    engine = Engine(group, EngineOptions(**OPTIONS))
+    engine.load_model(adapted)
+    asked = [(text, adapter) for text in prompts(3) for adapter in ("", "legal")]
+    payloads = [
+        replace(tiny.request(str(number), text, NUM_TOKENS), adapter=adapter)
+        for number, (text, adapter) in enumerate(asked)
+    ]
+    outputs = tiny.run(engine, payloads)
+    group.unload_model("tiny")
+    assert outputs == [tiny.greedy(merged if adapter else model, text, NUM_TOKENS)[0] for text, adapter in asked]
 
 
 @pytest.fixture(scope="module")
