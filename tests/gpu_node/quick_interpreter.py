@@ -5,7 +5,7 @@ each call of a function by a kernel once more, when all of it is replaced. At ea
 whether they overflow, and throws that away, since only its ``debug`` would tell. It makes its table of numpy's types
 each time that it reads it. Each value has objects of its own for its shape, of which there are some dozens. Of two
 values of one type it asks at length which type they have together, and each constant is made anew for each operation.
-And each word of the language is called through three functions.
+And each word of the language is called through three functions, and goes a long way each time (`quick_words`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
+from tests.gpu_node import quick_words
+from tests.gpu_node.quick_operators import SCALAR
+
 OWNERS = [tl, tl.core, tl.math, tl.tensor, tl.core.tensor_descriptor_base]
 _slow_builtins = interpreter._patch_builtin
 _slow_language = interpreter._patch_lang
 _slow_type = interpreter._get_np_dtype
 _slow_block = tl.core.block_type.__init__
+_slow_pointer = tl.core.pointer_type.__init__
 _slow_value = tl.core.tensor.__init__
 _slow_equal = tl.core.tuple.__eq__
 _slow_unwrap = tl.core._unwrap_if_constexpr
@@ -51,13 +55,17 @@ def quicken() -> None:
     interpreter._patch_builtin = _patch_builtin
     interpreter._patch_lang = _patch_language
     interpreter._get_np_dtype = _numpy_type
-    tl.core.block_type.__init__ = _make_block
+    tl.core.block_type.__new__ = staticmethod(_block)
+    tl.core.block_type.__init__ = _nothing_more
+    tl.core.pointer_type.__new__ = staticmethod(_pointer)
+    tl.core.pointer_type.__init__ = _nothing_more
     tl.core.tensor.__init__ = _make_value
     tl.core.tuple.__eq__ = _equal
     tl.core._unwrap_if_constexpr = _unwrap
     interpreter.TritonSemantic.broadcast_impl_value = _broadcast
     interpreter.TritonSemantic.binary_op_type_checking_impl = _operands
     interpreter.TritonSemantic.cast = _cast
+    interpreter.TritonSemantic.to_tensor = quick_words.number
 
 
 class _Replaced(interpreter._LangPatchScope):  # type: ignore[misc] # a package without types
@@ -103,7 +111,7 @@ def _meant(member: Any) -> Any:
         options["_semantic"] = semantic
         return called(*values, **options)
 
-    return call
+    return quick_words.QUICK[member](call) if member in quick_words.QUICK else call
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any]:
@@ -126,9 +134,6 @@ class _Shape(NamedTuple):
     """Of a value: the sizes, and how many numbers."""
 
 
-_SCALAR = tl.core.tuple([]), tl.core.constexpr(1)
-
-
 @cache
 def _shape(sizes: tuple[int, ...]) -> _Shape:
     kind = object.__new__(tl.core.block_type)
@@ -136,6 +141,33 @@ def _shape(sizes: tuple[int, ...]) -> _Shape:
     value = object.__new__(tl.core.tensor)
     _slow_value(value, None, kind)
     return _Shape((kind.shape, kind.numel, str(kind.shape)), (value.shape, value.numel))
+
+
+_types: dict[tuple[object, ...], Any] = {}
+"""Blocks by what they are of and their sizes, pointers by what they point to and how: each is made once."""
+
+
+def _block(cls: Any, element_ty: Any, shape: Any) -> Any:
+    sizes = tuple(map(_unwrap, shape)) if isinstance(shape, (list, tl.core.tuple)) else None
+    if (made := _types.get((id(element_ty), sizes))) is None:
+        made = object.__new__(cls)
+        _make_block(made, element_ty, shape)
+        _types[id(element_ty), sizes] = made
+    return made
+
+
+def _pointer(cls: Any, element_ty: Any, address_space: int = 1, const: bool = False) -> Any:
+    element_ty = _unwrap(element_ty)
+    key = (id(element_ty), address_space, const)
+    if (made := _types.get(key)) is None:
+        made = object.__new__(cls)
+        _slow_pointer(made, element_ty, address_space, const)
+        _types[key] = made
+    return made
+
+
+def _nothing_more(self: Any, *_: Any, **__: Any) -> None:
+    """It was made whole."""
 
 
 def _make_block(self: Any, element_ty: Any, shape: Any) -> None:
@@ -148,7 +180,7 @@ def _make_block(self: Any, element_ty: Any, shape: Any) -> None:
 
 def _make_value(self: Any, handle: Any, kind: Any) -> None:
     self.handle, self.type, self.dtype = handle, kind, kind.scalar
-    self.shape, self.numel = kind.quick_shape if kind.is_block() else _SCALAR
+    self.shape, self.numel = kind.quick_shape if kind.is_block() else SCALAR
 
 
 def _equal(self: Any, other: Any) -> Any:

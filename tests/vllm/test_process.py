@@ -133,12 +133,21 @@ def test_models_change_and_those_that_cannot_be_served_say_why(agent: Agent) -> 
     assert len(answer(agent, "after")) == 12
 
 
-def test_all_of_its_processes_may_use_every_cpu_that_it_may(config_path: Path, vllm_python: Path) -> None:
-    with ready(config_path, vllm_python) as agent:
-        assert isinstance(agent.load("smol"), ModelLoaded)
-        processes = members(agent.process.pid)
-        assert len(processes) >= 3, "the engine's, a core and a worker"
-        assert {tuple(process.cpu_affinity()) for process in processes} == {tuple(psutil.Process().cpu_affinity())}
+def test_all_of_its_processes_may_use_every_cpu_that_it_may(agent: Agent) -> None:
+    processes = members(agent.process.pid)
+    assert len(processes) >= 3, "the engine's, a core and a worker"
+    assert {tuple(process.cpu_affinity()) for process in processes} == {tuple(psutil.Process().cpu_affinity())}
+
+
+def test_cores_sleep_while_workers_compute(agent: Agent) -> None:
+    def used_s(name: str) -> float:
+        found = [process for process in members(agent.process.pid) if name in " ".join(process.cmdline())]
+        return sum(sum(process.cpu_times()[:2]) for process in found)
+
+    before = {name: used_s(name) for name in ("EngineCore", "Worker")}
+    assert len(answer(agent, "long", max_tokens=60)) == 60
+    core_s, worker_s = (used_s(name) - before[name] for name in before)
+    assert 0 < core_s < worker_s / 4
 
 
 @pytest.mark.parametrize("victim", ["EngineCore", "Worker", "head"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from vllm import SamplingParams
 from vllm.config import KVTransferConfig
+from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -46,6 +47,7 @@ __all__ = [
     "SamplingParams",
     "Scheduler",
     "SchedulerOutput",
+    "SpinCondition",
     "StructuredOutputBackend",
     "StructuredOutputGrammar",
     "StructuredOutputsParams",

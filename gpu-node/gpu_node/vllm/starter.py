@@ -18,6 +18,7 @@ from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_co
 from gpu_node.vllm.installed import VllmError
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
+from gpu_node.vllm.waiting import wait_asleep
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.vllm import VLLM_VERSION
@@ -60,6 +61,7 @@ class CoreStarter:
                 config = self._arguments(spec, path, number).create_engine_config()
                 if may_copy(self._node):
                     copy_from_now_on()
+                    wait_asleep()
                 client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
         except ModelFileError as error:
             raise ModelRefusedError(str(error)) from error

@@ -76,14 +76,19 @@ def test_two_processes_are_linked_and_a_killed_one_is_lost() -> None:
 
 @pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
 def test_two_engines_are_woven_with_torch_and_triton_alone(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("from tests.gpu_node.quick_interpreter import quicken\n\nquicken()\n")
-    (line,) = _lines_of("i", str(tmp_path))
+    (line,) = _lines_of("i", quickened(tmp_path))
     assert (line.value, line.verdict) == (0, "right")
     assert " 0 tasks served" not in line.note
 
 
-def _lines_of(letter: str, *paths: str) -> list[Any]:
-    """What the process of a part says, to which other packages are not there; ``paths`` are for those it starts."""
+def quickened(folder: Path) -> str:
+    """Paths by which each process has the quick interpreter, and ``folder`` for what makes it so."""
+    (folder / "sitecustomize.py").write_text("from tests.gpu_node.quick_interpreter import quicken\n\nquicken()\n")
+    return os.pathsep.join(map(str, (folder, ROOT, ROOT / "gpu-node")))
+
+
+def _lines_of(letter: str, path: str | None = None) -> list[Any]:
+    """What the process of a part says, to which other packages are not there; ``path`` is for those it starts."""
     sys.path.insert(0, str(FOLDER))
     try:
         line = importlib.import_module("line").Line
@@ -91,8 +96,8 @@ def _lines_of(letter: str, *paths: str) -> list[Any]:
         sys.path.remove(str(FOLDER))
     command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PACKAGES, str(SCRIPT), "--interpret"]
     environment = {**os.environ, "GPU_CHECK_MEASURED": "{}"}
-    if paths:
-        environment["PYTHONPATH"] = os.pathsep.join((*paths, str(ROOT), str(ROOT / "gpu-node")))
+    if path is not None:
+        environment["PYTHONPATH"] = path
     done = subprocess.run(
         [*command, "--run-share", f"{letter}0"], capture_output=True, text=True, check=False, env=environment
     )
@@ -104,7 +109,8 @@ def _lines_of(letter: str, *paths: str) -> list[Any]:
 def test_parts_run_in_processes_of_their_own(tmp_path: Path) -> None:
     result = tmp_path / "result.json"
     command = [sys.executable, str(SCRIPT), "--interpret", "--parts", "b", "--output", str(result)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": quickened(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     parts: dict[str, list[dict[str, Any]]] = json.loads(result.read_text())["parts"]
     assert [line["verdict"] for line in parts["Engines against the reference"]] == ["right"]

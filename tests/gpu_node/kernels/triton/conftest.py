@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,3 +26,15 @@ def pytest_report_header() -> str | None:
     if find_spec("triton") is None:
         return "tests/gpu_node/kernels/triton: left out, since Triton is not installed (pip install 'treadle[cuda]')"
     return None
+
+
+@pytest.fixture
+def signed() -> Iterator[None]:
+    """The interpreter's types know their signs only while a kernel runs; here they do throughout a test."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    scope = interpreter._LangPatchScope()
+    interpreter._patch_lang_core(tl.core, scope)
+    yield
+    scope.restore()

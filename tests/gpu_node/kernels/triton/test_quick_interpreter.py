@@ -90,6 +90,7 @@ def told(operands: Callable[..., Any], lhs: Any, rhs: Any, *, div_or_mod: bool) 
     return [(str(one.type), one.dtype, one.handle.data.dtype, one.handle.data.tolist()) for one in pair]
 
 
+@pytest.mark.usefixtures("signed")
 @pytest.mark.parametrize("sizes", [[], [4], [2, 4]], ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_operands_are_made_alike_as_the_original_does(kind: Any, sizes: list[int]) -> None:
@@ -104,12 +105,14 @@ def test_operands_are_made_alike_as_the_original_does(kind: Any, sizes: list[int
                 assert told(ours, other, one, div_or_mod=div_or_mod) == told(theirs, other, one, div_or_mod=div_or_mod)
 
 
+@pytest.mark.usefixtures("signed")
 def test_a_constant_that_is_known_cannot_be_written() -> None:
     _, constant = quick_interpreter._operands(interpreter.interpreter_semantic, value(tl.float32, [4]), 3.0)
     with pytest.raises(ValueError, match="read-only"):
         constant.handle.data[0] = 1.0
 
 
+@pytest.mark.usefixtures("signed")
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_casts_are_those_of_the_original(kind: Any) -> None:
     one = value(kind, [4])
