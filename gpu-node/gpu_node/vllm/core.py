@@ -11,7 +11,13 @@ from typing import Any
 
 import structlog
 
-from gpu_node.vllm.adapter import (
+from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
+from gpu_node.vllm.constrained import asked_output, told_end
+from gpu_node.vllm.draw_state import extra_args
+from gpu_node.vllm.guard import forget_openmp, forget_ranks
+from gpu_node.vllm.step_scheduler import KEEP, REPORT
+from gpu_node.vllm.transit import KEPT_TOKENS, Transit
+from gpu_node.vllm.vllm_names import (
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -19,12 +25,6 @@ from gpu_node.vllm.adapter import (
     SamplingParams,
     SyncMPClient,
 )
-from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
-from gpu_node.vllm.constrained import asked_output, told_end
-from gpu_node.vllm.draw_state import extra_args
-from gpu_node.vllm.guard import forget_openmp, forget_ranks
-from gpu_node.vllm.step_scheduler import KEEP, REPORT
-from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from shared.messages.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.adapter import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
 from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installed import VllmError
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
+from gpu_node.vllm.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.vllm import VLLM_VERSION
