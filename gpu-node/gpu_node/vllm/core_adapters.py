@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_node.models.adapters.adapter_config import read_adapter_config
+from gpu_node.vllm.adapter_shapes import ModelModules, check_shapes
 from shared.config.engine import ModelSpec
 from shared.files.model_file import ModelFileError, checked_path
 
@@ -27,16 +28,20 @@ class CoreAdapter:
     """The largest of its modules'."""
 
 
-def core_adapters(spec: ModelSpec) -> tuple[CoreAdapter, ...]:
-    """Those of a model, in the order of its configuration; `ModelFileError` says all that cannot be used.
+def core_adapters(spec: ModelSpec, model: Path) -> tuple[CoreAdapter, ...]:
+    """Those of a model in the directory ``model``, in the order of its configuration.
 
-    Whether their matrices fit the model, vLLM says when it loads them.
+    `ModelFileError` says all that cannot be used; what else vLLM does not take of them, it says when it loads them.
     """
+    if not spec.adapters:
+        return ()
+    modules = ModelModules(model)
     found, problems = [], []
     for number, one in enumerate(spec.adapters, 1):
         try:
             path = checked_path(one).absolute()
             config = read_adapter_config(path)
+            check_shapes(path, config, modules)
         except ModelFileError as error:
             problems.append(f"adapter {one.name!r} of model {spec.name!r}: {error}")
         else:

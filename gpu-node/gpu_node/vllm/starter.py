@@ -57,7 +57,7 @@ class CoreStarter:
                 raise ModelRefusedError(
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
-            adapters = core_adapters(spec)
+            adapters = core_adapters(spec, path)
             with _refusing(spec, self._folder / ERRORS):
                 config = self._arguments(spec, path, adapters, number).create_engine_config()
                 if may_copy(self._node):

@@ -31,8 +31,8 @@ def payload(
     assert isinstance(name, str)
     assert isinstance(adapter, str)
     had = [Output(list(one)) for one in outputs]
-    times = {"enqueued_s": 1000.0, "due_s": due_s}
-    return Payload(request_id, attempt, "g", name, list(prompt), sampling, had, adapter=adapter, **times)
+    whose = request_id, attempt, "g", name, list(prompt), sampling, had
+    return Payload(*whose, enqueued_s=1000.0, due_s=due_s, adapter=adapter)
 
 
 def step(
