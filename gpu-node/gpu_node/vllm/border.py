@@ -77,6 +77,8 @@ class CoreRequest:
     kept: CoreKept | None = None
     """What it begins with."""
     constrained: CoreConstraint | None = None
+    adapter: str = ""
+    """Of the model's, that reads it; ``""``: the model itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ import torch
 
 from gpu_node.grammars.compiler import GrammarCompiler
 from gpu_node.grammars.matcher import LlMatcher
-from gpu_node.vllm.adapter import (
+from gpu_node.vllm.border import CoreConstraint
+from gpu_node.vllm.vllm_names import (
     RequestStatus,
     StructuredOutputBackend,
     StructuredOutputGrammar,
     StructuredOutputsParams,
 )
-from gpu_node.vllm.border import CoreConstraint
 from shared.messages.payload import Constraint
 
 WHOLE = "treadle: whole"

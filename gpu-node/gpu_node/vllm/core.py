@@ -5,26 +5,28 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import connection
 from typing import Any
 
 import structlog
 
-from gpu_node.vllm.adapter import (
-    EngineCoreOutput,
-    EngineCoreOutputs,
-    EngineCoreRequest,
-    EngineDeadError,
-    SamplingParams,
-    SyncMPClient,
-)
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
 from gpu_node.vllm.constrained import asked_output, told_end
+from gpu_node.vllm.core_adapters import CoreAdapter
 from gpu_node.vllm.draw_state import extra_args
 from gpu_node.vllm.guard import forget_openmp, forget_ranks
 from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
+from gpu_node.vllm.vllm_names import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    EngineDeadError,
+    LoRARequest,
+    SamplingParams,
+    SyncMPClient,
+)
 from shared.messages.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
@@ -46,17 +48,24 @@ class VllmCore:
         weights_bytes: int,
         tell: Callable[[CoreEvent], None],
         transit: Transit | None = None,
+        adapters: Iterable[CoreAdapter] = (),
     ) -> None:
-        """``transit``: where KV comes and goes; None where it is computed again."""
+        """``transit``: where KV comes and goes; None where it is computed again. ``adapters``: those of the model."""
         self.weights_bytes = weights_bytes
         self._client = client
         self._model = model
         self._transit = transit
+        self._adapters = {one.name: LoRARequest(one.name, one.number, str(one.path)) for one in adapters}
         self._tell = tell
         self._is_closing = threading.Event()
         self._began_s = time.time() - START_S
         for work in (self._read, self._watch):
             threading.Thread(target=work, name=f"vllm {model}", daemon=True).start()
+
+    def load_adapters(self) -> None:
+        """Before the first request: of one that cannot be loaded then, vLLM would die. Raises what vLLM says."""
+        for adapter in self._adapters.values():
+            self._client.add_lora(adapter)
 
     def add(self, request: CoreRequest) -> None:
         """Let a continuation run."""
@@ -64,7 +73,9 @@ class VllmCore:
         if kept is not None and (self._transit is None or not self._transit.put(request.core_id, kept.content)):
             log.warning("KV has no room on its way back; it is computed again", model=self._model)
             kept = None
-        self._send(lambda: self._client.add_request(engine_request(request, kept.num_tokens if kept else 0)))
+        adapter = self._adapters[request.adapter] if request.adapter else None
+        asked = engine_request(request, kept.num_tokens if kept else 0, adapter)
+        self._send(lambda: self._client.add_request(asked))
 
     def abort(self, core_ids: Sequence[str]) -> None:
         """Forget continuations before the next step."""
@@ -127,10 +138,13 @@ class VllmCore:
             self._tell(CoreDiedError(f"the vLLM of model {self._model!r} has died: {why}"))
 
 
-def engine_request(request: CoreRequest, num_kept_tokens: int = 0) -> EngineCoreRequest:
+def engine_request(
+    request: CoreRequest, num_kept_tokens: int = 0, adapter: LoRARequest | None = None
+) -> EngineCoreRequest:
     """As vLLM's front end would make it; texts are no business of this process.
 
-    ``num_kept_tokens``: of its beginning, KV is there to be loaded.
+    ``num_kept_tokens``: of its beginning, KV is there to be loaded. ``adapter``: its name and path are a part of what
+    vLLM's prefix cache knows its blocks by.
     """
     return EngineCoreRequest(
         request_id=request.core_id,
@@ -139,7 +153,7 @@ def engine_request(request: CoreRequest, num_kept_tokens: int = 0) -> EngineCore
         sampling_params=_sampling(request, num_kept_tokens),
         pooling_params=None,
         arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
-        lora_request=None,
+        lora_request=adapter,
         cache_salt=None,
         data_parallel_rank=None,
         priority=request.priority,

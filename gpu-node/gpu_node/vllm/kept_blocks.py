@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from gpu_node.vllm.adapter import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
 from gpu_node.vllm.block_mover import BlockMover, KeptMove
 from gpu_node.vllm.transit import FOLDER, KEPT_TOKENS
+from gpu_node.vllm.vllm_names import KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole
 
 
 @dataclass(slots=True)

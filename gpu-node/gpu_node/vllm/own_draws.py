@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from gpu_node.vllm.adapter import BatchUpdate, LogitsProcessor, MoveDirectionality, SamplingParams
 from gpu_node.vllm.draw_rule import drawn
 from gpu_node.vllm.draw_state import OwnDrawState, state_of
+from gpu_node.vllm.vllm_names import BatchUpdate, LogitsProcessor, MoveDirectionality, SamplingParams
 
 
 class OwnDraws(LogitsProcessor):  # type: ignore[misc]

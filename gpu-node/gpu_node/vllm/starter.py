@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.adapter import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
+from gpu_node.vllm.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
 from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installed import VllmError
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
+from gpu_node.vllm.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from gpu_node.vllm.waiting import wait_asleep
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
@@ -57,25 +58,37 @@ class CoreStarter:
                 raise ModelRefusedError(
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
+            adapters = core_adapters(spec, path)
             with _refusing(spec, self._folder / ERRORS):
-                config = self._arguments(spec, path, number).create_engine_config()
+                config = self._arguments(spec, path, adapters, number).create_engine_config()
                 if may_copy(self._node):
                     copy_from_now_on()
                     wait_asleep()
                 client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
         except ModelFileError as error:
             raise ModelRefusedError(str(error)) from error
-        kv_folder = self._kv_folder(number)
-        transit = Transit(kv_folder, self._node.tensor_parallel) if self._node.keeps_kv else None
-        core = VllmCore(client, spec.name, weights_bytes(path), lambda event: self._tell(spec.name, event), transit)
+        num_bytes = sum(weights_bytes(one) for one in (path, *(adapter.path for adapter in adapters)))
+        core = self._core(spec, client, num_bytes, adapters, number)
+        try:
+            with _refusing(spec, self._folder / ERRORS):
+                core.load_adapters()
+        except ModelRefusedError:
+            core.close()
+            raise
         return core, _loaded(spec, client.vllm_config)
+
+    def _core(
+        self, spec: ModelSpec, client: SyncMPClient, num_bytes: int, adapters: Sequence[CoreAdapter], number: int
+    ) -> VllmCore:
+        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if self._node.keeps_kv else None
+        return VllmCore(client, spec.name, num_bytes, lambda event: self._tell(spec.name, event), transit, adapters)
 
     def _kv_folder(self, number: int) -> Path:
         return self._folder / f"kv-{number}"
 
-    def _arguments(self, spec: ModelSpec, path: Path, number: int) -> EngineArgs:
+    def _arguments(self, spec: ModelSpec, path: Path, adapters: Sequence[CoreAdapter], number: int) -> EngineArgs:
         """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
-        decided = self._decided(spec, path)
+        decided = self._decided(spec, path) | self._room_for(adapters)
         if self._node.keeps_kv:
             decided["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="KeptBlocks",
@@ -119,6 +132,13 @@ class CoreStarter:
             decided["enforce_eager"] = True  # compiling takes minutes
         return decided
 
+    def _room_for(self, adapters: Sequence[CoreAdapter]) -> dict[str, Any]:
+        """Who has none pays nothing for them."""
+        if not adapters:
+            return {"enable_lora": False}
+        num = num_slots(len(adapters), is_cpu=not self._node.cuda_devices)
+        return {"enable_lora": True, "max_loras": num, "max_cpu_loras": num, "max_lora_rank": max_rank(adapters)}
+
 
 class _Parser(FlexibleArgumentParser):  # type: ignore[misc]
     def error(self, message: str) -> NoReturn:
@@ -160,6 +180,7 @@ def _loaded(spec: ModelSpec, config: Any) -> LoadedModel:
         vocab_size=model.get_vocab_size(),
         eos_token_ids=_eos(model),
         kv_layout=_layout(config),
+        adapters=tuple(one.name for one in spec.adapters),
     )
 
 

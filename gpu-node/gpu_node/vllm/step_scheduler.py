@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from gpu_node.vllm.adapter import AsyncScheduler, RequestStatus, Scheduler, SchedulerOutput
 from gpu_node.vllm.constrained import Constraining
+from gpu_node.vllm.vllm_names import AsyncScheduler, RequestStatus, Scheduler, SchedulerOutput
 
 REPORT = "treadle"
 """Under which the report of a step lies in a part of vLLM's statistics that is free here (`ec_connector_stats`)."""

@@ -45,6 +45,7 @@ def core_request(
         own_draw=own_draw,
         kept=kept,
         constrained=_constrained(request, sequence),
+        adapter=request.payload.adapter,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from gpu_node.vllm.adapter import SpinCondition
+from gpu_node.vllm.vllm_names import SpinCondition
 
 SPINS = "busy_loop_s"
 

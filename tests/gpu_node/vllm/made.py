@@ -13,23 +13,26 @@ EOS = 2
 OPTIONS = EngineOptions(max_num_seqs=4, step_tokens=64, host_models=1)
 
 
-def model(name: str = "m", num_blocks: int = 10) -> LoadedModel:
+def model(name: str = "m", num_blocks: int = 10, adapters: Sequence[str] = ()) -> LoadedModel:
     """Of 10 blocks with 4 tokens each."""
-    return LoadedModel(name, num_blocks, 4, 256, 32, 100, frozenset({EOS}), kv_layout="two numbers")
+    cut = name, num_blocks, 4, 256, 32, 100, frozenset({EOS})
+    return LoadedModel(*cut, kv_layout="two numbers", adapters=tuple(adapters))
 
 
 def payload(
     request_id: str, prompt: Sequence[int] = (5, 6, 7), max_tokens: int = 4, *, attempt: int = 0, **more: object
 ) -> Payload:
-    """Greedy; ``more`` of its sampling, or ``outputs`` of earlier attempts, ``model`` and ``due_s``."""
+    """Greedy; ``more`` of its sampling, or ``outputs`` of earlier attempts, ``model``, ``adapter`` and ``due_s``."""
     outputs, due_s = more.pop("outputs", []), more.pop("due_s", 0.0)
-    name = more.pop("model", "m")
+    name, adapter = more.pop("model", "m"), more.pop("adapter", "")
     sampling = Sampling(**{"max_tokens": max_tokens, "temperature": 0.0} | more)  # type: ignore[arg-type]
     assert isinstance(outputs, list)
     assert isinstance(due_s, float)
     assert isinstance(name, str)
+    assert isinstance(adapter, str)
     had = [Output(list(one)) for one in outputs]
-    return Payload(request_id, attempt, "g", name, list(prompt), sampling, had, enqueued_s=1000.0, due_s=due_s)
+    whose = request_id, attempt, "g", name, list(prompt), sampling, had
+    return Payload(*whose, enqueued_s=1000.0, due_s=due_s, adapter=adapter)
 
 
 def step(
@@ -97,4 +100,4 @@ class Starter:
             raise ModelRefusedError("its architecture is not known")
         self.num_awake.append(sum(core.is_awake and not core.is_closed for core in self.cores.values()))
         core = self.cores[spec.name] = WrittenCore(self._weights_bytes.get(spec.name, 0))
-        return core, model(spec.name)
+        return core, model(spec.name, adapters=[one.name for one in spec.adapters])

@@ -103,6 +103,14 @@ def test_what_can_never_run_is_refused_at_once_and_by_name() -> None:
     assert not one.has_work
 
 
+def test_an_adapter_is_asked_for_where_the_model_has_it_and_else_refused() -> None:
+    one = CoreBook(model(adapters=["legal"]), OPTIONS, itertools.count())
+    assert [asked.adapter for asked in one.add(payload("a", adapter="legal")).begin] == ["legal"]
+    (chunk,) = one.add(payload("b", adapter="poems")).chunks
+    assert (chunk.finish_reason, chunk.error) == ("refused", "'m' has no adapter 'poems' at this node")
+    one.check()
+
+
 def test_an_attempt_of_which_all_is_there_only_ends() -> None:
     one = book()
     change = one.add(payload("a", max_tokens=2, outputs=[[8, 9]]))

@@ -24,6 +24,7 @@ from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.engine import VllmEngine
 from gpu_node.vllm.server import CoreTold, Inbox, VllmServer
+from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.messages.requests import Chunk
@@ -68,6 +69,29 @@ def test_what_leaves_with_its_kv_goes_on_with_it() -> None:
     assert counts.evicted == TierCounts(out_bytes=256, in_bytes=256, num_restored=1)
     assert counts.num_recomputed == 0
     one.check()
+
+
+def test_a_request_of_an_adapter_goes_on_under_it() -> None:
+    """Here, and on another node with its image."""
+    spec = ModelSpec(name="m", source="none", adapters=(AdapterSpec("legal", "none"), AdapterSpec("rhymes", "none")))
+    here, there = Starter(), Starter()
+    one, other = (VllmEngine(starter, OPTIONS, evicted_kv_bytes=ROOM) for starter in (here, there))
+    asked = payload("a", max_tokens=6, adapter="rhymes")
+    for engine_ in (one, other):
+        engine_.load_model(spec)
+    one.add(asked)
+    for own_id, token in (("0", 8), ("1", 9)):
+        one.take("m", step({own_id: token}, begun=[own_id]))
+        one.begin_eviction(["a"])
+        one.take("m", kept(own_id, 3))
+        one.evict(["a"])
+        if token == 8:
+            one.add(asked)
+            assert [again.adapter for again in here.cores["m"].running] == ["rhymes"]
+    (image,) = one.hand_over(["a"])
+    assert other.add(asked, image.data) == []
+    (again,) = there.cores["m"].running
+    assert (again.adapter, list(again.token_ids), again.kept is not None) == ("rhymes", [5, 6, 7, 8, 9], True)
 
 
 def test_what_is_kept_lasts_over_a_change_of_the_model() -> None:

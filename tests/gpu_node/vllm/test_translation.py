@@ -65,6 +65,12 @@ def test_draws_are_our_own_where_vllm_s_would_be_others() -> None:
     assert is_own(presence_penalty=1.0, outputs=[[8]]), "vLLM would take the output for prompt"
 
 
+def test_the_adapter_goes_along_with_each_choice() -> None:
+    both = asked(payload("a", adapter="legal", num_choices=2, num_candidates=2))
+    assert [one.adapter for one in both] == ["legal", "legal"]
+    assert asked(payload("b"))[0].adapter == ""
+
+
 def test_a_constraint_goes_along_with_the_output_that_each_choice_has() -> None:
     digits = Constraint("regex", "[0-9]+")
     both = asked(payload("a", constraint=digits, outputs=[[8, 9], []], num_choices=2, num_candidates=2))

@@ -14,6 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
 )
 from vllm.engine.arg_utils import EngineArgs
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -41,6 +42,7 @@ __all__ = [
     "KVConnectorMetadata",
     "KVConnectorRole",
     "KVTransferConfig",
+    "LoRARequest",
     "LogitsProcessor",
     "MoveDirectionality",
     "RequestStatus",
