@@ -26,7 +26,7 @@ _WHOLE = (*FLOATS, "F8_E4M3", "I8")
 """Types of weights that are stored number by number; of packed ones, shapes say nothing."""
 
 
-Shape = tuple[int, ...]
+TensorShape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TensorHeader:
     """What a file says of a tensor."""
 
     name: str
-    shape: Shape
+    shape: TensorShape
     dtype: str
 
 
@@ -54,19 +54,19 @@ class ModelModules:
     """The modules that a model's directory has tensors of; none where its weights are no safetensors files."""
 
     def __init__(self, directory: Path) -> None:
-        weights: dict[str, Shape | None] = {}
+        weights: dict[str, TensorShape | None] = {}
         for path in sorted(directory.glob("*.safetensors")):
             for tensor in tensors_of(path):
                 module, _, last = tensor.name.rpartition(".")
                 is_told = last == "weight" and tensor.dtype in _WHOLE and len(tensor.shape) == 2
                 weights[module] = tensor.shape if is_told else weights.get(module)
-        self._shapes: dict[str, list[Shape | None]] = {}
+        self._shapes: dict[str, list[TensorShape | None]] = {}
         for module, shape in weights.items():
             for name in _names(module):
                 self._shapes.setdefault(name, []).append(shape)
         self._kinds = {_kind(name) for name in self._shapes}
 
-    def shapes(self, module: str) -> list[Shape | None]:
+    def shapes(self, module: str) -> list[TensorShape | None]:
         """Of the weights that may be the module's; None of those that are packed. Empty where it is not there.
 
         Names may differ in their first part: a checkpoint of the bare model leaves it out.
@@ -96,7 +96,9 @@ def check_shapes(directory: Path, config: AdapterConfig, modules: ModelModules) 
             raise ModelFileError(f"{path}: {name} is of a layer that the model has not")
 
 
-def _check(path: Path, name: str, tensors: Mapping[str, Shape], rank: int, shapes: list[Shape | None]) -> None:
+def _check(
+    path: Path, name: str, tensors: Mapping[str, TensorShape], rank: int, shapes: list[TensorShape | None]
+) -> None:
     """A is [rank, inputs] and B [outputs, rank]; GPT-2 stores its weights transposed, so either order will do."""
     a, b = tensors[name + _A], tensors.get(name + _B, ())
     if len(a) == len(b) == 2 and a[0] == b[1] == rank:
