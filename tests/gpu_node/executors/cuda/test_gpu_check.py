@@ -60,7 +60,7 @@ def test_without_a_device_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
 def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone() -> None:
     kernels, engines, serving = (_lines_of(letter) for letter in "abe")
     assert {line.verdict for line in (*kernels, *engines)} == {"right"}
-    assert len({line.what.partition(",")[0] for line in kernels}) == 11, "every kernel has cases"
+    assert len({line.what.partition(",")[0] for line in kernels}) == 12, "every kernel has cases"
     assert "1 preemptions" in engines[0].note
     throughput = next(line.value for line in serving if line.what.startswith("total throughput"))
     assert throughput > 0
