@@ -46,9 +46,9 @@ def check_models(config: ClusterConfig) -> ModelReport:
             continue
         if path not in read:
             read[path] = _parts(path)
-        there = tuple(one for place, one in enumerate(spec.adapters) if place not in of_adapters)
-        usable = replace(spec, adapters=there)
-        texts = [*_node_problems(usable, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
+        usable = [one for place, one in enumerate(spec.adapters) if place not in of_adapters]
+        known = replace(spec, adapters=tuple(one for one in usable if not adapter_source_problem(one.source)))
+        texts = [*_node_problems(known, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
         report.problems.extend(f"models.{number}: {text}" for text in dict.fromkeys(texts))
     return report
 

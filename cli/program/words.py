@@ -15,6 +15,7 @@ WHAT_IT_DOES: Mapping[OperatorKind, str] = {
     OperatorKind.LINEAR_BIAS: "multiply each row with a matrix, add a row",
     OperatorKind.LINEAR_ADD: "multiply each row with a matrix, add to what was there",
     OperatorKind.GATED_LINEAR: "multiply twice, let one product gate the other",
+    OperatorKind.LORA: "add what each row's adapter makes of its input",
     OperatorKind.ROPE_ANGLES: "how far each position turns queries and keys",
     OperatorKind.SCALED_ROPE_ANGLES: "how far each position turns queries and keys, slowed for long texts",
     OperatorKind.ROPE: "turn by position, so that products tell distance",
