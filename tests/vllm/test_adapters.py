@@ -64,8 +64,9 @@ class Adapted:
         )
         models = [{"name": "smol", "source": source, "max_model_len": MAX_MODEL_LEN, "adapters": adapters}]
         for name in ("narrow", "odd"):
-            wrong = [*adapters, {"name": name, "source": str(self.folder / name)}]
-            models.append({"name": f"smol-{name}", "source": source, "max_model_len": 64, "adapters": wrong})
+            right = [one | {"name": f"{name}-{one['name']}"} for one in adapters]
+            wrong = {"name": name, "source": str(self.folder / name)}
+            models.append({"name": f"smol-{name}", "source": source, "max_model_len": 64, "adapters": [*right, wrong]})
         vllm = {"python": str(python), "kv": "host", "args": ["--dtype", "float32"]}
         node = {"name": "node-0", "engine": "vllm", "tensor_parallel": num_ranks, "vllm": vllm}
         options = {"kv_cache_bytes": 16 << 20, "max_num_seqs": 16, "step_tokens": 64}
