@@ -23,6 +23,7 @@ from tests.redis.waiting import until
 STEP_S = 600
 ALARMS = 10
 EVERY_S = 0.1
+EARLY_S = 0.02
 LATE_S = 5.0  # a busy machine
 
 
@@ -115,4 +116,5 @@ async def test_another_service_goes_by_the_same_time(redis: Redis, redis_url: st
         now_ms = await leap(redis, "one")
         await until(has_said(redis, 1))
     [time_ms] = await said(redis)
-    assert 0 <= int(time_ms) - (now_ms - STEP_S * 1000) < LATE_S * 1000
+    # how far the clock was set is measured between two looks at it, so a beginning may seem some milliseconds early
+    assert -EARLY_S * 1000 <= int(time_ms) - (now_ms - STEP_S * 1000) < LATE_S * 1000

@@ -15,13 +15,13 @@ from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.models.adapters.adapter_config import read_adapter_config
-from gpu_node.models.adapters.adapters import open_adapters
+from gpu_node.models.adapters.adapters import open_adapters, opened_adapters
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.weight_check import check_weights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
-from shared.files.model_file import ModelFileError, checked_path, model_path
+from shared.files.model_file import ModelFileError, model_path
 from shared.files.model_length import KV_NUMBER_BYTES
 
 _WEIGHT_BYTES = {("cpu", "bfloat16"): 2, ("cpu", "int8"): 1, ("reference", "bfloat16"): 4, ("reference", "int8"): 4}
@@ -76,14 +76,7 @@ def _check_for_vllm(spec: ModelSpec) -> None:
             f"model {spec.name!r}: weights: {spec.weights} is made by engine: treadle; vLLM takes weights that are "
             "stored quantised, as their directory says"
         )
-    problems = []
-    for one in spec.adapters:
-        try:
-            read_adapter_config(checked_path(one))
-        except ModelFileError as error:
-            problems.append(f"adapter {one.name!r} of model {spec.name!r}: {error}")
-    if problems:
-        raise ModelFileError("\n".join(problems))
+    opened_adapters(spec, lambda _, path: read_adapter_config(path))
 
 
 def _check_memory(spec: ModelSpec, program: Program, number_bytes: int, memory_bytes: int) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_node.models.adapters.adapter_config import read_adapter_config
+from gpu_node.models.adapters.adapters import opened_adapters
 from gpu_node.vllm.adapter_shapes import ModelModules, check_shapes
+from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
-from shared.files.model_file import ModelFileError, checked_path
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Most that adapters' ranks may be, of which vLLM takes one; the last is `shared.config.adapters.MAX_RANK`."""
@@ -36,19 +37,14 @@ def core_adapters(spec: ModelSpec, model: Path) -> tuple[CoreAdapter, ...]:
     if not spec.adapters:
         return ()
     modules = ModelModules(model)
-    found, problems = [], []
-    for number, one in enumerate(spec.adapters, 1):
-        try:
-            path = checked_path(one).absolute()
-            config = read_adapter_config(path)
-            check_shapes(path, config, modules)
-        except ModelFileError as error:
-            problems.append(f"adapter {one.name!r} of model {spec.name!r}: {error}")
-        else:
-            found.append(CoreAdapter(one.name, number, path, max((config.rank, *config.ranks.values()))))
-    if problems:
-        raise ModelFileError("\n".join(problems))
-    return tuple(found)
+    numbers = {one.name: number for number, one in enumerate(spec.adapters, 1)}
+
+    def opened(one: AdapterSpec, path: Path) -> CoreAdapter:
+        config = read_adapter_config(path)
+        check_shapes(path, config, modules)
+        return CoreAdapter(one.name, numbers[one.name], path.absolute(), max((config.rank, *config.ranks.values())))
+
+    return tuple(opened_adapters(spec, opened))
 
 
 def max_rank(adapters: Iterable[CoreAdapter]) -> int:

@@ -65,9 +65,9 @@ def test_all_that_cannot_be_used_are_told_before_vllm_starts(tmp_path: Path) -> 
     with pytest.raises(ModelFileError) as told:
         core_adapters(one, tmp_path)
     dora, large = str(told.value).split("\n")
-    assert dora.startswith("adapter 'dora' of model 'm': ")
+    assert dora.startswith("adapter 'dora': ")
     assert "use_dora is not supported" in dora
-    assert large.startswith("adapter 'large' of model 'm': ")
+    assert large.startswith("adapter 'large': ")
     assert "r is 513" in large
     assert load_problem(one, NodeSpec(name="n", engine="vllm"), EngineOptions(), 1 << 30) == str(told.value)
 
@@ -76,7 +76,7 @@ def test_files_are_those_that_the_configuration_means(tmp_path: Path) -> None:
     one = spec(tmp_path, good={"r": 4})
     (adapter,) = one.adapters
     other = ModelSpec(name="m", source=str(tmp_path), adapters=(AdapterSpec("good", adapter.source, "0" * 64),))
-    with pytest.raises(ModelFileError, match="is damaged or another file"):
+    with pytest.raises(ModelFileError, match="is damaged or another adapter"):
         core_adapters(other, tmp_path)
     gone = ModelSpec(name="m", source=str(tmp_path), adapters=(AdapterSpec("gone", str(tmp_path / "gone")),))
     assert "gone does not exist" in load_problem(gone, NodeSpec(name="n", engine="vllm"), EngineOptions(), 1 << 30)

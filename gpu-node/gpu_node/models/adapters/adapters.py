@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from gpu_node.graph.program import PRODUCTS, Program
 from gpu_node.models.checkpoint import Checkpoint
+from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
 from shared.files.model_file import ModelFileError, checked_path
+
+T = TypeVar("T")
 
 
 class Adapters(Protocol):
@@ -48,20 +52,31 @@ def open_adapters(spec: ModelSpec, checkpoint: Checkpoint, program: Program) -> 
     from gpu_node.models.adapters.adapter_stacks import AdapterStacks
 
     shapes = adaptable(program)
-    files, problems = [], []
+    return AdapterStacks(
+        opened_adapters(spec, lambda one, path: AdapterFile(one.name, path, checkpoint.config, shapes))
+    )
+
+
+def opened_adapters(spec: ModelSpec, opened: Callable[[AdapterSpec, Path], T]) -> list[T]:
+    """What ``opened`` makes of each of a model's adapters and its directory, in their order.
+
+    `ModelFileError` says all that cannot be used, a line each.
+    """
+    found: list[T] = []
+    problems = []
     for one in spec.adapters:
         try:
             path = checked_path(one)
-        except ModelFileError as error:
+        except ModelFileError as error:  # which names it
             problems.append(str(error))
             continue
         try:
-            files.append(AdapterFile(one.name, path, checkpoint.config, shapes))
+            found.append(opened(one, path))
         except ModelFileError as error:
             problems.append(f"adapter {one.name!r}: {error}")
     if problems:
         raise ModelFileError("\n".join(problems))
-    return AdapterStacks(files)
+    return found
 
 
 def adaptable(program: Program) -> dict[str, tuple[int, ...]]:
