@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
 from gpu_node.models.adapters.adapter_config import AdapterConfig
+from gpu_node.models.adapters.adapter_file import OUTER, WEIGHTS_FILE, A, B, opened_file
 from gpu_node.models.hf.mapped_file import FLOATS
-from shared.files.model_file import ModelFileError, identity
+from shared.files.model_file import ModelFileError
 
-WEIGHTS_FILE = "adapter_model.safetensors"
-_OUTER = "base_model.model."
-"""What PEFT puts before the names of a model's modules."""
-_A, _B = ".lora_A.weight", ".lora_B.weight"
 _NUMBER = re.compile(r"\d+")
 _WHOLE = (*FLOATS, "F8_E4M3", "I8")
 """Types of weights that are stored number by number; of packed ones, shapes say nothing."""
@@ -40,14 +36,10 @@ class TensorHeader:
 
 def tensors_of(path: Path) -> list[TensorHeader]:
     """All of a safetensors file; `ModelFileError` where it is none."""
-    try:
-        with safe_open(path, framework="np") as file:
-            parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - the file is no mapping
-            return [TensorHeader(name, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()]
-    except (SafetensorError, OSError) as error:
-        raise ModelFileError(
-            f"{path} is no readable safetensors file ({error}); {identity(path)}; fetch it again"
-        ) from error
+    with ExitStack() as open_files:
+        file = opened_file(path, open_files)
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - the file is no mapping
+        return [TensorHeader(name, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()]
 
 
 class ModelModules:
@@ -87,8 +79,8 @@ def check_shapes(directory: Path, config: AdapterConfig, modules: ModelModules) 
     if not path.is_file():
         raise ModelFileError(f"{directory} holds no {WEIGHTS_FILE}; no other kind of file is read for an adapter")
     tensors = {tensor.name: tensor.shape for tensor in tensors_of(path)}
-    for name in (one.removesuffix(_A) for one in tensors if one.endswith(_A)):
-        module = name.removeprefix(_OUTER)
+    for name in (one.removesuffix(A) for one in tensors if one.endswith(A)):
+        module = name.removeprefix(OUTER)
         shapes = modules.shapes(module)
         if shapes or not modules.has_kind(module):
             _check(path, name, tensors, config.rank_of(module), shapes)
@@ -100,7 +92,7 @@ def _check(
     path: Path, name: str, tensors: Mapping[str, TensorShape], rank: int, shapes: list[TensorShape | None]
 ) -> None:
     """A is [rank, inputs] and B [outputs, rank]; GPT-2 stores its weights transposed, so either order will do."""
-    a, b = tensors[name + _A], tensors.get(name + _B, ())
+    a, b = tensors[name + A], tensors.get(name + B, ())
     if len(a) == len(b) == 2 and a[0] == b[1] == rank:
         known = [shape for shape in shapes if shape is not None]
         if len(known) < len(shapes) or not known or any((b[0], a[1]) in (shape, shape[::-1]) for shape in known):

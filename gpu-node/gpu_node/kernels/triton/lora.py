@@ -19,6 +19,9 @@ TILE_INPUTS = 64
 PIECE_INPUTS = 512
 """Inputs that one program takes."""
 TILE_OUTPUTS = 128
+TILE_BYTES = 16 << 10
+"""Of a matrix that a program has in shared memory at a time, of which several are under way: smaller tiles for large
+ranks."""
 MAX_NUMBERS = 1 << 31
 """Of all adapters' matrices for a product, which kernels count in 32 bits."""
 
@@ -121,6 +124,11 @@ def num_pieces(num_inputs: int) -> int:
     return -(-num_inputs // PIECE_INPUTS)
 
 
+def _tile(most: int, rank: int, number_bytes: int) -> int:
+    """Inputs or outputs of a matrix of that rank, padded, that a program takes at a time: a power of two."""
+    return max(MIN_DOT, min(most, TILE_BYTES // (rank * number_bytes)))
+
+
 def lora(
     x: torch.Tensor,
     shrink: torch.Tensor,
@@ -148,6 +156,7 @@ def lora(
     rows = adapters if draw_rows is None else draw_rows
     kinds = {"BY_DRAW": draw_rows is not None, "ROWS": TILE_ROWS, "RANK": columns, "WIDEN": INTERPRETED}
     num_tiles = triton.cdiv(num_rows, TILE_ROWS)
+    outputs = _tile(TILE_OUTPUTS, columns, x.element_size())
     launch(
         _shrink,
         (num_tiles, pieces),
@@ -162,12 +171,12 @@ def lora(
         rank,
         num_inputs,
         PIECE=PIECE_INPUTS,
-        TILE=TILE_INPUTS,
+        TILE=_tile(TILE_INPUTS, columns, x.element_size()),
         **kinds,
     )
     launch(
         _expand,
-        (num_tiles, triton.cdiv(num_outputs, TILE_OUTPUTS)),
+        (num_tiles, triton.cdiv(num_outputs, outputs)),
         sums,
         expand,
         out,
@@ -179,6 +188,6 @@ def lora(
         rank,
         num_outputs,
         pieces,
-        TILE=TILE_OUTPUTS,
+        TILE=outputs,
         **kinds,
     )

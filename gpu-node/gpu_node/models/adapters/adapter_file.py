@@ -21,9 +21,10 @@ from shared.files.model_file import ModelFileError, identity
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PICKLED = "adapter_model.bin"
-_OUTER = "base_model.model."
+OUTER = "base_model.model."
 """What PEFT puts before the names of a model's modules."""
-_A, _B = ".lora_A.weight", ".lora_B.weight"
+A, B = ".lora_A.weight", ".lora_B.weight"
+"""Behind the names of modules: which of the two matrices a tensor is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +50,18 @@ class AdapterFile:
         self._path = _weights_path(directory)
         settings = read_adapter_config(directory)
         with ExitStack() as open_files:
-            header = _opened(self._path, open_files)
+            header = opened_file(self._path, open_files)
             self.weights = _weights(header, self._path, settings, config, shapes)
         self._file = MappedFile(self._path)
 
     def shrink(self, weight: str) -> Float32s:
         """A of a weight: [rank, inputs]."""
-        return self._file.float32s(self.weights[weight].module + _A)
+        return self._file.float32s(self.weights[weight].module + A)
 
     def expand(self, weight: str) -> Float32s:
         """B of a weight, times the scale: [outputs, rank]."""
         one = self.weights[weight]
-        values = self._file.float32s(one.module + _B)
+        values = self._file.float32s(one.module + B)
         num_rows = len(values) // one.place.num_parts
         part: Float32s = values[one.place.part * num_rows : (one.place.part + 1) * num_rows]
         return part * one.scale
@@ -78,7 +79,8 @@ def _weights_path(directory: Path) -> Path:
     raise ModelFileError(f"{directory} is no adapter: it holds no {WEIGHTS_FILE}")
 
 
-def _opened(path: Path, open_files: ExitStack) -> Any:
+def opened_file(path: Path, open_files: ExitStack) -> Any:
+    """A safetensors file, by its package; `ModelFileError` where it is none."""
     try:
         return open_files.enter_context(safe_open(path, framework="np"))
     except (SafetensorError, OSError) as error:
@@ -96,18 +98,18 @@ def _weights(
     used = set()
     for weight, shape in shapes.items():
         place = stored(weight, config)
-        found = [module for module in _modules(place, config) if {module + _A, module + _B} & names]
+        found = [module for module in _modules(place, config) if {module + A, module + B} & names]
         if not found:
             continue
         module = found[0]
-        if missing := {module + _A, module + _B} - names:
+        if missing := {module + A, module + B} - names:
             raise ModelFileError(f"{path}: tensor {first_of(missing)} is missing")
-        plain = module.removeprefix(_OUTER)
+        plain = module.removeprefix(OUTER)
         rank = settings.rank_of(plain)
         outputs, inputs = shape
-        _check(header, path, module + _A, (rank, inputs))
-        _check(header, path, module + _B, (outputs * place.num_parts, rank))
-        used |= {module + _A, module + _B}
+        _check(header, path, module + A, (rank, inputs))
+        _check(header, path, module + B, (outputs * place.num_parts, rank))
+        used |= {module + A, module + B}
         weights[weight] = AdaptedWeight(module, place, rank, settings.scale_of(plain))
     if names - used:
         able = sorted({weight.rpartition(".")[2] for weight in shapes})
@@ -123,7 +125,7 @@ def _weights(
 def _modules(place: Stored, config: ModelConfig) -> Sequence[str]:
     """What a file may call the module of a weight: with the model's prefix, or as the bare model's."""
     short = place.names[0].removesuffix(".weight")
-    return _OUTER + prefix(config.family) + short, _OUTER + short
+    return OUTER + prefix(config.family) + short, OUTER + short
 
 
 def _check(header: Any, path: Path, name: str, shape: tuple[int, ...]) -> None:

@@ -39,6 +39,7 @@ from gpu_node.kernels.triton.lora import lora
 from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from gpu_node.kernels.triton.route import route
+from shared.config.adapters import MAX_RANK
 from shared.messages.payload import Sampling
 
 SHARED_MEMORY_BYTES = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
@@ -103,8 +104,8 @@ def compile_all() -> None:
     lookup(rows, indices, indices, rows)
     _attention()
     _experts(rows)
-    matrices = torch.zeros(3, 16, 256, dtype=torch.bfloat16)
-    for draw_rows in (None, indices):
+    for rank, draw_rows in ((16, None), (16, indices), (MAX_RANK, None)):
+        matrices = torch.zeros(3, rank, 256, dtype=torch.bfloat16)
         lora(rows, matrices, matrices.transpose(1, 2).contiguous(), indices, draw_rows, rows)
     copy_blocks(
         torch.zeros(640, dtype=torch.int64), torch.zeros(2, dtype=torch.int32), torch.ones(2, dtype=torch.int32), 4

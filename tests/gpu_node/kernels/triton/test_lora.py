@@ -20,7 +20,9 @@ def matrices(inputs: int, outputs: int, rank: int) -> tuple[torch.Tensor, torch.
     return x.to(DEVICE), out.to(DEVICE), a.to(DEVICE), b.to(DEVICE)
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "rank"), [(40, 24, 1), (PIECE_INPUTS + 3, 150, 20), (64, 16, 16)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "rank"), [(40, 24, 1), (PIECE_INPUTS + 3, 150, 20), (64, 16, 16), (24, 40, 300)]
+)
 def test_each_row_is_changed_by_its_own_adapter(inputs: int, outputs: int, rank: int) -> None:
     x, out, a, b = matrices(inputs, outputs, rank)
     adapters = torch.tensor(ADAPTERS, device=DEVICE)
