@@ -25,7 +25,9 @@ Written = tuple[str, str, bytes]
 SOFT = (Located, TellBlocks)
 """What is sent out of the index of cached blocks, which is in no snapshot: a service that began again knows less."""
 
-PAYLOADS = streams.payload("")
+OTHERS_KEYS = (streams.payload(""), streams.kv_image(""))
+"""Keys that gateways and nodes set, and that services drop."""
+
 _TICK = encode(Tick())
 MAX_DIFFERENCES = 5  # of a service: once it differs, all that follows may
 
@@ -103,7 +105,7 @@ def _read_batch(commands: list[list[bytes]], state_keys: Mapping[str, str]) -> _
             batch.entries.append((key, (entry_id, fields)))
         elif verb in (b"DEL", b"UNLINK"):
             batch.written += [("DEL", name.decode(), b"") for name in command[1:]]
-        elif verb == b"SET" and key.startswith(PAYLOADS):
+        elif verb == b"SET" and key.startswith(OTHERS_KEYS):
             batch.written.append(("SET", key, b""))
         elif verb == b"HSET" and key in state_keys:
             values = dict(zip(command[2::2], command[3::2], strict=True))
@@ -143,7 +145,8 @@ def _differs(effects: list[Effect], written: list[Written], inbox: str, existing
         if leaves_no_trace:
             continue
         if not left or left[0] != wanted:
-            return f"did not send {type(effect).__name__} to {wanted[1]}: {wanted[2][:80]!r}"
+            instead = f"{left[0][0]} {left[0][1]}: {left[0][2][:80]!r}" if left else "nothing"
+            return f"did not send {type(effect).__name__} to {wanted[1]}: {wanted[2][:80]!r}, but {instead}"
         verb, key, _ = left.pop(0)
         existing.discard(key) if verb == "DEL" else existing.add(key)
     return f"sent to {left[0][1]} what its inbox does not say: {left[0][2][:80]!r}" if left else ""
