@@ -15,7 +15,7 @@ from cli.config.option import config_option
 from cli.errors import CliError, ClusterError
 from cli.tables import print_table
 from gateway.openai.queue_answers import QueueReport
-from gateway.openai.responses import ErrorAnswer
+from gateway.openai.answers import ErrorAnswer
 from shared.config.config import ClusterConfig, load_config
 
 ANSWER_TIMEOUT_S = 5.0

@@ -16,21 +16,24 @@ from gateway.answers.news_wait import NewsWait, first_news, rest
 from gateway.inflight.call import InflightCall
 from gateway.inflight.timeline import Timeline
 from gateway.openai import errors
+from gateway.openai.answers import Usage
 from gateway.openai.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged
-from gateway.openai.responses import Usage
 
 
 class Renderer(Protocol):
     """How one endpoint writes an answer."""
 
-    def opening(self) -> Sequence[SseEvent]:
-        """Events before the first text."""
+    def opening(self, usage: Usage) -> Sequence[SseEvent]:
+        """Events before the first text; the prompt is counted by then."""
 
     def events(self, delta: Delta) -> Sequence[SseEvent]:
         """What is new of a choice of a stream; none where nothing can be shown yet."""
 
-    def counts(self, usage: Usage) -> msgspec.Struct:
-        """The event with the token counts."""
+    def closing(self, usage: Usage) -> Sequence[SseEvent]:
+        """The last events: the counts, where they are wanted, and that the stream is complete."""
+
+    def failed(self, error: errors.ApiError) -> Sequence[SseEvent]:
+        """The last events of a stream that is not: why there is no more of it."""
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> msgspec.Struct:
         """The answer in one piece: all choices, complete, in their order."""

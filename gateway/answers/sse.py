@@ -1,4 +1,4 @@
-"""Server-sent events to one client, with OpenAI's framing. A client that does not read is a client that left."""
+"""Server-sent events to one client. A client that does not read is a client that left."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ class SseStream:
         await self.drain()
 
     async def close(self, events: Sequence[SseEvent]) -> None:
-        """Send the last events, and with them, in the same write, that the stream is complete."""
-        last = b"%bdata: [DONE]\n\n" % b"".join([written(event) for event in events])
+        """Send the last events and, in the same write, the end of the response."""
+        last = b"".join([written(event) for event in events])
         try:
             if self._is_idle and len(last) <= MAX_UNTIMED_BYTES:
                 await self.response.write_eof(last)  # which waits for nothing

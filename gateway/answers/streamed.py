@@ -19,8 +19,8 @@ from gateway.http.context import ANSWERED
 from gateway.http.flush import give_up
 from gateway.inflight.call import InflightCall
 from gateway.openai import errors
+from gateway.openai.answers import Usage
 from gateway.openai.delta import Delta, End
-from gateway.openai.responses import Usage
 
 _log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class StreamedAnswer:
         self._stream = SseStream(http)
         self._unsent: list[SseEvent] = []
 
-    async def send(self, *, include_usage: bool, include_queue: bool) -> web.StreamResponse:
+    async def send(self, *, include_queue: bool) -> web.StreamResponse:
         """All of it, or what there is and why there is no more."""
         stream = self._stream
         try:
@@ -59,7 +59,7 @@ class StreamedAnswer:
             while not self._call.is_complete:
                 await pass_on(self._call, self._patience, self._take, stream)
                 await stream.drain()
-            await self._end(include_usage=include_usage)
+            await self._end()
         except ClientGoneError:
             self._record.abandon()
             give_up(self._http)
@@ -81,18 +81,18 @@ class StreamedAnswer:
         news = await first_news(call, self._patience, self._stream if include_queue else None)
         deltas = noted(self._record.timeline, call, news, asyncio.get_running_loop().time())
         await self._stream.open()
-        opening = self._renderer.opening()
+        prompt = Usage(call.num_prompt_tokens, 0, call.num_prompt_tokens)
+        opening = self._renderer.opening(prompt)
         if self._include_running_usage:
-            opening = with_usage(opening, Usage(call.num_prompt_tokens, 0, call.num_prompt_tokens))
+            opening = with_usage(opening, prompt)
         self._put([*opening, *self._events(deltas)])
         await self._stream.drain()
 
-    async def _end(self, *, include_usage: bool) -> None:
-        if include_usage:
-            self._unsent.append(self._renderer.counts(usage(self._call, self._record.timeline)))
+    async def _end(self) -> None:
+        self._unsent.extend(self._renderer.closing(usage(self._call, self._record.timeline)))
         if self._stream.is_lost:
             raise ClientGoneError
-        self._record.outcome = call_record.OK  # all of it goes out now: clients commonly leave at the sight of [DONE]
+        self._record.outcome = call_record.OK  # all goes out now: clients commonly leave at the sight of the last event
         self._http[ANSWERED] = True
         await self._stream.close(self._unsent)
 
@@ -113,9 +113,9 @@ class StreamedAnswer:
         return with_usage(found, usage(self._call, self._record.timeline)) if self._include_running_usage else found
 
     async def _tell(self, error: errors.ApiError) -> None:
-        """An error event and no ``[DONE]``, so that nobody takes the stream for complete."""
+        """An error event and not the one of a whole answer, so that nobody takes the stream for complete."""
         try:
-            await self._stream.send(error.body())
+            await self._stream.send(*self._renderer.failed(error))
         except ClientGoneError:
             _log.debug("client_left_before_error")
             give_up(self._http)

@@ -8,7 +8,7 @@ from aiohttp import web
 from gateway.endpoints.job_parts import find_model
 from gateway.http.context import CONTEXT, STARTED_S
 from gateway.models.models import ServedModel
-from gateway.openai.responses import ModelCard, ModelList
+from gateway.openai.answers import ModelCard, ModelList
 
 
 async def list_models(request: web.Request) -> web.Response:

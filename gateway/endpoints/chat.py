@@ -7,7 +7,7 @@ from typing import cast
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.answers.event import SseEvent
+from gateway.answers.event import DONE, SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.chat_prompt import encode_messages, template_of
@@ -17,8 +17,7 @@ from gateway.endpoints.forced_tools import forced_constraint
 from gateway.endpoints.tool_answers import CallReading
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
-from gateway.openai.delta import Delta
-from gateway.openai.responses import (
+from gateway.openai.answers import (
     AnswerMessage,
     ChatChoice,
     ChatChunkChoice,
@@ -29,6 +28,8 @@ from gateway.openai.responses import (
     ChatLogprobs,
     Usage,
 )
+from gateway.openai.delta import Delta
+from gateway.openai.errors import ApiError
 from gateway.openai.schema import ChatCompletionRequest
 from gateway.openai.tools import num_told_characters
 from shared.messages.payload import Constraint
@@ -42,6 +43,10 @@ class ChatEndpoint:
     operation = "chat"
     prompt_param = "messages"
     body_model = ChatCompletionRequest
+
+    def asked(self, body: ChatCompletionRequest) -> ChatCompletionRequest:
+        """The body itself."""
+        return body
 
     async def constraint(self, body: ChatCompletionRequest, model: ServedModel) -> Constraint | None:
         """Calls and nothing else where ``tool_choice`` asks for them, else as the request says."""
@@ -70,17 +75,14 @@ class ChatEndpoint:
     def renderer(self, body: ChatCompletionRequest, model: ServedModel, request_id: str, created: int) -> ChatRenderer:
         """Chat chunks, or one chat completion."""
         logprobs = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0) if body.logprobs else None
-        names = frozenset(tool.function.name for tool in body.told_tools)
-        calls = CallReading(model.notation, names, body.is_call_single) if names else None
-        thoughts = _thoughts(body, model)
-        numbers = range(body.n) if calls or thoughts else ()
+        readings = choice_readings(body, model, request_id)
         return ChatRenderer(
             request_id,
             created,
             body.model,
             body.n,
             logprobs,
-            [ChoiceReading(thoughts, calls, request_id, choice) for choice in numbers],
+            [] if readings[0].is_plain else readings,
             include_usage=body.include_usage,
             is_counted=body.include_running_usage,
         )
@@ -89,6 +91,14 @@ class ChatEndpoint:
 def _may_think(body: ChatCompletionRequest) -> bool:
     """Whether an answer may begin with thoughts: what is held to a form is so from its first token on."""
     return body.constraint is None and not body.is_call_forced
+
+
+def choice_readings(body: ChatCompletionRequest, model: ServedModel, request_id: str) -> list[ChoiceReading]:
+    """What is found in an answer beside text, choice by choice; new ones for each, since it is read as it comes."""
+    names = frozenset(tool.function.name for tool in body.told_tools)
+    calls = CallReading(model.notation, names, body.is_call_single) if names else None
+    thoughts = _thoughts(body, model)
+    return [ChoiceReading(thoughts, calls, request_id, choice) for choice in range(body.n)]
 
 
 def _thoughts(body: ChatCompletionRequest, model: ServedModel) -> ThoughtReading | None:
@@ -127,7 +137,7 @@ class ChatRenderer:
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
         self._readings = readings
 
-    def opening(self) -> list[SseEvent]:
+    def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
         """Whose turn it is."""
         choices = range(self._num_choices)
         self._texts = [SplicedText(self._chunk(choice, ChatDelta(content=MARK))) for choice in choices]
@@ -168,9 +178,16 @@ class ChatRenderer:
             return self._texts[choice].around(delta.content)
         return self._chunk(choice, delta, logprobs=score)
 
-    def counts(self, usage: Usage) -> Struct:
-        """A chunk without choices."""
-        return ChatCompletionChunk(id=self._id, created=self._created, model=self._model, choices=[], usage=usage)
+    def closing(self, usage: Usage) -> list[SseEvent]:
+        """A chunk without choices where counts are wanted."""
+        if self._no_usage is UNSET:
+            return [DONE]
+        counts = ChatCompletionChunk(id=self._id, created=self._created, model=self._model, choices=[], usage=usage)
+        return [counts, DONE]
+
+    def failed(self, error: ApiError) -> list[SseEvent]:
+        """An error in a chunk's place."""
+        return [error.body()]
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
         """The whole turn, in all its versions."""

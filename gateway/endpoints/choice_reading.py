@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
+from gateway.openai.answers import AnswerMessage, ChatDelta, ChatFinishReason
 from gateway.openai.delta import Delta
-from gateway.openai.responses import AnswerMessage, ChatDelta, ChatFinishReason
 from gateway.reasoning.marks import ReasoningMarks
 from gateway.reasoning.splitter import ReasoningSplitter, Split
 
@@ -31,6 +31,11 @@ class ChoiceReading:
         """None of either where there are none to be found."""
         self._splitter = ReasoningSplitter(thoughts.marks, is_open=thoughts.is_open) if thoughts else None
         self._calls = ChoiceCalls(calls, request_id, choice) if calls else None
+
+    @property
+    def is_plain(self) -> bool:
+        """There is nothing but text."""
+        return self._splitter is None and self._calls is None
 
     def deltas(self, delta: Delta) -> list[ChatDelta]:
         """What chunks of a stream add."""

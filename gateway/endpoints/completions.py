@@ -6,15 +6,16 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from gateway.answers.event import SseEvent
+from gateway.answers.event import DONE, SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
 from gateway.openai import errors
+from gateway.openai.answers import Completion, CompletionChoice, Usage
 from gateway.openai.delta import Delta
-from gateway.openai.responses import Completion, CompletionChoice, Usage
+from gateway.openai.errors import ApiError
 from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from shared.messages.payload import Constraint
 
@@ -25,6 +26,10 @@ class CompletionEndpoint:
     operation = "text_completion"
     prompt_param = "prompt"
     body_model = CompletionRequest
+
+    def asked(self, body: CompletionRequest) -> CompletionRequest:
+        """The body itself."""
+        return body
 
     async def constraint(self, body: CompletionRequest, model: ServedModel) -> Constraint | None:  # noqa: ARG002
         """As the request says."""
@@ -101,7 +106,7 @@ class CompletionRenderer:
         self._is_counted = is_counted
         self._texts: list[SplicedText] = []  # by choice, of an answer that is streamed
 
-    def opening(self) -> list[SseEvent]:
+    def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
         """The prompt, where it is to be repeated; there are no roles."""
         marked = (CompletionChoice(index=choice, text=MARK) for choice in range(len(self._echoes)))
         self._texts = [SplicedText(self._completion([choice], self._no_usage)) for choice in marked]
@@ -116,9 +121,13 @@ class CompletionRenderer:
             return []
         return [self._completion([self._choice(delta, delta.text)], self._no_usage)]
 
-    def counts(self, usage: Usage) -> Struct:
-        """A chunk without choices."""
-        return self._completion([], usage)
+    def closing(self, usage: Usage) -> list[SseEvent]:
+        """A chunk without choices where counts are wanted."""
+        return [DONE] if self._no_usage is UNSET else [self._completion([], usage), DONE]
+
+    def failed(self, error: ApiError) -> list[SseEvent]:
+        """An error in a chunk's place."""
+        return [error.body()]
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
         """The whole texts."""

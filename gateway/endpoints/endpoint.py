@@ -1,4 +1,4 @@
-"""The course of a call, the same for chat and completions: admit, submit, answer, account."""
+"""The course of a call, the same for all that is answered by a model: admit, submit, answer, account."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Generic, Protocol, TypeVar
 
 from aiohttp import web
+from pydantic import BaseModel
 
 from gateway.answers.answer import Renderer, answer_whole
 from gateway.answers.call_record import Visit
@@ -32,7 +33,7 @@ from gateway.tenants.turnstile import ENTRANCE
 from shared.messages.payload import Constraint
 from shared.messages.slo import Slo
 
-Body = TypeVar("Body", bound=GenerationRequest)
+Body = TypeVar("Body", bound=BaseModel)
 
 
 class Endpoint(Protocol[Body]):
@@ -43,6 +44,9 @@ class Endpoint(Protocol[Body]):
     prompt_param: str
     """The field that holds the prompt."""
     body_model: type[Body]
+
+    def asked(self, body: Body) -> GenerationRequest:
+        """What is to be generated, in the words that all endpoints have in common."""
 
     async def constraint(self, body: Body, model: ServedModel) -> Constraint | None:
         """What the answer has to be; `ApiError` 400 for what it cannot."""
@@ -114,9 +118,10 @@ class Handler(Generic[Body]):
         context = http.app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
+        asked = endpoint.asked(body)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
-        model = job_parts.find_model(context, body.model)
-        promise = choose_promise(context.config, http[CLIENT], body.slo, http.headers.get(SLO_HEADER))
+        model = job_parts.find_model(context, asked.model)
+        promise = choose_promise(context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER))
         constraint = await endpoint.constraint(body, model)
         prompts = await endpoint.prompts(body, model)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
@@ -126,11 +131,11 @@ class Handler(Generic[Body]):
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
-        patience = NewsWait.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=body.is_ranked)
+        patience = NewsWait.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=asked.is_ranked)
         async with context.dispatcher.run(*jobs) as call:
             with http.app[KEYS].holding(http[CLIENT], call):
                 record.submit(call)
-                return await _respond(http, record, call, renderer, patience, body)
+                return await _respond(http, record, call, renderer, patience, asked)
 
     def _jobs(
         self,
@@ -144,23 +149,25 @@ class Handler(Generic[Body]):
     ) -> list[Job]:
         """One a prompt; `ApiError` 400 when one of them does not fit."""
         endpoint = self._endpoint
-        room = endpoint.room(body)
+        asked, room = endpoint.asked(body), endpoint.room(body)
         now_s = time.time()
-        limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, body.num_candidates) for one in prompts]
+        limits = [
+            job_parts.max_tokens(model, one, room, endpoint.prompt_param, asked.num_candidates) for one in prompts
+        ]
         return [
             Job(
                 request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
                 model=model.model,
                 adapter=model.adapter,
                 prompt_token_ids=prompt,
-                sampling=job_parts.sampling(context, model, body, limit, constraint),
-                stops=body.stop,
+                sampling=job_parts.sampling(context, model, asked, limit, constraint),
+                stops=asked.stop,
                 token_bytes=endpoint.token_bytes(body, model),
                 slo=slo,
                 tenant=record.tenant,
                 enqueued_s=now_s,
                 span=record.span,
-                wants_place=body.include_queue,
+                wants_place=asked.include_queue,
                 block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
@@ -173,9 +180,9 @@ async def _respond(
     call: InflightCall,
     renderer: Renderer,
     patience: NewsWait,
-    body: GenerationRequest,
+    asked: GenerationRequest,
 ) -> web.StreamResponse:
-    if not body.stream:
+    if not asked.stream:
         return await answer_whole(record, call, renderer, patience)
-    answer = StreamedAnswer(http, record, call, renderer, patience, include_running_usage=body.include_running_usage)
-    return await answer.send(include_usage=body.include_usage, include_queue=body.include_queue)
+    answer = StreamedAnswer(http, record, call, renderer, patience, include_running_usage=asked.include_running_usage)
+    return await answer.send(include_queue=asked.include_queue)

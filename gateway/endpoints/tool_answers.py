@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.openai.delta import Delta
-from gateway.openai.responses import (
+from gateway.openai.answers import (
     AnswerMessage,
     CalledFunction,
     ChatDelta,
@@ -16,6 +15,7 @@ from gateway.openai.responses import (
     ToolCall,
     ToolCallDelta,
 )
+from gateway.openai.delta import Delta
 from gateway.tools.call_parser import CallParser
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent
 from gateway.tools.notation import Notation

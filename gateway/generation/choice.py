@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gateway.generation.detokenizer import Detokenizer
 from gateway.generation.held_scores import HeldScores
 from gateway.generation.stop_strings import StopMatcher
+from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Delta
-from gateway.openai.responses import FinishReason
 from shared.messages.payload import Output, Sampling
 from shared.messages.token_logprob import TokenLogprob
 

@@ -14,8 +14,8 @@ import enum
 from collections.abc import Sequence
 
 from gateway.generation.choice import Choice
+from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Crashed, Delta, Failure, NodeRefusal, Rejection
-from gateway.openai.responses import FinishReason
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk, Rejected
 

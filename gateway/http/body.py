@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from aiohttp import web
@@ -15,7 +15,7 @@ from gateway.http import encodings
 from gateway.http.body_shape import check_steps
 from gateway.http.context import CLIENT, LARGE_BODIES
 from gateway.openai import errors
-from gateway.openai.part import FieldConflictError, MissingFieldError, UnsupportedFieldError
+from gateway.openai.part import FieldConflictError, MissingFieldError, UnsupportedFieldError, path_of, text_of
 from gateway.tenants.turnstile import TURNSTILE
 
 # A client that sends its body slower than this holds a place for nothing: ten seconds, and more for a large one.
@@ -27,8 +27,6 @@ MIN_BODY_BYTES_PER_S = 64 << 10
 # take turns with the event loop.
 MAX_INLINE_BYTES = 16 << 10
 _large_bodies = ThreadPoolExecutor(1, "large-bodies")
-
-MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
 
 BODY_BYTES = web.RequestKey("BODY_BYTES", int)
 """How many bytes a body turned out to have, as it came or inflated, whichever are more."""
@@ -112,23 +110,10 @@ def _no_utf8(data: bytes) -> str:
 def _invalid(error: ValidationError) -> errors.ApiError:
     """The first fault; the value stays out of the message, since it may be a prompt."""
     problem = error.errors(include_input=False, include_url=False)[0]
-    param = _path(problem["loc"])
-    text = problem["msg"].removeprefix("Value error, ")
+    param = path_of(problem["loc"])
+    text = text_of(problem)
     if problem["type"] == "extra_forbidden":
         return errors.invalid(f"{param!r} is not a known field", param, code="unknown_parameter")
     if problem["type"] == "missing":
         return errors.missing(param)
     return errors.invalid(f"{param!r}: {text}" if param else text, param)
-
-
-def _path(loc: tuple[Any, ...]) -> str | None:
-    """``("messages", 0, "role")`` as ``messages[0].role``, the way OpenAI writes it."""
-    path = ""
-    for part in loc:
-        path += f"[{part}]" if isinstance(part, int) else f".{_clipped(part)}"
-    return path.removeprefix(".") or None
-
-
-def _clipped(name: str) -> str:
-    """A client's own word: not sent back, nor written to logs, in megabytes."""
-    return name if len(name) <= MAX_NAME_CHARACTERS else f"{name[:MAX_NAME_CHARACTERS]}…"

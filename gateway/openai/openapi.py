@@ -9,10 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.openai.errors import DROPPED_REASON_HEADER
-from gateway.openai.openapi_requests import request_schemas
-from gateway.openai.queue_answers import QueueReport
-from gateway.openai.responses import (
+from gateway.openai.answers import (
     ChatCompletion,
     ChatCompletionChunk,
     Completion,
@@ -21,6 +18,9 @@ from gateway.openai.responses import (
     ModelList,
     Version,
 )
+from gateway.openai.errors import DROPPED_REASON_HEADER
+from gateway.openai.openapi_requests import request_schemas
+from gateway.openai.queue_answers import QueueReport
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
 
 _ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic_core import ErrorDetails
+
+MAX_FIELD_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
 
 
 class UnsupportedFieldError(Exception):
@@ -60,3 +64,21 @@ class ApiObject(BaseModel):
 def _known_names(kind: type[ApiObject]) -> frozenset[str]:
     """As clients write them."""
     return frozenset(field.alias or name for name, field in kind.model_fields.items())
+
+
+def path_of(loc: Sequence[int | str]) -> str | None:
+    """``("messages", 0, "role")`` as ``messages[0].role``, the way OpenAI writes it."""
+    path = ""
+    for part in loc:
+        path += f"[{part}]" if isinstance(part, int) else f".{_clipped(part)}"
+    return path.removeprefix(".") or None
+
+
+def text_of(problem: ErrorDetails) -> str:
+    """What pydantic found, without what it adds to our own words."""
+    return problem["msg"].removeprefix("Value error, ")
+
+
+def _clipped(name: str) -> str:
+    """A client's own word: not sent back, nor written to logs, in megabytes."""
+    return name if len(name) <= MAX_FIELD_CHARACTERS else f"{name[:MAX_FIELD_CHARACTERS]}…"

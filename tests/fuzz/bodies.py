@@ -19,6 +19,7 @@ from gateway.http.context import GatewayContext
 from gateway.inflight import tracing
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.models.models import load_models
+from gateway.openai.answers import Usage
 from gateway.openai.errors import ApiError
 from gateway.tenants.auth import ANYONE
 from gateway.tenants.promises import choose_promise
@@ -136,14 +137,15 @@ def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     """As `gateway.endpoints.endpoint` makes them, up to the queue."""
     context = _context()
     body = parse_body(data, endpoint.body_model)
-    model = job_parts.find_model(context, body.model)
-    choose_promise(context.config, ANYONE, body.slo, None)
+    asked = endpoint.asked(body)
+    model = job_parts.find_model(context, asked.model)
+    choose_promise(context.config, ANYONE, asked.slo, None)
     constraint = _loop().run_until_complete(endpoint.constraint(body, model))
     prompts = _loop().run_until_complete(endpoint.prompts(body, model))
-    room, candidates = endpoint.room(body), body.num_candidates
+    room, candidates = endpoint.room(body), asked.num_candidates
     limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]
-    endpoint.renderer(body, model, "r", 0).opening()
-    sampling = [job_parts.sampling(context, model, body, limit, constraint) for limit in limits]
+    endpoint.renderer(body, model, "r", 0).opening(Usage(1, 0, 1))
+    sampling = [job_parts.sampling(context, model, asked, limit, constraint) for limit in limits]
     return [Payload("r", 0, "g", model.name, ids, how) for ids, how in zip(prompts, sampling, strict=True)]
 
 

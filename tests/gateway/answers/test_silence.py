@@ -64,7 +64,7 @@ async def impatient(*jobs: Job) -> AsyncIterator[tuple[MemoryQueue, str]]:
         renderer = CompletionRenderer("cmpl-r", 0, "tiny", [""] * len(jobs), None, include_usage=False)
         async with dispatcher.run(*jobs) as call:
             answer = StreamedAnswer(http, record(), call, renderer, patience, include_running_usage=False)
-            return await answer.send(include_usage=False, include_queue=False)
+            return await answer.send(include_queue=False)
 
     app = web.Application()
     app[CONNECTIONS] = Connections(1)

@@ -11,14 +11,15 @@ from gateway.answers.event import written
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints.chat import ChatRenderer
 from gateway.endpoints.completions import CompletionRenderer
-from gateway.openai.delta import Delta
-from gateway.openai.responses import (
+from gateway.openai.answers import (
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatDelta,
     Completion,
     CompletionChoice,
+    Usage,
 )
+from gateway.openai.delta import Delta
 
 TEXTS = st.text(min_size=1, max_size=20)
 MODEL = f'a "model" named {MARK} by a joker'
@@ -29,7 +30,7 @@ MODEL = f'a "model" named {MARK} by a joker'
 @example(text='"\\\n🧵', choice=0, include_usage=False)
 def test_chat(text: str, choice: int, include_usage: bool) -> None:
     renderer = ChatRenderer("r", 7, MODEL, 3, None, include_usage=include_usage)
-    renderer.opening()
+    renderer.opening(Usage(1, 0, 1))
     (event,) = renderer.events(Delta(text, 1, None, choice))
     whole = ChatCompletionChunk(
         id="chatcmpl-r",
@@ -45,7 +46,7 @@ def test_chat(text: str, choice: int, include_usage: bool) -> None:
 @example(text=MARK, choice=1, include_usage=True)
 def test_completion(text: str, choice: int, include_usage: bool) -> None:
     renderer = CompletionRenderer("cmpl-r", 7, MODEL, [MARK, "", "echo"], None, include_usage=include_usage)
-    renderer.opening()
+    renderer.opening(Usage(1, 0, 1))
     (event,) = renderer.events(Delta(text, 1, None, choice))
     whole = Completion(
         id="cmpl-r",

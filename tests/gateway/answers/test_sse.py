@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 from aiohttp import web
 
+from gateway.answers.event import DONE
 from gateway.answers.sse import ClientGoneError, SseStream
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
@@ -50,7 +51,7 @@ async def two_events(stream: SseStream) -> None:
     await stream.send({"n": 1})
     await stream.keep_alive()
     stream.put([{"n": 2}, {"n": 3}])
-    await stream.close([{"n": 4}])
+    await stream.close([{"n": 4}, DONE])
 
 
 async def asked(place: tuple[str, int], version: str) -> tuple[bytes, bytes]:
@@ -118,7 +119,7 @@ async def test_a_long_end_waits_for_its_client() -> None:
 
     async with served(answer) as place:
         _, body = await asked(place, "1.0")
-    assert body == b'data: {"text":"%b"}\n\n' % LARGE.encode() * 16 + b"data: [DONE]\n\n"
+    assert body == b'data: {"text":"%b"}\n\n' % LARGE.encode() * 16
 
 
 async def test_a_client_that_leaves_while_it_is_waited_for_is_noticed() -> None:

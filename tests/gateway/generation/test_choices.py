@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
+from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Delta, Failure, merged
-from gateway.openai.responses import FinishReason
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk
 from tests.gateway.tiny import ids
