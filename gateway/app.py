@@ -16,6 +16,7 @@ from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Handler
 from gateway.endpoints.queue_report import show_queue
+from gateway.endpoints.responses import ResponsesEndpoint
 from gateway.http import probes
 from gateway.http.connection_metrics import ConnectionCollector
 from gateway.http.connections import Connections, TimeOuts
@@ -103,6 +104,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
         [
             web.post("/v1/chat/completions", Handler(ChatEndpoint()).handle),
             web.post("/v1/completions", Handler(CompletionEndpoint()).handle),
+            web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
             web.get("/v1/models", catalogue.list_models),
             web.get("/v1/models/{name:.+}", catalogue.show_model),
             web.get("/v1/queue", show_queue),

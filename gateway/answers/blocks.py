@@ -6,9 +6,10 @@ APIs whose answers are lists of items (OpenAI's Responses, Anthropic's Messages)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from gateway.openai.answers import ChatDelta, ToolCallDelta
+from gateway.openai.answers import ChatDelta, ChatFinishReason, ToolCallDelta
+from gateway.openai.delta import Delta
 
 BlockKind = Literal["thoughts", "text", "call"]
 
@@ -54,6 +55,16 @@ class BlockEnded:
 
 
 BlockEvent = BlockBegun | BlockAdded | BlockEnded
+
+
+class AnswerReading(Protocol):
+    """What is found in the text of one choice; it is read once, from its beginning to its end."""
+
+    def deltas(self, delta: Delta) -> list[ChatDelta]:
+        """What more of it is."""
+
+    def reason(self, delta: Delta) -> ChatFinishReason | None:
+        """Why it ended, if it did."""
 
 
 class Blocks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -82,3 +82,21 @@ def text_of(problem: ErrorDetails) -> str:
 def _clipped(name: str) -> str:
     """A client's own word: not sent back, nor written to logs, in megabytes."""
     return name if len(name) <= MAX_FIELD_CHARACTERS else f"{name[:MAX_FIELD_CHARACTERS]}…"
+
+
+def without_inert(
+    data: Mapping[str, Any], inert: Mapping[str, Sequence[Any]], instead: Mapping[str, str]
+) -> dict[str, Any]:
+    """A body without the fields that Treadle does not have; `UnsupportedFieldError` for one that asks for something.
+
+    ``inert``: these fields, each with the values that ask for nothing. ``instead``: the fields that do what they did.
+    """
+    for name in data.keys() & inert.keys():
+        if data[name] is not None and not _is_among(data[name], inert[name]):
+            raise UnsupportedFieldError(name, instead.get(name, ""))
+    return {name: value for name, value in data.items() if name not in inert}
+
+
+def _is_among(value: Any, values: Sequence[Any]) -> bool:
+    # bool and number apart: ``echo: 0`` is a mistake, ``echo: false`` asks for nothing
+    return any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in values)

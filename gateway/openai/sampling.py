@@ -45,8 +45,8 @@ TokenIdKey = Annotated[str, Field(pattern="^[0-9]+$")]
 Bias = Annotated[float, Field(ge=-MAX_LOGIT_BIAS, le=MAX_LOGIT_BIAS, allow_inf_nan=False)]
 
 
-class SamplingFields(ApiObject):
-    """The part of a request that says how to draw."""
+class DrawFields(ApiObject):
+    """The part of a request that says how tokens are drawn."""
 
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 1.0
@@ -68,6 +68,11 @@ class SamplingFields(ApiObject):
         BeforeValidator(_by_token_id, json_schema_input_type=dict[TokenIdKey, Bias]),
     ] = Field(default_factory=dict)
     """Token ids of the model, each with what is added to its logit."""
+
+
+class SamplingFields(DrawFields):
+    """That, and how many continuations are made of it."""
+
     n: Annotated[int, Field(ge=1, le=MAX_CANDIDATES)] = 1
     best_of: Annotated[int, Field(ge=1, le=MAX_CANDIDATES)] | None = None
     """Continuations that are made; without it, ``n``."""

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai.chat_messages import ChatMessage, check_turns
-from gateway.openai.part import ApiObject, FieldConflictError, UnsupportedFieldError
+from gateway.openai.part import ApiObject, FieldConflictError, without_inert
 from gateway.openai.sampling import SamplingFields
 from gateway.openai.structured_output import ResponseFormat, StructuredOutputs
 from gateway.openai.tools import MAX_TOOLS, GivenToolChoice, Tool, check_tools
@@ -144,6 +144,9 @@ MetadataKey = Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)]
 MetadataText = Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
 SettingName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 TemplateSetting = bool | int | float | Annotated[str, Field(max_length=MAX_METADATA_CHARACTERS)]
+Metadata = Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)]
+TemplateSettings = Annotated[dict[SettingName, TemplateSetting], Field(max_length=MAX_METADATA), BeforeValidator(_few)]
+GivenSlo = Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)]
 Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
@@ -160,14 +163,12 @@ class GenerationRequest(SamplingFields):
     ] = Field(default_factory=list)
     stream: bool = False
     stream_options: StreamOptions | None = None
-    slo: Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)] | None = None
+    slo: GivenSlo | None = None
     """The promise asked for: a class's name, or numbers."""
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     user: Id | None = None
-    metadata: (
-        Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METADATA), BeforeValidator(_few)] | None
-    ) = None
+    metadata: Metadata | None = None
     store: bool | None = None
     prompt_cache_key: Id | None = None
     safety_identifier: Id | None = None
@@ -175,13 +176,7 @@ class GenerationRequest(SamplingFields):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        unsupported = _unsupported_names(cls)
-        for name in data.keys() & unsupported:
-            if data[name] is not None and not _is_inert(name, data[name]):
-                raise UnsupportedFieldError(name, INSTEAD.get(name, ""))
-        return {name: value for name, value in data.items() if name not in unsupported}
+        return without_inert(data, _unsupported(cls), INSTEAD) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _streams_and_stops(self) -> GenerationRequest:
@@ -255,9 +250,7 @@ class ChatCompletionRequest(GenerationRequest):
     """Whether it does: without it, ``auto`` where there are tools, else ``none``."""
     parallel_tool_calls: bool = True
     """Whether an answer may have several calls."""
-    chat_template_kwargs: Annotated[
-        dict[SettingName, TemplateSetting], Field(max_length=MAX_METADATA), BeforeValidator(_few)
-    ] = Field(default_factory=dict)
+    chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
     """What the model's chat template lets clients set, such as ``{"enable_thinking": false}``."""
 
     @model_validator(mode="after")
@@ -334,11 +327,6 @@ class CompletionRequest(GenerationRequest):
 
 
 @cache
-def _unsupported_names(kind: type[GenerationRequest]) -> frozenset[str]:
+def _unsupported(kind: type[GenerationRequest]) -> dict[str, list[Any]]:
     """Fields of OpenAI's that this kind of request takes only where they ask for nothing."""
-    return frozenset(INERT.keys() - kind.model_fields.keys())
-
-
-def _is_inert(name: str, value: Any) -> bool:
-    # bool and number apart: ``echo: 0`` is a mistake, ``echo: false`` asks for nothing
-    return any(value == inert and isinstance(value, bool) == isinstance(inert, bool) for inert in INERT[name])
+    return {name: values for name, values in INERT.items() if name not in kind.model_fields}

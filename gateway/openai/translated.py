@@ -56,7 +56,11 @@ class TranslatedRequest(ApiObject):
             raise ApiError(error.status, message, code=error.code, param=own, headers=error.headers) from error
 
     def _own_words(self, message: str, field: str) -> str:
-        return message.replace(repr(field), repr(self.own_name(field)))
+        """A message names its field at its beginning, or in quotes."""
+        own = self.own_name(field)
+        if message.startswith(f"{field} "):
+            message = own + message.removeprefix(field)
+        return message.replace(repr(field), repr(own))
 
     @model_validator(mode="after")
     def _is_a_chat(self) -> TranslatedRequest:

@@ -1,0 +1,1 @@
+"""OpenAI's Responses API: its requests, read as chats, and its answers, written from the blocks of one."""

@@ -1,0 +1,45 @@
+"""Blocks of an answer as items of the Responses API."""
+
+from __future__ import annotations
+
+from gateway.answers.blocks import Block, BlockKind
+from gateway.responses.answer import (
+    FunctionCallItem,
+    ItemStatus,
+    OutputItem,
+    OutputMessage,
+    OutputText,
+    ReasoningItem,
+    ReasoningText,
+)
+
+_PREFIXES: dict[BlockKind, str] = {"thoughts": "rs", "text": "msg", "call": "fc"}
+
+
+def item_id(block: Block, request_id: str) -> str:
+    """Its name, made of the request's and its place."""
+    return f"{_PREFIXES[block.kind]}_{request_id}_{block.number}"
+
+
+def part_of(block: Block, text: str) -> OutputText | ReasoningText:
+    """The one part of a message, or of thoughts."""
+    return OutputText(text=text) if block.kind == "text" else ReasoningText(text=text)
+
+
+def begun_item(block: Block, request_id: str) -> OutputItem:
+    """As it is when it begins."""
+    return _item(block, request_id, "in_progress", [])
+
+
+def ended_item(block: Block, request_id: str, *, is_cut: bool) -> OutputItem:
+    """As it is when no more comes to it."""
+    return _item(block, request_id, "incomplete" if is_cut else "completed", [block.text])
+
+
+def _item(block: Block, request_id: str, status: ItemStatus, texts: list[str]) -> OutputItem:
+    name = item_id(block, request_id)
+    if block.kind == "text":
+        return OutputMessage(id=name, status=status, content=[OutputText(text=text) for text in texts])
+    if block.kind == "thoughts":
+        return ReasoningItem(id=name, status=status, content=[ReasoningText(text=text) for text in texts])
+    return FunctionCallItem(id=name, status=status, call_id=block.call_id, name=block.name, arguments="".join(texts))

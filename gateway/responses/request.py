@@ -1,0 +1,173 @@
+"""The body of ``POST /v1/responses``.
+
+It is answered from what it brings: nothing is kept of an answer, so a conversation goes on by sending its items again
+(what prefix caches have of it is not computed again). `store` is taken, and answers say ``"store": false``.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from gateway.openai.part import ApiObject, FieldConflictError, without_inert
+from gateway.openai.sampling import DrawFields
+from gateway.openai.schema import (
+    MAX_MESSAGES,
+    MAX_NAME_CHARACTERS,
+    GivenSlo,
+    Id,
+    Metadata,
+    TemplateSettings,
+)
+from gateway.openai.tools import MAX_TOOLS
+from gateway.openai.translated import TranslatedRequest
+from gateway.responses.items import InputItem, check_item
+from gateway.responses.options import FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
+from gateway.responses.turns import Turns
+
+INERT_FIELDS: dict[str, list[Any]] = {
+    "background": [False],
+    "conversation": [],
+    "previous_response_id": [],
+    "prompt": [],
+    "prompt_cache_retention": ["in_memory", "in-memory"],
+    "service_tier": ["auto", "default"],
+    "top_logprobs": [0],
+    "truncation": ["disabled"],
+}
+"""Fields of OpenAI's that are not supported, with the values that ask for nothing."""
+
+INSTEAD_FIELDS = dict.fromkeys(["conversation", "previous_response_id"], "input")
+
+Includable = Literal[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+"""Of tools that are not there, so that they ask for nothing; and thoughts are told openly."""
+
+
+class ResponseStreamOptions(ApiObject):
+    """How a stream is sent."""
+
+    include_queue: bool = False
+    """As for chats: while the request waits, comments tell its place in the queue."""
+    include_obfuscation: bool = False
+    """Taken and not used."""
+
+
+def _items(value: Any) -> Any:
+    """Checked here and not by a union, whose errors would name its branches and not the field."""
+    return [{"role": "user", "content": value}] if isinstance(value, str) else value
+
+
+class ResponsesRequest(TranslatedRequest, DrawFields):
+    """A conversation as items, and how it shall be answered."""
+
+    model: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
+    input: Annotated[
+        list[InputItem],
+        Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
+        BeforeValidator(_items, json_schema_input_type=str | list[InputItem]),
+    ]
+    """What was said and done so far; a string is what the user says."""
+    instructions: str | None = None
+    """Of the system, before all items."""
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Most tokens of the answer, thoughts included; without it, what fits into the model's context."""
+    text: TextOptions | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    tool_choice: GivenFunctionChoice | None = None
+    parallel_tool_calls: bool = True
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
+    """Taken and not used: it counts calls of OpenAI's own tools."""
+    reasoning: ReasoningOptions | None = None
+    include: list[Includable] = Field(default_factory=list, max_length=16)
+    stream: bool = False
+    stream_options: ResponseStreamOptions | None = None
+    chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
+    slo: GivenSlo | None = None
+    metadata: Metadata | None = None
+    """Told again in the answer."""
+    store: bool | None = None
+    user: Id | None = None
+    prompt_cache_key: Id | None = None
+    safety_identifier: Id | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, data: Any) -> Any:
+        return without_inert(data, INERT_FIELDS, INSTEAD_FIELDS) if isinstance(data, dict) else data
+
+    def chat_fields(self) -> dict[str, Any]:
+        """See `TranslatedRequest`."""
+        if self.stream_options is not None and not self.stream:
+            raise FieldConflictError("stream_options", "stream_options is only allowed when stream is true")
+        given = self.model_fields_set
+        fields = {name: getattr(self, name) for name in given & (DrawFields.model_fields.keys() | _AS_THEY_ARE)}
+        fields["messages"] = self._turns.messages
+        fields["tools"] = [tool.chat_field() for tool in self.tools]
+        fields["max_completion_tokens"] = self.max_output_tokens
+        if self.tool_choice is not None:
+            fields["tool_choice"] = self.tool_choice.chat_field()
+        if self.text is not None and self.text.format is not None:
+            fields["response_format"] = self.text.format.chat_field()
+        if self.reasoning is not None and self.reasoning.effort is not None:
+            fields["chat_template_kwargs"] = {"reasoning_effort": self.reasoning.effort, **self.chat_template_kwargs}
+        if self.stream_options is not None:
+            fields["stream_options"] = {"include_queue": self.stream_options.include_queue}
+        return fields
+
+    def own_name(self, field: str) -> str:
+        """See `TranslatedRequest`."""
+        if (found := re.fullmatch(r"messages\[(\d+)\](.*)", field)) is not None:
+            return self._own_name_of_turn(int(found[1]), found[2])
+        head, point, rest = field.partition(".")
+        if head == "response_format":
+            return "text.format" + (".schema" if rest.startswith("json_schema.schema") else "")
+        if head.startswith("tools["):
+            return head + point + rest.removeprefix("function.")
+        if head == "chat_template_kwargs" and not self.chat_template_kwargs:
+            return "reasoning.effort"
+        return _OWN_NAMES.get(head, head) + point + rest
+
+    def _own_name_of_turn(self, number: int, rest: str) -> str:
+        call = re.fullmatch(r"\.tool_calls\[(\d+)\]\.(?:function\.)?(.*)", rest)
+        if call is not None:
+            return f"{self._turns.call_origins[number, int(call[1])]}.{'call_id' if call[2] == 'id' else call[2]}"
+        return self._turns.origins[number] + rest.replace(".tool_call_id", ".call_id")
+
+    @cached_property
+    def _turns(self) -> Turns:
+        turns = Turns()
+        if self.instructions is not None:
+            turns.say("system", self.instructions, "instructions")
+        for number, item in enumerate(self.input):
+            check_item(item, f"input[{number}]")
+            turns.add(item, f"input[{number}]")
+        turns.end()
+        return turns
+
+
+_AS_THEY_ARE = {
+    "model",
+    "parallel_tool_calls",
+    "stream",
+    "chat_template_kwargs",
+    "slo",
+    "metadata",
+    "store",
+    "user",
+    "prompt_cache_key",
+    "safety_identifier",
+}
+"""Fields that a chat has under the same name."""
+
+_OWN_NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}
