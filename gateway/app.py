@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 
+from gateway.document.openapi import openapi_document
 from gateway.endpoints import catalogue, tokenization
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
@@ -41,7 +42,6 @@ from gateway.metrics.pulse import Pulse
 from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
 from gateway.openai import errors
-from gateway.openai.openapi import openapi_document
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.tenants.slots import Slots

@@ -15,7 +15,7 @@ BlockKind = Literal["thoughts", "text", "call"]
 
 
 @dataclass
-class Block:
+class AnswerBlock:
     """One of them, as far as it is known."""
 
     number: int
@@ -36,14 +36,14 @@ class Block:
 class BlockBegun:
     """There is nothing of it yet but its place."""
 
-    block: Block
+    block: AnswerBlock
 
 
 @dataclass(frozen=True, slots=True)
 class BlockAdded:
     """More text of the block that was begun last; never empty."""
 
-    block: Block
+    block: AnswerBlock
     text: str
 
 
@@ -51,7 +51,7 @@ class BlockAdded:
 class BlockEnded:
     """No more comes to it: it is whole, unless the answer was cut within it."""
 
-    block: Block
+    block: AnswerBlock
 
 
 BlockEvent = BlockBegun | BlockAdded | BlockEnded
@@ -71,7 +71,7 @@ class Blocks:
     """Of one choice. A block ends where the next one begins; only the last one is open."""
 
     def __init__(self) -> None:
-        self.all: list[Block] = []
+        self.all: list[AnswerBlock] = []
         self._is_open = False
 
     def add(self, delta: ChatDelta) -> list[BlockEvent]:
@@ -87,7 +87,7 @@ class Blocks:
 
     def end(self) -> list[BlockEvent]:
         """Behind the last chunk. An answer has a block at least: of text, be it empty."""
-        begun = [] if self.all else self._begin(Block(0, "text"))
+        begun = [] if self.all else self._begin(AnswerBlock(0, "text"))
         return [*begun, *self._close()]
 
     def _continue(self, kind: BlockKind, text: str) -> list[BlockEvent]:
@@ -95,17 +95,17 @@ class Blocks:
             return []
         events: list[BlockEvent] = []
         if not self._is_open or self.all[-1].kind != kind:
-            events = self._begin(Block(len(self.all), kind))
+            events = self._begin(AnswerBlock(len(self.all), kind))
         return [*events, self._added(text)]
 
     def _call(self, call: ToolCallDelta) -> list[BlockEvent]:
         events: list[BlockEvent] = []
         function = call.function
         if isinstance(call.id, str) and isinstance(function.name, str):
-            events = self._begin(Block(len(self.all), "call", call.id, function.name))
+            events = self._begin(AnswerBlock(len(self.all), "call", call.id, function.name))
         return [*events, self._added(function.arguments)] if function.arguments else events
 
-    def _begin(self, block: Block) -> list[BlockEvent]:
+    def _begin(self, block: AnswerBlock) -> list[BlockEvent]:
         closed = self._close()
         self.all.append(block)
         self._is_open = True

@@ -52,7 +52,7 @@ def arguments_of(text: str) -> dict[str, Any]:
 
 
 FunctionName = Annotated[str, Field(pattern=FUNCTION_NAME)]
-Arguments = Annotated[str, Field(max_length=MAX_CONSTRAINT_CHARACTERS), AfterValidator(_arguments)]
+CallArguments = Annotated[str, Field(max_length=MAX_CONSTRAINT_CHARACTERS), AfterValidator(_arguments)]
 CallId = Annotated[str, Field(min_length=1, max_length=MAX_CALL_ID_CHARACTERS)]
 
 
@@ -99,7 +99,7 @@ class TurnFunction(ApiObject):
     """What a turn's call called."""
 
     name: FunctionName
-    arguments: Arguments
+    arguments: CallArguments
     """A JSON object, as text."""
 
 

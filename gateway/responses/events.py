@@ -128,3 +128,24 @@ class CallArgumentsDone(_OfNamedItem, frozen=True, kw_only=True, tag="response.f
 
     name: str
     arguments: str
+
+
+STREAM_EVENTS: list[type[ResponseEvent]] = [
+    ResponseCreated,
+    ResponseInProgress,
+    ResponseCompleted,
+    ResponseIncomplete,
+    ResponseFailed,
+    ResponseErrorEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    ContentPartAdded,
+    ContentPartDone,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningTextDelta,
+    ReasoningTextDone,
+    CallArgumentsDelta,
+    CallArgumentsDone,
+]
+"""All kinds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.answers.blocks import Block, BlockAdded, BlockBegun, BlockEvent, BlockKind
+from gateway.answers.blocks import AnswerBlock, BlockAdded, BlockBegun, BlockEvent, BlockKind
 from gateway.responses.events import (
     CallArgumentsDelta,
     CallArgumentsDone,
@@ -42,7 +42,7 @@ class ItemEvents:
             return self._begun(found.block)
         return self._ended(found.block, is_cut=is_cut)
 
-    def _begun(self, block: Block) -> list[ResponseEvent]:
+    def _begun(self, block: AnswerBlock) -> list[ResponseEvent]:
         item = begun_item(block, self._request_id)
         added = OutputItemAdded(sequence_number=next(self._numbers), output_index=block.number, item=item)
         if block.kind == "call":
@@ -52,7 +52,7 @@ class ItemEvents:
         )
         return [added, part]
 
-    def _added(self, block: Block, text: str) -> ResponseEvent:
+    def _added(self, block: AnswerBlock, text: str) -> ResponseEvent:
         kind = _DELTAS[block.kind]
         return kind(
             sequence_number=next(self._numbers),
@@ -61,7 +61,7 @@ class ItemEvents:
             delta=text,
         )
 
-    def _ended(self, block: Block, *, is_cut: bool) -> list[ResponseEvent]:
+    def _ended(self, block: AnswerBlock, *, is_cut: bool) -> list[ResponseEvent]:
         item = ended_item(block, self._request_id, is_cut=is_cut)
         number, text = block.number, block.text
         done: list[ResponseEvent] = []

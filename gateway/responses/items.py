@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from gateway.openai.part import ApiObject, FieldConflictError, MissingFieldError
-from gateway.openai.tools import Arguments, CallId, FunctionName
+from gateway.openai.tools import CallArguments, CallId, FunctionName
 
 MAX_ITEM_ID_CHARACTERS = 256
 
@@ -75,7 +75,7 @@ class InputItem(ApiObject):
     call_id: CallId | None = None
     name: FunctionName | None = None
     """Of the function that was called."""
-    arguments: Arguments | None = None
+    arguments: CallArguments | None = None
     output: ItemText | None = None
     """What a call has given."""
     summary: ItemText | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.answers.blocks import Block, BlockKind
+from gateway.answers.blocks import AnswerBlock, BlockKind
 from gateway.responses.answer import (
     FunctionCallItem,
     ItemStatus,
@@ -16,27 +16,27 @@ from gateway.responses.answer import (
 _PREFIXES: dict[BlockKind, str] = {"thoughts": "rs", "text": "msg", "call": "fc"}
 
 
-def item_id(block: Block, request_id: str) -> str:
+def item_id(block: AnswerBlock, request_id: str) -> str:
     """Its name, made of the request's and its place."""
     return f"{_PREFIXES[block.kind]}_{request_id}_{block.number}"
 
 
-def part_of(block: Block, text: str) -> OutputText | ReasoningText:
+def part_of(block: AnswerBlock, text: str) -> OutputText | ReasoningText:
     """The one part of a message, or of thoughts."""
     return OutputText(text=text) if block.kind == "text" else ReasoningText(text=text)
 
 
-def begun_item(block: Block, request_id: str) -> OutputItem:
+def begun_item(block: AnswerBlock, request_id: str) -> OutputItem:
     """As it is when it begins."""
     return _item(block, request_id, "in_progress", [])
 
 
-def ended_item(block: Block, request_id: str, *, is_cut: bool) -> OutputItem:
+def ended_item(block: AnswerBlock, request_id: str, *, is_cut: bool) -> OutputItem:
     """As it is when no more comes to it."""
     return _item(block, request_id, "incomplete" if is_cut else "completed", [block.text])
 
 
-def _item(block: Block, request_id: str, status: ItemStatus, texts: list[str]) -> OutputItem:
+def _item(block: AnswerBlock, request_id: str, status: ItemStatus, texts: list[str]) -> OutputItem:
     name = item_id(block, request_id)
     if block.kind == "text":
         return OutputMessage(id=name, status=status, content=[OutputText(text=text) for text in texts])

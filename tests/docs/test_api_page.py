@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.openai.openapi import openapi_document
-from gateway.openai.openapi_requests import NOT_SUPPORTED
+from gateway.document.openapi import openapi_document
+from gateway.document.request_schemas import NOT_SUPPORTED
 from gateway.openai.schema import INERT
 
 ROOT = Path(__file__).parents[2]

@@ -34,11 +34,14 @@ _CHECKS: list[Any] = [
 _SHARES = {
     "/v1/chat/completions": 6,
     "/v1/completions": 6,
+    "/v1/responses": 4,
     "/tokenize": 3,
     "/detokenize": 2,
     "/v1/models/{name}": 2,
 }
 """Of all cases; the other paths take nothing from their clients, so they are asked once."""
+_NAMED_EVENTS = {"/v1/responses": ["event: response.completed", "event: response.incomplete"]}
+"""Where events have names: those of the last one of a complete answer."""
 _MAX_ROUNDS = 5
 """Hypothesis ends early where it has seen all that a small document allows: then it goes on with the next seed."""
 
@@ -135,14 +138,20 @@ def _whole(value: Any) -> Any:
 
 
 def check_stream(document: Mapping[str, Any], path: str, answer: Response) -> None:
-    """Every event is of its schema, or is an error, and then the last; all others end with ``[DONE]``."""
+    """Every event is of its schema, and the last one says that the answer is complete."""
     assert answer.status_code == 200
     content = document["paths"][path]["post"]["responses"]["200"]["content"]
     validator = Draft202012Validator({**content["text/event-stream"]["schema"], "components": document["components"]})
     text = answer.content.decode()
     assert text.endswith("\n\n")
     events = [event for event in text.split("\n\n") if event and not event.startswith(":")]
+    if path in _NAMED_EVENTS:
+        names = [event.partition("\n")[0] for event in events]
+        events = [event.partition("\n")[2] for event in events]
+        assert names == [f"event: {json.loads(event.removeprefix('data: '))['type']}" for event in events]
+        assert names[-1] in _NAMED_EVENTS[path]
+    else:
+        assert events.pop() == "data: [DONE]"
     assert all(event.startswith("data: ") and "\n" not in event for event in events)
-    assert events.pop() == "data: [DONE]"
     for event in events:
         validator.validate(json.loads(event.removeprefix("data: ")))

@@ -62,6 +62,22 @@ _TURN: dict[str, Any] = {
 }
 _TALK = {"type": "array", "items": _TURN, "minItems": 1, "maxItems": 2}
 
+_FUNCTION = {"type": "function", "name": "f", "parameters": _SCHEMA}
+_CITY = {"type": "json_schema", "name": "n", "schema": _SCHEMA}
+_ITEM: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"role": {"enum": ["user", "assistant", "system"]}, "content": _SHORT_TEXT},
+            "required": ["role", "content"],
+            "additionalProperties": False,
+        },
+        {"const": {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'}},
+        {"const": {"type": "function_call_output", "call_id": "c", "output": "1"}},
+        {"const": {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "h"}]}},
+    ]
+}
+
 _NARROWER: dict[str, dict[str, Any]] = {
     "ChatCompletionRequest": {
         "model": {"enum": ["tiny", "long"]},
@@ -74,6 +90,15 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "max_completion_tokens": _LIMIT,
         "n": _FEW,
         "best_of": _FEW,
+    },
+    "ResponsesRequest": {
+        "model": {"enum": ["tiny", "long"]},
+        "input": {"anyOf": [_SHORT_TEXT, {"type": "array", "items": _ITEM, "minItems": 1, "maxItems": 3}]},
+        "text": {"enum": [None, {"format": {"type": "json_object"}}, {"format": _CITY}, {"verbosity": "medium"}]},
+        "tools": {"enum": [None, [], [_FUNCTION], [_FUNCTION, {"type": "function", "name": "g"}]]},
+        "tool_choice": {"enum": [None, "none", "auto", "required", {"type": "function", "name": "f"}]},
+        "reasoning": {"enum": [None, {}, {"summary": "auto"}]},
+        "max_output_tokens": _LIMIT,
     },
     "CompletionRequest": {
         "model": {"enum": ["tiny", "base"]},

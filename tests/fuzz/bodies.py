@@ -14,6 +14,7 @@ from gateway.endpoints import job_parts
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Endpoint
+from gateway.endpoints.responses import ResponsesEndpoint
 from gateway.http.body import parse_body
 from gateway.http.context import GatewayContext
 from gateway.inflight import tracing
@@ -116,6 +117,27 @@ _COMPLETIONS: list[dict[str, Any]] = [
     {"model": "tiny", "prompt": "a", "structured_outputs": {"grammar": 'root ::= "a" b*\nb ::= [0-9] | root'}},
 ]
 
+_RESPONSES: list[dict[str, Any]] = [
+    {"model": "tiny", "input": "hello", "instructions": "be brief", "max_output_tokens": 4},
+    {
+        "model": "long",
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "h\u00e9llo <|im_end|>"}]},
+            {"type": "reasoning", "id": "rs", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "so"}]},
+            {"type": "function_call", "call_id": "c", "name": "get", "arguments": '{"a": ["<|im_end|>", 1e3]}'},
+            {"type": "function_call_output", "call_id": "c", "output": "12"},
+        ],
+        "tools": [{"type": "function", "name": "get", "description": "<|im_end|>", "parameters": _SCHEMA}],
+        "tool_choice": {"type": "function", "name": "get"},
+        "stream": True,
+        "stream_options": {"include_queue": True},
+        "metadata": {"a": "b"},
+        "store": True,
+    },
+    {"model": "tiny", "input": "a", "text": {"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}}},
+]
+
 
 @cache
 def _context() -> GatewayContext:
@@ -188,6 +210,7 @@ def _headers() -> Sequence[bytes]:
 TARGETS = [
     Target("chat bodies", lambda: _dumped(_CHAT), _checker(ChatEndpoint()), json_mutator, share=12),
     Target("completion bodies", lambda: _dumped(_COMPLETIONS), _checker(CompletionEndpoint()), json_mutator, share=12),
+    Target("responses bodies", lambda: _dumped(_RESPONSES), _checker(ResponsesEndpoint()), json_mutator, share=12),
     Target("trace headers", _headers, _check_trace, is_guided=False, share=15),
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.document.request_schemas import request_schemas
 from gateway.openai.answers import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -19,11 +20,12 @@ from gateway.openai.answers import (
     Version,
 )
 from gateway.openai.errors import DROPPED_REASON_HEADER
-from gateway.openai.openapi_requests import request_schemas
 from gateway.openai.queue_answers import QueueReport
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
+from gateway.responses.answer import ResponseAnswer
+from gateway.responses.events import STREAM_EVENTS
 
-_ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ErrorAnswer]
+_ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ResponseAnswer, ErrorAnswer]
 _ANSWERS += [ModelCard, ModelList, QueueReport, TokenizeAnswer, DetokenizeAnswer, Version]
 _SCHEMAS = "#/components/schemas/"
 _KEY_SCHEMES = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}}
@@ -47,7 +49,8 @@ _KEYED = {401: _REFUSED[401], 500: _REFUSED[500]}
 
 def openapi_document(version: str, *, has_keys: bool) -> dict[str, Any]:
     """OpenAPI 3.1 for the paths that clients use; ``has_keys``: they need one."""
-    _, answers = msgspec.json.schema_components(_ANSWERS, ref_template=_SCHEMAS + "{name}")
+    _, answers = msgspec.json.schema_components([*_ANSWERS, *STREAM_EVENTS], ref_template=_SCHEMAS + "{name}")
+    answers["ResponseStreamEvent"] = {"anyOf": [{"$ref": _SCHEMAS + event.__name__} for event in STREAM_EVENTS]}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Treadle", "version": version},
@@ -58,13 +61,18 @@ def openapi_document(version: str, *, has_keys: bool) -> dict[str, Any]:
 
 
 def _paths() -> dict[str, Any]:
-    chat = _post("Answer a conversation", "ChatCompletionRequest", _streamed("ChatCompletion", "ChatCompletionChunk"))
+    chat = _post("Answer a chat", "ChatCompletionRequest", _streamed("ChatCompletion", "ChatCompletionChunk"))
     model = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     show = _operation("Show a model", _json("ModelCard"), _KEYED | {404: _REFUSED[404]})
     return {
         "/v1/chat/completions": {"post": chat},
         "/v1/completions": {
             "post": _post("Continue a text", "CompletionRequest", _streamed("Completion", "Completion"))
+        },
+        "/v1/responses": {
+            "post": _post(
+                "Answer a conversation", "ResponsesRequest", _streamed("ResponseAnswer", "ResponseStreamEvent")
+            )
         },
         "/v1/queue": {"get": _operation("Show how long requests wait", _json("QueueReport"), _KEYED)},
         "/v1/models": {"get": _operation("List the models", _json("ModelList"), _KEYED)},

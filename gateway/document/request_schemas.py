@@ -8,9 +8,10 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gateway.openai.chat_messages import ChatMessage
-from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest
 from gateway.openai.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
+from gateway.responses.request import INERT_FIELDS, ResponsesRequest
 
 NOT_SUPPORTED = "Not supported; these values ask for nothing."
 
@@ -59,6 +60,19 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
         {"model": "smollm2-135m", "prompt": [[1, 2], [3]], "n": 2, "logprobs": 3, "stop": ["\n"], "slo": "batch"},
         {"model": "smollm2-135m", "prompt": "Is it wet? ", "structured_outputs": {"choice": ["yes", "no"]}},
     ],
+    ResponsesRequest: [
+        {"model": "smollm2-135m", "input": "Say hello.", "max_output_tokens": 16},
+        {
+            "model": "smollm2-135m",
+            "instructions": "Be brief.",
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "What is the weather like in Paris?"}]},
+                {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "call_1", "output": "18 degrees and sunny"},
+            ],
+            "stream": True,
+        },
+    ],
     TokenizeRequest: [
         {"model": "smollm2-135m", "prompt": "Once upon a time"},
         {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}], "return_token_strs": True},
@@ -73,6 +87,13 @@ _ONE_OF: dict[type[BaseModel], list[str]] = {
 }
 """Objects with exactly one of these fields."""
 
+_INERT_OF: dict[type[BaseModel], dict[str, list[Any]]] = {
+    ChatCompletionRequest: INERT,
+    CompletionRequest: INERT,
+    ResponsesRequest: INERT_FIELDS,
+}
+"""Fields of OpenAI's API that a body takes only where they ask for nothing, unless it has them."""
+
 
 def request_schemas(ref_template: str) -> dict[str, Any]:
     """The schemas of all bodies and of what they are made of, by name."""
@@ -84,8 +105,7 @@ def request_schemas(ref_template: str) -> dict[str, Any]:
     for body, examples in _BODIES.items():
         schema = definitions[body.__name__]
         schema["examples"] = examples
-        if issubclass(body, GenerationRequest):
-            schema["properties"] |= _inert(body)
+        schema["properties"] |= _inert(body)
     for model, names in _ONE_OF.items():
         definitions[model.__name__]["oneOf"] = [{"required": [name]} for name in names]
     definitions[ChatMessage.__name__]["anyOf"] = [{"required": ["content"]}, {"required": ["tool_calls"]}]
@@ -101,7 +121,7 @@ def _take_null(schema: dict[str, Any]) -> None:
             schema["properties"][name] = {"anyOf": [field, {"type": "null"}], **kept}
 
 
-def _inert(body: type[GenerationRequest]) -> dict[str, Any]:
-    """Fields of OpenAI's API that are taken where they ask for nothing."""
-    names = sorted(INERT.keys() - body.model_fields.keys())
-    return {name: {"enum": [*INERT[name], None], "description": NOT_SUPPORTED} for name in names}
+def _inert(body: type[BaseModel]) -> dict[str, Any]:
+    inert = _INERT_OF.get(body, {})
+    names = sorted(inert.keys() - body.model_fields.keys())
+    return {name: {"enum": [*inert[name], None], "description": NOT_SUPPORTED} for name in names}
