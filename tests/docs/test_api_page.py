@@ -11,6 +11,7 @@ import pytest
 from gateway.document.openapi import openapi_document
 from gateway.document.request_schemas import NOT_SUPPORTED
 from gateway.openai.schema import INERT
+from gateway.responses.request import INERT_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
@@ -68,8 +69,9 @@ def test_what_clients_write_is_all_there() -> None:
         "NamedSchema",
         "StructuredOutputs",
         "Function",
+        "InputItem",
     }
-    assert {*REQUESTS, "TokenizeRequest", *parts, *answers} == shown
+    assert {*REQUESTS, "ResponsesRequest", "TokenizeRequest", *parts, *answers} == shown
 
 
 def test_paths() -> None:
@@ -81,6 +83,11 @@ def test_fields_that_are_refused() -> None:
     _, _, behind = PAGE.partition("these are not there yet and are refused")
     shown = re.findall(r"`(\w+)`", behind.split("\n\n", 1)[0])
     assert shown == sorted(INERT.keys() - {name for schema in REQUESTS for name in supported(schema)})
+
+
+def test_fields_of_responses_that_are_refused() -> None:
+    _, _, behind = PAGE.partition("Refused unless they ask for nothing:")
+    assert re.findall(r"`(\w+)`", behind.split("\n\n", 1)[0]) == sorted(INERT_FIELDS)
 
 
 def test_codes_are_those_that_the_gateway_answers_with() -> None:
