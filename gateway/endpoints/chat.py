@@ -95,8 +95,8 @@ def _may_think(body: ChatCompletionRequest) -> bool:
 
 def choice_readings(body: ChatCompletionRequest, model: ServedModel, request_id: str) -> list[ChoiceReading]:
     """What is found in an answer beside text, choice by choice; new ones for each, since it is read as it comes."""
-    names = frozenset(tool.function.name for tool in body.told_tools)
-    calls = CallReading(model.notation, names, body.is_call_single) if names else None
+    functions = {tool.function.name: tool.function.parameters for tool in body.told_tools}
+    calls = CallReading(model.notation, functions, body.is_call_single) if functions else None
     thoughts = _thoughts(body, model)
     return [ChoiceReading(thoughts, calls, request_id, choice) for choice in range(body.n)]
 

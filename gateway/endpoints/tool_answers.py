@@ -17,6 +17,7 @@ from gateway.openai.answers import (
 )
 from gateway.openai.delta import Delta
 from gateway.tools.call_parser import CallParser
+from gateway.tools.call_reader import Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent
 from gateway.tools.notation import Notation
 
@@ -28,7 +29,7 @@ class CallReading:
     """How calls are found in the answers to a request."""
 
     notation: Notation
-    names: frozenset[str]
+    functions: Functions
     is_single: bool
     """An answer has one at most: further ones are left out."""
 
@@ -37,7 +38,7 @@ class ChoiceCalls:
     """Text and calls of one choice; a call's id is made of the request's, the choice and the call's number."""
 
     def __init__(self, reading: CallReading, request_id: str, choice: int) -> None:
-        self._parser = CallParser(reading.notation, reading.names)
+        self._parser = CallParser(reading.notation, reading.functions)
         self._reading = reading
         self._seed = f"{request_id}/{choice}"
         self._num_calls = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from gateway.tools.call_reader import CallReader, Functions
 from gateway.tools.json_value import JsonStep, JsonValue
 
 _NAME = "name"
@@ -17,16 +18,19 @@ _KEYS = (_NAME, *_ARGUMENTS, "type", "id")
 _SPACE = " \t\n\r"
 
 
+def open_object(character: str, functions: Functions) -> CallReader | None:
+    """A call begins with the object's brace."""
+    return CallObject(functions) if character == "{" else None
+
+
 class CallObject:
-    """Fed with what comes behind the opening brace; not fed again after `JsonStep.LAST` or `JsonStep.WRONG`."""
+    """See `CallReader`. Fed with what comes behind the opening brace."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.name = ""
         """Of the function; ``""`` until it is known."""
-        self.arguments: list[str] = []
-        """Pieces that have come, and that nobody has taken away."""
-        self.has_arguments = False
-        """They have begun."""
+        self._arguments: list[str] = []  # pieces that have come, and that nobody has taken away
+        self._has_arguments = False  # they have begun
         self.is_complete = False
         """There is a name, and all its arguments."""
         self._names = names
@@ -40,14 +44,19 @@ class CallObject:
     @property
     def is_known(self) -> bool:
         """The client can be told that there is a call."""
-        return bool(self.name) and self.has_arguments
+        return bool(self.name) and self._has_arguments
 
     def run(self, text: str, begin: int) -> str:
         """Take as much of the text, from ``begin`` on, as cannot be the end of anything; often nothing."""
         run = self._value.run(text, begin) if self._wants == _VALUE else ""
         if run and self._key == "arguments":
-            self.arguments.append(run)
+            self._arguments.append(run)
         return run
+
+    def take_arguments(self) -> str:
+        """See `CallReader`."""
+        pieces, self._arguments = self._arguments, []
+        return "".join(pieces)
 
     def feed(self, character: str) -> JsonStep:
         """Take the next character; never `JsonStep.BEHIND`."""
@@ -87,8 +96,8 @@ class CallObject:
     def _end(self) -> JsonStep:
         if not self.name:
             return JsonStep.WRONG
-        if not self.has_arguments:  # a function that takes none
-            self.arguments, self.has_arguments, self._are_arguments_whole = ["{}"], True, True
+        if not self._has_arguments:  # a function that takes none
+            self._arguments, self._has_arguments, self._are_arguments_whole = ["{}"], True, True
         return JsonStep.LAST
 
     def _in_key(self, character: str) -> JsonStep:
@@ -114,12 +123,12 @@ class CallObject:
 
     def _in_value(self, character: str) -> JsonStep:
         is_argument = self._key == "arguments"
-        if is_argument and not self.has_arguments:
+        if is_argument and not self._has_arguments:
             if character in _SPACE:
                 return JsonStep.TAKEN
             if character != "{":
                 return JsonStep.WRONG
-            self.has_arguments = True
+            self._has_arguments = True
         step = self._value.feed(character)
         if step is JsonStep.WRONG:
             return step
@@ -127,7 +136,7 @@ class CallObject:
             self._wants = _COMMA_OR_END
             return self._feed(character)
         if is_argument:
-            self.arguments.append(character)
+            self._arguments.append(character)
             self._are_arguments_whole = step is JsonStep.LAST
         if step is JsonStep.LAST:
             self._wants = _COMMA_OR_END

@@ -10,9 +10,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
-from gateway.tools.call_object import CallObject
+from gateway.tools.call_reader import CallReader, Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
 from gateway.tools.json_value import JsonStep
 from gateway.tools.notation import Notation
@@ -22,19 +21,20 @@ _SPACES = re.compile(f"[{_SPACE}]+")
 
 
 class CallParser:
-    """The state of one output. ``names`` are those of the functions that may be called."""
+    """The state of one output."""
 
-    def __init__(self, notation: Notation, names: Collection[str]) -> None:
+    def __init__(self, notation: Notation, functions: Functions) -> None:
         self.num_calls = 0
         self.has_whole_calls = False
         """There are calls, and nothing of the last one is missing."""
         self._notation = notation
-        self._names = frozenset(names)
+        self._functions = functions
+        self._marks = (notation.begin, *(notation.section or ()))
         self._plain = re.compile(rf"(?:[{_SPACE}]*+[^{_SPACE}{re.escape(notation.begin[0])}]++)++")
         self._wants = _TEXT
         self._held: list[str] = []  # white space, or what may be the beginning of a call, or what stands behind one
         self._marker = ""  # as much of a marker as the end of the held text has
-        self._object = CallObject(self._names)
+        self._call: CallReader | None = None  # the one that is read
         self._is_told = False  # the client knows of the call that is read
         self._has_text = False
         self._events: list[ToolEvent] = []
@@ -51,10 +51,15 @@ class CallParser:
 
     def end(self) -> list[ToolEvent]:
         """What was held back; the output is over."""
-        is_behind_call = self._wants in (_END_MARKER, _BEHIND) or (self._is_told and self._object.is_complete)
+        is_behind_call = self._wants in (_END_MARKER, _BEHIND) or (self._is_told and self._reader.is_complete)
         if not is_behind_call and not (self.num_calls and self._is_space_held):
             self._say()
         return self._taken()
+
+    @property
+    def _reader(self) -> CallReader:
+        assert self._call is not None, "a call is read"
+        return self._call
 
     @property
     def _is_space_held(self) -> bool:
@@ -68,9 +73,9 @@ class CallParser:
 
     def _run(self, text: str, begin: int) -> str:
         """Take what is nothing but text, or nothing but a piece of a string in a call: the quick way."""
-        if self._wants == _OBJECT:
-            run = self._object.run(text, begin)
-            if run and (not self._is_told or self._object.is_complete):
+        if self._wants == _IN_CALL:
+            run = self._reader.run(text, begin)
+            if run and (not self._is_told or self._reader.is_complete):
                 self._held.append(run)
             return run
         if self._wants != _TEXT or self._marker or (self._notation.is_bare and not self._has_text):
@@ -89,8 +94,8 @@ class CallParser:
     def _take(self, character: str) -> None:
         if self._wants == _TEXT:
             self._in_text(character)
-        elif self._wants == _OBJECT:
-            self._in_object(character)
+        elif self._wants == _IN_CALL:
+            self._in_call(character)
         elif self._wants == _END_MARKER:
             self._in_end_marker(character)
         elif character in _SPACE:
@@ -98,31 +103,33 @@ class CallParser:
         elif self._wants == _LIST and character == "[":
             self._held.append(character)
             self._wants = _CALL
-        elif self._wants == _CALL and character == "{":
-            self._open()
         elif self._wants == _BEHIND:
             self._behind(character)
-        else:
+        elif self._wants != _CALL or not self._open(character):
             self._none(character)
 
     # --- text -------------------------------------------------------------------------------------------------------
 
     def _in_text(self, character: str) -> None:
-        begin = self._notation.begin
-        if begin.startswith(self._marker + character):
+        if any(mark.startswith(self._marker + character) for mark in self._marks):
             self._marker += character
             self._held.append(character)
-            if self._marker == begin:
-                self._marker = ""
-                self._wants = _LIST if self._notation.is_list else _CALL
+            if self._marker in self._marks:
+                self._marked()
         elif self._marker:
             self._none(character)
-        elif character == "{" and self._notation.is_bare and not self._has_text:
-            self._open()
-        else:
+        elif not (self._notation.is_bare and not self._has_text and self._open(character)):
             self._held.append(character)
             if character not in _SPACE:
                 self._say()
+
+    def _marked(self) -> None:
+        """A mark is whole: a call follows, or it is one around all calls, which is no text where there are any."""
+        if self._marker == self._notation.begin:
+            self._wants = _LIST if self._notation.is_list else _CALL
+        elif self.num_calls:
+            self._held = ["".join(self._held).removesuffix(self._marker)]
+        self._marker = ""
 
     def _none(self, character: str) -> None:
         """What is held is no call after all; the character may begin one."""
@@ -140,13 +147,18 @@ class CallParser:
 
     # --- a call -----------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        self._held.append("{")
-        self._wants = _OBJECT
-        self._object = CallObject(self._names)
+    def _open(self, character: str) -> bool:
+        """Whether a call begins with this."""
+        readers = (opener(character, self._functions) for opener in self._notation.openers)
+        self._call = next((reader for reader in readers if reader is not None), None)
+        if self._call is None:
+            return False
+        self._held.append(character)
+        self._wants = _IN_CALL
+        return True
 
-    def _in_object(self, character: str) -> None:
-        call = self._object
+    def _in_call(self, character: str) -> None:
+        call = self._reader
         was_complete = call.is_complete
         step = call.feed(character)
         if step is JsonStep.WRONG:
@@ -166,11 +178,17 @@ class CallParser:
         if step is JsonStep.LAST:
             self._is_told = False
             self._held = []
-            self._wants = _END_MARKER if self._notation.end else _BEHIND
+            self._wants = self._behind_calls
+
+    @property
+    def _behind_calls(self) -> str:
+        if self._notation.end:
+            return _END_MARKER
+        return _BEHIND if self._notation.is_list or self._notation.is_bare else _TEXT
 
     def _broken(self, character: str) -> None:
-        """The object ends at a character that it cannot have; one that only lacks its brace is taken for whole."""
-        is_whole = self._is_told and self._object.is_complete and self._is_space_held
+        """The call ends at a character that it cannot have; one that only lacks its brace is taken for whole."""
+        is_whole = self._is_told and self._reader.is_complete and self._is_space_held
         if self._is_told:
             self._tell_arguments()
         self._is_told = False
@@ -181,9 +199,9 @@ class CallParser:
             self._none(character)
 
     def _tell_arguments(self) -> None:
-        if self._object.arguments:
-            self._events.append(Arguments("".join(self._object.arguments)))
-            self._object.arguments = []
+        arguments = self._reader.take_arguments()
+        if arguments:
+            self._events.append(Arguments(arguments))
 
     # --- behind a call ----------------------------------------------------------------------------------------------
 
@@ -214,15 +232,13 @@ class CallParser:
         elif character == ("," if notation.is_list else ";"):
             self._held.append(character)
             self._wants = _CALL
-        elif notation.is_bare and character == "{":
-            self._open()
-        else:
+        elif not (notation.is_bare and self._open(character)):
             self._none(character)
 
 
 _TEXT = "text"
 _LIST = "list"
 _CALL = "call"
-_OBJECT = "object"
+_IN_CALL = "in a call"
 _END_MARKER = "end marker"
 _BEHIND = "behind"

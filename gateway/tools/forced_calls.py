@@ -44,26 +44,43 @@ def forced_calls(
     calls = [f"call_{number}" for number in range(len(functions))]
     lines = [_start(notation, control_ids, is_single=is_single), f"call: {' | '.join(calls)}"]
     for rule, function in zip(calls, functions, strict=True):
-        begin = f'{{"name": "{function.name}", "{notation.arguments_key}": '
         schema = function.schema | {"x-guidance": JSON_OPTIONS}
-        lines.append(f'{rule}: {_literal(begin)} %json {json.dumps(schema)} "}}"')
+        before, behind = (_written(text, control_ids) for text in _around_arguments(notation, function.name))
+        lines.append(f"{rule}: {before} %json {json.dumps(schema)} {behind}")
     return Constraint("grammar", "\n".join(lines) + "\n")
 
 
+def _around_arguments(notation: Notation, name: str) -> tuple[str, str]:
+    """Of one call, without its marks; where arguments may also be tags, they are JSON."""
+    if notation.separator:
+        return f"{notation.before_name}{name}{notation.separator}", ""
+    return f'{{"name": "{name}", "{notation.arguments_key}": ', "}"
+
+
 def _start(notation: Notation, control_ids: Mapping[str, int], *, is_single: bool) -> str:
-    def marker(text: str) -> str:
-        return f"<[{control_ids[text]}]>" if text in control_ids else _literal(text)
-
     def calls(rule: str, separator: str) -> str:
-        return rule if is_single else f"{rule} ({_literal(separator)} {rule}){{0,{MAX_FORCED_CALLS - 1}}}"
+        between = f"{_written(separator, control_ids)} " if separator else ""
+        return rule if is_single else f"{rule} ({between}{rule}){{0,{MAX_FORCED_CALLS - 1}}}"
 
+    begin, end = _written(notation.begin, control_ids), _written(notation.end, control_ids)
     if notation.is_list:
-        return f'start: {marker(notation.begin)} " "? "[" {calls("call", ", ")} "]"'
+        return f'start: {begin} " "? "[" {calls("call", ", ")} "]"'
     if notation.is_bare:
         return f"start: {calls('call', '; ')}"
-    item = f'item: {marker(notation.begin)} "\\n" call "\\n" {marker(notation.end)}'
-    return f"start: {calls('item', chr(10))}\n{item}"
+    if not notation.separator:
+        return f'start: {calls("item", chr(10))}\nitem: {begin} "\\n" call "\\n" {end}'
+    item = f"item: {begin} call {end}"
+    if notation.section is None:
+        return f"start: {calls('item', '')}\n{item}"
+    first, last = (_written(mark, control_ids) for mark in notation.section)
+    return f"start: {first} {calls('item', chr(10))} {last}\n{item}"
 
 
-def _literal(text: str) -> str:
-    return json.dumps(text)
+def _written(text: str, control_ids: Mapping[str, int]) -> str:
+    """A text in a grammar, with those pieces of it that are control tokens as such."""
+    for mark, token_id in control_ids.items():
+        before, found, behind = text.partition(mark)
+        if found:
+            parts = (_written(before, control_ids), f"<[{token_id}]>", _written(behind, control_ids))
+            return " ".join(filter(None, parts))
+    return json.dumps(text) if text else ""

@@ -17,7 +17,17 @@ Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
 OffloadControl = Literal["host", "poll", "poll_split"]
-ToolCalls = Literal["auto", "hermes", "llama3_json", "mistral"]
+ToolCalls = Literal[
+    "auto",
+    "hermes",
+    "qwen3_coder",
+    "glm45",
+    "llama3_json",
+    "mistral",
+    "mistral_args",
+    "deepseek_v3",
+    "deepseek_v31",
+]
 Reasoning = Literal["auto", "none", "think"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 

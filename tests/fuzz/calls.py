@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from random import Random
 
 from gateway.tools.call_parser import CallParser
+from gateway.tools.call_reader import Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
 from gateway.tools.notation import NOTATIONS, Notation
 from tests.fuzz.mutators import mutated_bytes
 from tests.fuzz.target import Target, rule
 
 _NOTATIONS = list(NOTATIONS.values())
-_NAMES = ("get", "get_weather", "stop")
+_FUNCTIONS: Functions = {
+    "get": {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}},
+    "get_weather": None,
+    "stop": None,
+}
 _PARTS = [
+    *sorted({mark for notation in _NOTATIONS for mark in notation.markers}),
     *(
-        "<tool_call>",
-        "</tool_call>",
-        "<|python_tag|>",
-        "[TOOL_CALLS]",
         "[",
         "]",
         "{",
@@ -46,12 +48,14 @@ _PARTS = [
         "hm",
     ),
     '{"name": "get", "arguments": {"a": "b"}}',
+    *("<function=", "get>", "<parameter=", "a>", "b>", "</parameter>", "</function>", "stop", "get"),
+    *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
 ]
 MAX_PARTS = 24
 
 
 def _read(notation: Notation, pieces: Sequence[str]) -> tuple[list[ToolEvent], CallParser]:
-    parser = CallParser(notation, _NAMES)
+    parser = CallParser(notation, _FUNCTIONS)
     return joined([*(event for piece in pieces for event in parser.feed(piece)), *parser.end()]), parser
 
 
@@ -65,7 +69,7 @@ def _check(data: bytes) -> bool:
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     rule(_read(notation, pieces)[0] == events, "pieces give what the whole text gives")
     calls = [event.name for event in events if isinstance(event, CallBegin)]
-    rule(len(calls) == parser.num_calls and set(calls) <= set(_NAMES), "calls are of functions that there are")
+    rule(len(calls) == parser.num_calls and set(calls) <= set(_FUNCTIONS), "calls are of functions that there are")
     if not calls:
         rule(events == ([Text(text)] if text else []), "what has no call is text as it is")
     if parser.has_whole_calls:
@@ -81,6 +85,10 @@ def _texts() -> Sequence[bytes]:
         b"\x01\x02" + call + b"; " + call,
         b"\x02\x04[TOOL_CALLS] [" + call + b", " + call + b"] done",
         b"\x00\x00a < b",
+        b"\x01\x03<tool_call>\n<function=get>\n<parameter=b>\n12\n</parameter>\n</function>\n</tool_call>",
+        b"\x02\x03<tool_call>get\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+        b"\x05\x03[TOOL_CALLS]get[CALL_ID]abc[ARGS]{} [TOOL_CALLS]stop[ARGS]{}",
+        "\x07\x03<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>".encode(),
     ]
 
 

@@ -59,9 +59,67 @@ LLAMA3 = """{%- for message in messages %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
 
 
+QWEN3_CODER = """{%- if tools %}{{ '<tools>' + (tools | tojson) + '</tools>' }}{% endif %}
+{%- for message in messages %}
+    {{- '[' + message.role + ']' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<tool_call>\\n<function=' + call.function.name + '>\\n' }}
+        {%- for key, value in call.function.arguments | items %}
+            {{- '<parameter=' + key + '>\\n' }}
+            {{- (value if value is string else value | tojson) + '\\n</parameter>\\n' }}
+        {%- endfor %}
+        {{- '</function>\\n</tool_call>' }}
+    {%- endfor %}
+{%- endfor %}"""
+
+GLM45 = """{%- if tools %}{{ '<tools>' + (tools | tojson) + '</tools>' }}{% endif %}
+{%- for message in messages %}
+    {{- '<|' + message.role + '|>' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<tool_call>' + call.function.name + '\\n' }}
+        {%- for key, value in call.function.arguments.items() %}
+            {{- '<arg_key>' + key + '</arg_key>\\n<arg_value>' }}
+            {{- (value if value is string else value | tojson) + '</arg_value>\\n' }}
+        {%- endfor %}
+        {{- '</tool_call>' }}
+    {%- endfor %}
+{%- endfor %}"""
+
+MISTRAL_ARGS = """{%- if tools %}{{ '[TOOLS] ' + (tools | tojson) + '[/TOOLS]' }}{% endif %}
+{%- for message in messages %}
+    {{- '[' + message.role + '] ' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '[TOOL_CALLS]' + call.function.name + '[ARGS]' + (call.function.arguments | tojson) }}
+    {%- endfor %}
+{%- endfor %}"""
+
+_DEEPSEEK = """{%- if tools %}{{ tools | tojson }}{% endif %}
+{%- for message in messages %}
+    {{- '<' + message.role + '>' + message.content }}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<｜tool▁call▁begin｜>BEFOREBETWEEN' + (call.function.arguments | tojson) + 'BEHIND<｜tool▁call▁end｜>' }}
+    {%- endfor %}
+{%- endfor %}"""
+DEEPSEEK_V31 = _DEEPSEEK.replace("BEFORE", "' + call.function.name + '").replace("BETWEEN", "<｜tool▁sep｜>")
+DEEPSEEK_V31 = DEEPSEEK_V31.replace("BEHIND", "")
+DEEPSEEK_V3 = _DEEPSEEK.replace("BEFORE", "function<｜tool▁sep｜>' + call.function.name + '")
+DEEPSEEK_V3 = DEEPSEEK_V3.replace("BETWEEN", "\\n```json\\n").replace("BEHIND", "\\n```")
+
+TEMPLATES = {
+    "hermes": HERMES,
+    "qwen3_coder": QWEN3_CODER,
+    "glm45": GLM45,
+    "llama3_json": LLAMA3,
+    "mistral": MISTRAL,
+    "mistral_args": MISTRAL_ARGS,
+    "deepseek_v3": DEEPSEEK_V3,
+    "deepseek_v31": DEEPSEEK_V31,
+}
+
+
 def write_family(folder: Path, family: str, *, has_control_mark: bool = False) -> dict[str, Any]:
     """A model of the family, as the configuration names it; its first mark may be a control token."""
-    template = {"hermes": HERMES, "mistral": MISTRAL, "llama3_json": LLAMA3}[family]
+    template = TEMPLATES[family]
     mark = NOTATIONS[family].begin
     kind = TokenType.CONTROL if has_control_mark else TokenType.NORMAL
     path = write_model(

@@ -18,11 +18,15 @@ from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
 from tests.gateway.tiny import END, MERGED, START, write_model
 from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, MISTRAL, answering, output_ids, tool, write_family, written
+from tests.gateway.tools.written_calls import in_objects
 
 TOOLS = [tool("get", city={"type": "string"}), tool("stop")]
 HI = [{"role": "user", "content": "hi"}]
 CALL = '<tool_call>\n{"name": "get", "arguments": {"city": "Paris"}}\n</tool_call>'
 STOP = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
+CODED = "<tool_call>\n<function=get>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
+IN_TAGS = "<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>"
+NAMED = ["mistral_args", "deepseek_v3", "deepseek_v31"]
 PARIS = ("get", '{"city": "Paris"}')
 
 Starter = Callable[..., Awaitable[Gateway]]
@@ -244,6 +248,14 @@ async def test_logprobs_are_of_all_tokens_those_of_calls_too(start: Starter) -> 
         ("llama3_json", '{"name": "get", "parameters": {"city": "Paris"}}', False),
         ("llama3_json", '<|python_tag|>{"name": "get", "parameters": {"city": "Paris"}}', True),
         ("plain", CALL, False),
+        ("qwen3_coder", CODED, False),
+        ("qwen3_coder", CODED, True),
+        ("glm45", "<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>", False),
+        *(
+            (family, in_objects(NOTATIONS[family], [PARIS]), is_control)
+            for family in NAMED
+            for is_control in (False, True)
+        ),
     ],
 )
 async def test_each_family_is_read_and_forced(start: Starter, family: str, text: str, has_control_mark: bool) -> None:
@@ -253,6 +265,31 @@ async def test_each_family_is_read_and_forced(start: Starter, family: str, text:
         answer = await asked(gateway, model=family, tool_choice=choice)
         assert calls_of(answer) == [PARIS]
         assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == (None, "tool_calls")
+
+
+@pytest.mark.parametrize("family", NAMED)
+async def test_calls_of_a_family_come_back_as_it_writes_them(start: Starter, family: str) -> None:
+    gateway = await start()
+    function = {"name": "get", "arguments": '{"city": "Paris"}'}
+    calls = [{"id": "call_1", "type": "function", "function": function}]
+    messages = [*HI, {"role": "assistant", "tool_calls": calls}]
+    text = prompt_text((await submitted(gateway, model=family, messages=messages, tools=None)).prompt_token_ids)
+    assert text.endswith(in_objects(NOTATIONS[family], [PARIS], has_section=False))
+
+
+@pytest.mark.parametrize(
+    ("family", "written_call"),
+    [
+        ("qwen3_coder", CODED),
+        ("glm45", IN_TAGS),
+    ],
+)
+async def test_calls_in_tags_come_back_as_they_were_written(start: Starter, family: str, written_call: str) -> None:
+    gateway = await start()
+    calls = [{"id": "call_1", "type": "function", "function": {"name": PARIS[0], "arguments": PARIS[1]}}]
+    messages = [*HI, {"role": "assistant", "tool_calls": calls}]
+    text = prompt_text((await submitted(gateway, model=family, messages=messages, tools=None)).prompt_token_ids)
+    assert text.endswith(written_call)
 
 
 async def test_a_mark_that_is_a_control_token_is_no_text_without_functions(start: Starter) -> None:

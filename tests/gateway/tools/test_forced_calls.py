@@ -11,12 +11,22 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from gateway.tools.call_parser import CallParser
 from gateway.tools.events import Arguments, CallBegin, Text, joined
 from gateway.tools.forced_calls import MAX_FORCED_CALLS, ForcedFunction, forced_calls
-from gateway.tools.notation import HERMES, LLAMA3_JSON, MISTRAL, NOTATIONS, Notation
+from gateway.tools.notation import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    HERMES,
+    LLAMA3_JSON,
+    MISTRAL,
+    MISTRAL_ARGS,
+    NOTATIONS,
+    Notation,
+)
 from shared.grammars.definition import definition
 from shared.grammars.limits import LIMITS
 from shared.grammars.problem import build_problem_of
 from shared.messages.payload import Constraint
 from tests.gateway.tool_models import MARK, output_ids
+from tests.gateway.tools.written_calls import in_objects
 
 CITY: dict[str, Any] = {
     "properties": {"city": {"$ref": "#/$defs/city"}},
@@ -55,16 +65,8 @@ def constraint(notation: Notation, *, is_single: bool = False, **control_ids: in
 
 
 GET, STOP = '{"city": "Paris"}', "{}"
-ONE = {
-    HERMES: '<tool_call>\n{"name": "get", "arguments": {"city": "Paris"}}\n</tool_call>',
-    LLAMA3_JSON: '{"name": "get", "parameters": {"city": "Paris"}}',
-    MISTRAL: '[TOOL_CALLS] [{"name": "get", "arguments": {"city": "Paris"}}]',
-}
-TWO = {
-    HERMES: f'{ONE[HERMES]}\n<tool_call>\n{{"name": "stop", "arguments": {{}}}}\n</tool_call>',
-    LLAMA3_JSON: f'{ONE[LLAMA3_JSON]}; {{"name": "stop", "parameters": {{}}}}',
-    MISTRAL: f'{ONE[MISTRAL][:-1]}, {{"name": "stop", "arguments": {{}}}}]',
-}
+ONE = {notation: in_objects(notation, [("get", GET)]) for notation in NOTATIONS.values()}
+TWO = {notation: in_objects(notation, [("get", GET), ("stop", STOP)]) for notation in NOTATIONS.values()}
 
 
 @pytest.mark.parametrize("notation", NOTATIONS.values())
@@ -74,7 +76,7 @@ def test_what_is_allowed_is_read_as_calls(notation: Notation) -> None:
     assert accepts(single, output_ids(ONE[notation]))
     assert accepts(several, output_ids(TWO[notation]))
     assert not accepts(single, output_ids(TWO[notation]))
-    parser = CallParser(notation, ["get", "stop"])
+    parser = CallParser(notation, {"get": CITY, "stop": None})
     events = joined([*parser.feed(TWO[notation]), *parser.end()])
     assert events == [CallBegin("get"), Arguments(GET), CallBegin("stop"), Arguments(STOP)]
 
@@ -82,16 +84,26 @@ def test_what_is_allowed_is_read_as_calls(notation: Notation) -> None:
 @pytest.mark.parametrize("notation", NOTATIONS.values())
 @pytest.mark.parametrize(
     ("old", "new"),
-    [('"get"', '"got"'), ("Paris", "Rome"), ('{"city": "Paris"}', "{}"), ('{"name', 'Well: {"name'), ("}", "")],
+    [("get", "got"), ("Paris", "Rome"), ('{"city": "Paris"}', "{}"), ("", "Well: "), ("}", "")],
 )
 def test_what_is_no_call_is_not_allowed(notation: Notation, old: str, new: str) -> None:
     assert not accepts(constraint(notation), output_ids(ONE[notation].replace(old, new, 1)))
 
 
-@pytest.mark.parametrize("notation", [HERMES, MISTRAL])
-def test_a_mark_without_text_is_named_by_its_id(notation: Notation) -> None:
-    made = forced_calls(notation, FUNCTIONS, {notation.begin: MARK}, is_single=False)
-    assert accepts(made, output_ids(ONE[notation], notation.begin))
+@pytest.mark.parametrize(
+    ("notation", "mark"),
+    [
+        (HERMES, "<tool_call>"),
+        (MISTRAL, "[TOOL_CALLS]"),
+        (MISTRAL_ARGS, "[ARGS]"),
+        (DEEPSEEK_V3, "<｜tool▁sep｜>"),
+        (DEEPSEEK_V3, "<｜tool▁call▁end｜>"),
+        (DEEPSEEK_V31, "<｜tool▁calls▁end｜>"),
+    ],
+)
+def test_a_mark_without_text_is_named_by_its_id(notation: Notation, mark: str) -> None:
+    made = forced_calls(notation, FUNCTIONS, {mark: MARK}, is_single=False)
+    assert accepts(made, output_ids(ONE[notation], mark))
     assert not accepts(made, output_ids(ONE[notation]))
 
 
@@ -112,5 +124,5 @@ def test_names_and_schemas_are_data_and_no_grammar() -> None:
     odd = 'a\nstart: "b" ::= é'
     text = f'{{"name": "get", "parameters": {json.dumps({"city": odd}, ensure_ascii=False)}}}'
     assert accepts(constraint(LLAMA3_JSON), output_ids(text))
-    parser = CallParser(LLAMA3_JSON, ["get"])
+    parser = CallParser(LLAMA3_JSON, {"get": None})
     assert Text not in {type(event) for event in [*parser.feed(text), *parser.end()]}

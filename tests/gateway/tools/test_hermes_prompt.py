@@ -50,7 +50,7 @@ def test_calls_stand_as_a_model_writes_them() -> None:
         "content": '<tool_call>\n{"name": "get", "arguments": {"city": "Zürich"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>',
     }
-    parser = CallParser(HERMES, ["get", "stop"])
+    parser = CallParser(HERMES, {"get": None, "stop": None})
     events = [*parser.feed(turn["content"]), *parser.end()]
     assert events == [CallBegin("get"), Arguments('{"city": "Zürich"}'), CallBegin("stop"), Arguments("{}")]
 

@@ -2,7 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.tools.notation import HERMES, LLAMA3_JSON, MISTRAL, NOTATIONS, Notation, notation_of
+from gateway.tools.notation import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    GLM45,
+    HERMES,
+    LLAMA3_JSON,
+    MISTRAL_ARGS,
+    NOTATIONS,
+    QWEN3_CODER,
+    Notation,
+    notation_of,
+)
 from tests.gateway import tool_models
 from tests.gateway.tiny import TEMPLATE
 
@@ -10,10 +21,13 @@ from tests.gateway.tiny import TEMPLATE
 @pytest.mark.parametrize(
     ("template", "notation"),
     [
-        (tool_models.HERMES, HERMES),
-        (tool_models.MISTRAL, MISTRAL),
-        (tool_models.LLAMA3, LLAMA3_JSON),
+        *((template, NOTATIONS[name]) for name, template in tool_models.TEMPLATES.items()),
         ("{{ '<|python_tag|>' }}", LLAMA3_JSON),
+        ("<tool_call>\n<function=' + name + '>\n<parameter=' + key + '>", QWEN3_CODER),
+        ("<tool_call>{{ name }}<arg_key>{{ key }}</arg_key><arg_value>", GLM45),
+        ("[AVAILABLE_TOOLS][TOOL_CALLS]{{ name }}[ARGS]", MISTRAL_ARGS),
+        ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ name }}\n```json", DEEPSEEK_V3),
+        ("<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>", DEEPSEEK_V31),
         ("{{ tools | tojson }}", HERMES),
         (TEMPLATE, HERMES),
         ("", HERMES),
@@ -30,5 +44,7 @@ def test_a_name_is_stronger(name: str) -> None:
 
 @pytest.mark.parametrize("notation", NOTATIONS.values())
 def test_marks_begin_with_what_is_nowhere_else_in_them(notation: Notation) -> None:
-    """The parser need not look back when a mark breaks off."""
-    assert all(marker[0] not in marker[1:] for marker in notation.markers)
+    """The parser need not look back when a mark breaks off, nor look for more than one character."""
+    marks = [mark for mark in (notation.begin, notation.end, *(notation.section or ())) if mark]
+    assert all(mark[0] not in mark[1:] for mark in marks)
+    assert {mark[0] for mark in (notation.begin, *(notation.section or ()))} == {notation.begin[0]}

@@ -1,0 +1,42 @@
+"""Calls as models of each family write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from gateway.tools.notation import GLM45, Notation
+
+
+def in_objects(notation: Notation, calls: Sequence[tuple[str, str]], *, has_section: bool = True) -> str:
+    """Of names and arguments, which are JSON; with the marks around all of them, where there are such."""
+    if notation.separator:
+        written = [f"{notation.before_name}{name}{notation.separator}{arguments}" for name, arguments in calls]
+        first, last = notation.section if notation.section and has_section else ("", "")
+        between = "\n" if notation.section else ""
+        return first + between.join(f"{notation.begin}{one}{notation.end}" for one in written) + last
+    objects = [f'{{"name": "{name}", "{notation.arguments_key}": {arguments}}}' for name, arguments in calls]
+    if notation.is_list:
+        return f"{notation.begin} [{', '.join(objects)}]"
+    if notation.is_bare:
+        return "; ".join(objects)
+    return "\n".join(f"{notation.begin}\n{one}\n{notation.end}" for one in objects)
+
+
+def in_tags(notation: Notation, calls: Sequence[tuple[str, Mapping[str, object]]]) -> str:
+    """Of names and arguments; strings are written as they are, other values as JSON."""
+    return "\n".join(_glm(*call) if notation is GLM45 else _qwen(*call) for call in calls)
+
+
+def _glm(name: str, arguments: Mapping[str, object]) -> str:
+    tags = [f"<arg_key>{key}</arg_key>\n<arg_value>{_text(value)}</arg_value>\n" for key, value in arguments.items()]
+    return f"<tool_call>{name}\n{''.join(tags)}</tool_call>"
+
+
+def _qwen(name: str, arguments: Mapping[str, object]) -> str:
+    tags = [f"<parameter={key}>\n{_text(value)}\n</parameter>\n" for key, value in arguments.items()]
+    return f"<tool_call>\n<function={name}>\n{''.join(tags)}</function>\n</tool_call>"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
