@@ -6,6 +6,7 @@ Arguments of calls are read first: what stands in their JSON as an escape is hid
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,13 +17,26 @@ from gateway.openai.tools import Tool, TurnCall, arguments_of
 Hide = Callable[[str], str]
 
 
+class TurnArguments(dict[str, Any]):
+    """A call's arguments: an object, and its JSON where a template writes them as the text that OpenAI's API has."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+    def __add__(self, text: str) -> str:
+        return str(self) + text
+
+    def __radd__(self, text: str) -> str:
+        return text + str(self)
+
+
 def told_tools(tools: Iterable[Tool], tokenizer: PromptTokenizer) -> list[dict[str, Any]]:
     """Functions as OpenAI's API has them."""
     return [{"type": "function", "function": _hidden(tool.function.told(), tokenizer.user_text)} for tool in tools]
 
 
 def turns(messages: Sequence[ChatMessage], tokenizer: PromptTokenizer) -> list[dict[str, Any]]:
-    """Messages with all their fields; arguments are objects, which templates write as JSON."""
+    """Messages with all their fields; arguments are objects, which templates write as JSON or piece by piece."""
     return [_turn(message, tokenizer.user_text) for message in messages]
 
 
@@ -43,7 +57,7 @@ def _turn(message: ChatMessage, hide: Hide) -> dict[str, Any]:
 
 def _call(call: TurnCall, hide: Hide) -> dict[str, Any]:
     arguments = _hidden(arguments_of(call.function.arguments), hide)
-    function = {"name": hide(call.function.name), "arguments": arguments}
+    function = {"name": hide(call.function.name), "arguments": TurnArguments(arguments)}
     return {"id": hide(call.id), "type": "function", "function": function}
 
 

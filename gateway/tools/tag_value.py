@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from gateway.tools.json_value import JsonStep
 
 MAX_HELD_CHARACTERS = 1 << 16  # of a value that is read at its end; a longer one is taken for a string as it comes
+_WORDS = {"True": "true", "False": "false", "None": "null"}
+"""Python's words, which templates show to models where they write values that are no strings without JSON."""
 _PLAIN = re.compile(r"[^<\n]+")
 
 
@@ -102,6 +104,7 @@ class TagValue:
     def _close(self) -> None:
         if not self._is_text:
             text = "".join(self._held).strip()
+            text = _WORDS.get(text, text)
             if _is_json(text):
                 self._pieces.append(text)
                 return

@@ -97,13 +97,14 @@ _DEEPSEEK = """{%- if tools %}{{ tools | tojson }}{% endif %}
 {%- for message in messages %}
     {{- '<' + message.role + '>' + message.content }}
     {%- for call in message.tool_calls or [] %}
-        {{- '<｜tool▁call▁begin｜>BEFOREBETWEEN' + (call.function.arguments | tojson) + 'BEHIND<｜tool▁call▁end｜>' }}
+        {{- '<｜tool▁call▁begin｜>BEFORE' + call.function.arguments + 'BEHIND<｜tool▁call▁end｜>' }}
     {%- endfor %}
 {%- endfor %}"""
-DEEPSEEK_V31 = _DEEPSEEK.replace("BEFORE", "' + call.function.name + '").replace("BETWEEN", "<｜tool▁sep｜>")
-DEEPSEEK_V31 = DEEPSEEK_V31.replace("BEHIND", "")
-DEEPSEEK_V3 = _DEEPSEEK.replace("BEFORE", "function<｜tool▁sep｜>' + call.function.name + '")
-DEEPSEEK_V3 = DEEPSEEK_V3.replace("BETWEEN", "\\n```json\\n").replace("BEHIND", "\\n```")
+"""As their own, these take arguments for text."""
+DEEPSEEK_V31 = _DEEPSEEK.replace("BEFORE", "' + call.function.name + '<｜tool▁sep｜>").replace("BEHIND", "")
+DEEPSEEK_V3 = _DEEPSEEK.replace("BEFORE", "function<｜tool▁sep｜>' + call.function.name + '\\n```json\\n").replace(
+    "BEHIND", "\\n```"
+)
 
 TEMPLATES = {
     "hermes": HERMES,
