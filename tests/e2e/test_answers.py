@@ -52,6 +52,22 @@ async def test_chat_knows_the_capital_of_france_streamed_or_not(client: AsyncOpe
         assert 0 < usage.completion_tokens < 24 < usage.prompt_tokens + 24
 
 
+async def test_responses_say_what_the_chat_says_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
+    model = cluster.models[0]
+    chat = await client.chat.completions.create(model=model, messages=CAPITAL, max_tokens=24, temperature=0)
+    question: str = CAPITAL[0]["content"]  # type: ignore[assignment]
+    whole = await client.responses.create(model=model, input=question, max_output_tokens=24, temperature=0)
+    assert (whole.output_text, whole.status) == (chat.choices[0].message.content, "completed")
+    async with client.responses.stream(model=model, input=question, max_output_tokens=24, temperature=0) as stream:
+        text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
+        streamed = await stream.get_final_response()
+    assert text == streamed.output_text == whole.output_text
+    assert chat.usage is not None
+    for usage in (whole.usage, streamed.usage):
+        assert usage is not None
+        assert (usage.input_tokens, usage.output_tokens) == (chat.usage.prompt_tokens, chat.usage.completion_tokens)
+
+
 async def test_completion_knows_the_capital_of_france_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
     prompt = "The capital of France is"
     for model in cluster.models:

@@ -8,6 +8,7 @@ from typing import Any
 
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionMessageFunctionToolCall
+from openai.types.responses import Response, ResponseFunctionToolCall
 
 from tests.e2e.cluster import Cluster
 
@@ -45,6 +46,25 @@ def check_weather(arguments: str) -> None:
     assert sorted(found) == ["city", "num_days"]
     assert found["city"] in CITY["enum"]
     assert 1 <= found["num_days"] <= 9
+
+
+async def test_a_conversation_of_items_goes_on_with_what_a_call_has_given(
+    client: AsyncOpenAI, cluster: Cluster
+) -> None:
+    tool = {"type": "function", **WEATHER["function"]}
+    body: dict[str, Any] = {"model": cluster.models[0], "max_output_tokens": 200, "temperature": 0, "tools": [tool]}
+    items: list[Any] = list(QUESTION)
+    named = {"type": "function", "name": "get_weather"}
+    called: Response = await client.responses.create(**body, input=items, tool_choice=named)
+    (call,) = called.output
+    assert isinstance(call, ResponseFunctionToolCall)
+    check_weather(call.arguments)
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees and sunny"}
+    answer: Response = await client.responses.create(**body, input=[*items, call, result], tool_choice="none")
+    assert answer.output_text
+    assert called.usage is not None
+    assert answer.usage is not None
+    assert answer.usage.input_tokens < called.usage.input_tokens, "it is not told of functions any more"
 
 
 async def test_a_named_function_is_called_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
