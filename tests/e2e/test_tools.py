@@ -54,13 +54,14 @@ async def test_a_conversation_of_items_goes_on_with_what_a_call_has_given(
     tool = {"type": "function", **WEATHER["function"]}
     body: dict[str, Any] = {"model": cluster.models[0], "max_output_tokens": 200, "temperature": 0, "tools": [tool]}
     items: list[Any] = list(QUESTION)
-    named = {"type": "function", "name": "get_weather"}
-    called: Response = await client.responses.create(**body, input=items, tool_choice=named)
+    first = body | {"input": items, "tool_choice": {"type": "function", "name": "get_weather"}}
+    called: Response = await client.responses.create(**first)
     (call,) = called.output
     assert isinstance(call, ResponseFunctionToolCall)
     check_weather(call.arguments)
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "18 degrees and sunny"}
-    answer: Response = await client.responses.create(**body, input=[*items, call, result], tool_choice="none")
+    second = body | {"input": [*items, call, result], "tool_choice": "none"}
+    answer: Response = await client.responses.create(**second)
     assert answer.output_text
     assert called.usage is not None
     assert answer.usage is not None
