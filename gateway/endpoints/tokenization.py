@@ -74,7 +74,8 @@ def _tokens(body: TokenizeRequest, model: ServedModel) -> list[int]:
     tokenizer = model.tokenizer
     if body.messages is None:
         return tokenizer.encode(body.prompt or "", has_prefix=body.add_special_tokens is not False)
-    tokens = encode_messages(body.messages, model, body.tools, is_open=body.add_generation_prompt)
+    settings, is_open = body.chat_template_kwargs, body.add_generation_prompt
+    tokens = encode_messages(body.messages, model, body.tools, is_open=is_open, settings=settings)
     return tokenizer.prefixed(tokens) if body.add_special_tokens else tokens
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from gateway.openai.chat_messages import ChatMessage, check_turns
 from gateway.openai.part import ApiObject, FieldConflictError
-from gateway.openai.schema import MAX_MESSAGES
+from gateway.openai.schema import MAX_MESSAGES, TemplateSettings
 from gateway.openai.tools import MAX_TOOLS, Tool, check_tools
 
 # As long as the contexts that most models have at most, and done within a second on a thread.
@@ -31,6 +31,8 @@ class TokenizeRequest(ApiObject):
     """Whether the conversation ends with the opening of the assistant's turn; of messages only."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
     """Functions that the model is told of; of messages only."""
+    chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
+    """As for chat; of messages only."""
     return_token_strs: bool = False
     """Whether the answer has the text of each token too."""
 
@@ -42,6 +44,8 @@ class TokenizeRequest(ApiObject):
             raise FieldConflictError("add_generation_prompt", "add_generation_prompt is for messages only")
         if self.prompt is not None and self.tools:
             raise FieldConflictError("tools", "tools are for messages only")
+        if self.prompt is not None and self.chat_template_kwargs:
+            raise FieldConflictError("chat_template_kwargs", "chat_template_kwargs are for messages only")
         check_tools(self.tools, None)
         check_turns(self.messages or ())
         return self

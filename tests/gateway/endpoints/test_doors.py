@@ -72,6 +72,13 @@ async def test_a_conversation_is_tokenised_as_a_node_would_get_it(start_gateway:
         ("/tokenize", {"prompt": "x"}, 400, "missing_required_parameter", "model"),
         ("/tokenize", {"model": "gpt", "prompt": "x"}, 404, "model_not_found", "model"),
         ("/tokenize", {"model": "tiny"}, 400, "invalid_value", "prompt"),
+        (
+            "/tokenize",
+            {"model": "tiny", "prompt": "x", "chat_template_kwargs": {"a": 1}},
+            400,
+            "invalid_value",
+            "chat_template_kwargs",
+        ),
         ("/tokenize", {"model": "tiny", "prompt": "x", "messages": CHAT}, 400, "invalid_value", "prompt"),
         ("/tokenize", {"model": "base", "messages": CHAT}, 400, "no_chat_template", "model"),
         ("/tokenize", {"model": "tiny", "prompt": "x" * ((1 << 19) + 1)}, 400, "invalid_value", "prompt"),

@@ -183,6 +183,14 @@ async def test_a_template_is_told_what_clients_set(start: Starter, tmp_path: Pat
     assert prompt == "[user]hi[assistant]<think>\n\n</think>\n\n"
 
 
+async def test_settings_are_counted_as_they_are_answered(start: Starter) -> None:
+    gateway = await start()
+    for settings, behind in ({}, ""), ({"enable_thinking": False}, "<think>\n\n</think>\n\n"):
+        body = {"model": "hybrid", "messages": HI, "chat_template_kwargs": settings, "return_token_strs": True}
+        async with gateway.http.post("/tokenize", json=body) as response:
+            assert "".join((await response.json())["token_strs"]) == f"[user]hi[assistant]{behind}"
+
+
 async def test_the_assistant_s_thoughts_come_back(start: Starter, tmp_path: Path) -> None:
     gateway = await start()
     said = {"role": "assistant", "content": "Hello!", "reasoning_content": "It greets."}
