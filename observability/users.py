@@ -163,9 +163,12 @@ TRAFFIC = Row(
         ),
         Panel(
             "Prompt tokens by model",
-            "Of answers that began.",
+            "Of answers that began; those of them that were found in a cache are not computed.",
             "short",
-            [Query(_rate("treadle_prompt_tokens_total", "model"), "{{model}}")],
+            [
+                Query(_rate("treadle_prompt_tokens_total", "model"), "{{model}}"),
+                Query(_rate("treadle_cached_prompt_tokens_total", "model"), "{{model}}, cached"),
+            ],
         ),
         Panel(
             "Output tokens by model",

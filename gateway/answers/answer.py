@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 from aiohttp import web
+from msgspec import UNSET
 
 from gateway.answers import call_record
 from gateway.answers.call_record import Visit
@@ -16,7 +17,7 @@ from gateway.answers.news_wait import NewsWait, first_news, rest
 from gateway.inflight.call import InflightCall
 from gateway.inflight.timeline import Timeline
 from gateway.openai import errors
-from gateway.openai.answers import Usage
+from gateway.openai.answers import CompletionTokensDetails, PromptTokensDetails, Usage
 from gateway.openai.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged
 
 
@@ -56,7 +57,7 @@ def noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End, now: 
     """The deltas, with their time taken down; `ApiError` for an end without an answer."""
     if isinstance(news, list):
         for delta in news:
-            timeline.add(delta.num_tokens, now, delta.choice)
+            timeline.add(delta.num_tokens, now, delta.choice, num_thought_tokens=delta.num_thought_tokens)
         return news
     if isinstance(news, Rejection):
         raise errors.would_be_late(news, call.slo)
@@ -75,5 +76,20 @@ def noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End, now: 
 
 def usage(call: InflightCall, timeline: Timeline) -> Usage:
     """The tokens so far."""
-    num_prompt = call.num_prompt_tokens
-    return Usage(num_prompt, timeline.num_tokens, num_prompt + timeline.num_tokens)
+    return _counted(call, timeline.num_tokens, timeline.num_thought_tokens)
+
+
+def prompt_usage(call: InflightCall) -> Usage:
+    """Those of the prompt alone."""
+    return _counted(call, 0, 0)
+
+
+def _counted(call: InflightCall, num_output: int, num_thoughts: int) -> Usage:
+    num_prompt, num_cached = call.num_prompt_tokens, call.num_cached_tokens
+    return Usage(
+        num_prompt,
+        num_output,
+        num_prompt + num_output,
+        UNSET if num_cached is None else PromptTokensDetails(num_cached),
+        CompletionTokensDetails(num_thoughts) if call.tells_thoughts else UNSET,
+    )

@@ -74,11 +74,13 @@ class Visit:
         model, slo_class = (job.served_name, job.slo.kind) if job else (_UNKNOWN, _UNKNOWN)
         labels = (model, slo_class, self.tenant)
         prompt_tokens = sum(len(one.prompt_token_ids) for one in self.jobs)
+        cached_tokens = self.call.num_cached_tokens if self.call is not None else None
         num_resubmissions = self.call.num_resubmissions if self.call is not None else 0
         metrics.count(labels, self.outcome)
         metrics.count_work(
             labels,
             prompt_tokens=prompt_tokens,
+            cached_tokens=cached_tokens,
             output_tokens=timeline.num_tokens,
             num_resubmissions=num_resubmissions,
         )
@@ -93,7 +95,7 @@ class Visit:
                 metrics.judge(labels, job.slo, timeline, is_complete=self.outcome == OK)
         is_error = self.outcome not in {OK, CANCELLED, REJECTED}
         error_type = (self.refusal.code if self.refusal else self.outcome) if is_error else ""
-        tracing.describe_outcome(self.span, self.outcome, timeline, error_type=error_type)
+        tracing.describe_outcome(self.span, self.outcome, timeline, cached_tokens=cached_tokens, error_type=error_type)
         known: dict[str, Any] = {
             "request_id": self.request_id,
             "model": model,
@@ -101,6 +103,7 @@ class Visit:
             "tenant": self.tenant,
             "outcome": self.outcome,
             "prompt_tokens": prompt_tokens,
+            "cached_tokens": cached_tokens,
             "output_tokens": timeline.num_tokens,
             "num_resubmissions": num_resubmissions,
             "ttft_s": timeline.ttft_s,

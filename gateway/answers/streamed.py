@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 
 from gateway.answers import call_record
-from gateway.answers.answer import Renderer, noted, usage
+from gateway.answers.answer import Renderer, noted, prompt_usage, usage
 from gateway.answers.call_record import Visit
 from gateway.answers.event import SseEvent
 from gateway.answers.news_wait import NewsWait, first_news, pass_on
@@ -19,7 +19,6 @@ from gateway.http.context import ANSWERED
 from gateway.http.flush import give_up
 from gateway.inflight.call import InflightCall
 from gateway.openai import errors
-from gateway.openai.answers import Usage
 from gateway.openai.delta import Delta, End
 
 _log = structlog.get_logger(__name__)
@@ -81,7 +80,7 @@ class StreamedAnswer:
         news = await first_news(call, self._patience, self._stream if include_queue else None)
         deltas = noted(self._record.timeline, call, news, asyncio.get_running_loop().time())
         await self._stream.open()
-        prompt = Usage(call.num_prompt_tokens, 0, call.num_prompt_tokens)
+        prompt = prompt_usage(call)
         opening = self._renderer.opening(prompt)
         if self._include_running_usage:
             opening = with_usage(opening, prompt)

@@ -11,7 +11,7 @@ from gateway.answers.event import DONE, SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.chat_prompt import encode_messages, template_of
-from gateway.endpoints.choice_reading import ChoiceReading, ThoughtReading
+from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.forced_tools import forced_constraint
 from gateway.endpoints.tool_answers import CallReading
@@ -32,6 +32,7 @@ from gateway.openai.delta import Delta
 from gateway.openai.errors import ApiError
 from gateway.openai.schema import ChatCompletionRequest
 from gateway.openai.tools import num_told_characters
+from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Constraint
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
@@ -65,6 +66,10 @@ class ChatEndpoint:
     def token_bytes(self, body: ChatCompletionRequest, model: ServedModel) -> Sequence[bytes]:
         """Marks of calls are seen where there may be calls, those of thoughts where these are told apart."""
         return model.shown_token_bytes(calls=bool(body.told_tools), thoughts=_may_think(body))
+
+    def thoughts(self, body: ChatCompletionRequest, model: ServedModel) -> ThoughtReading | None:
+        """Of a model that marks them, where an answer may begin with them."""
+        return _thoughts(body, model)
 
     def room(self, body: ChatCompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, what fits into the context."""

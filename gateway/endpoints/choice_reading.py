@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from msgspec import structs
 
 from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
 from gateway.openai.answers import AnswerMessage, ChatDelta, ChatFinishReason
 from gateway.openai.delta import Delta
-from gateway.reasoning.marks import ReasoningMarks
+from gateway.reasoning.marks import ThoughtReading
 from gateway.reasoning.splitter import ReasoningSplitter, Split
-
-
-@dataclass(frozen=True)
-class ThoughtReading:
-    """How thoughts are found in the answers to a request."""
-
-    marks: ReasoningMarks
-    is_open: bool
-    """Answers begin among them: the prompt has the first mark."""
 
 
 class ChoiceReading:
@@ -29,7 +18,7 @@ class ChoiceReading:
         self, thoughts: ThoughtReading | None, calls: CallReading | None, request_id: str, choice: int
     ) -> None:
         """None of either where there are none to be found."""
-        self._splitter = ReasoningSplitter(thoughts.marks, is_open=thoughts.is_open) if thoughts else None
+        self._splitter = ReasoningSplitter(thoughts) if thoughts else None
         self._calls = ChoiceCalls(calls, request_id, choice) if calls else None
 
     @property

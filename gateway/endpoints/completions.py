@@ -17,6 +17,7 @@ from gateway.openai.answers import Completion, CompletionChoice, Usage
 from gateway.openai.delta import Delta
 from gateway.openai.errors import ApiError
 from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Constraint
 
 
@@ -56,6 +57,10 @@ class CompletionEndpoint:
     def token_bytes(self, body: CompletionRequest, model: ServedModel) -> Sequence[bytes]:  # noqa: ARG002
         """Control tokens have no text."""
         return model.tokenizer.token_bytes
+
+    def thoughts(self, body: CompletionRequest, model: ServedModel) -> ThoughtReading | None:  # noqa: ARG002
+        """An answer is text and nothing else."""
+        return None
 
     def room(self, body: CompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, 16 tokens."""

@@ -27,6 +27,7 @@ from gateway.inflight.timeline import Timeline
 from gateway.models.models import ServedModel
 from gateway.openai import errors
 from gateway.openai.schema import GenerationRequest
+from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
@@ -56,6 +57,9 @@ class Endpoint(Protocol[Body]):
 
     def token_bytes(self, body: Body, model: ServedModel) -> Sequence[bytes]:
         """The text of each token, as far as the answer shows it."""
+
+    def thoughts(self, body: Body, model: ServedModel) -> ThoughtReading | None:
+        """How thoughts are told apart from the answer; None where they are not."""
 
     def room(self, body: Body) -> job_parts.Room:
         """How long the answer may be."""
@@ -150,7 +154,7 @@ class Handler(Generic[Body]):
         """One a prompt; `ApiError` 400 when one of them does not fit."""
         endpoint = self._endpoint
         asked, room = endpoint.asked(body), endpoint.room(body)
-        now_s = time.time()
+        now_s, thoughts = time.time(), endpoint.thoughts(body, model)
         limits = [
             job_parts.max_tokens(model, one, room, endpoint.prompt_param, asked.num_candidates) for one in prompts
         ]
@@ -168,6 +172,7 @@ class Handler(Generic[Body]):
                 enqueued_s=now_s,
                 span=record.span,
                 wants_place=asked.include_queue,
+                thoughts=thoughts,
                 block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
             )
             for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))

@@ -9,6 +9,7 @@ from gateway.endpoints.chat import ChatEndpoint
 from gateway.models.models import ServedModel
 from gateway.openai.schema import ChatCompletionRequest
 from gateway.openai.translated import TranslatedRequest
+from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Constraint
 
 Translated = TypeVar("Translated", bound=TranslatedRequest)
@@ -37,3 +38,7 @@ class TranslatedEndpoint(Generic[Translated]):
     def token_bytes(self, body: Translated, model: ServedModel) -> Sequence[bytes]:
         """As for a chat."""
         return self._chat.token_bytes(body.chat, model)
+
+    def thoughts(self, body: Translated, model: ServedModel) -> ThoughtReading | None:
+        """As for a chat."""
+        return self._chat.thoughts(body.chat, model)

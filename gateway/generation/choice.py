@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from gateway.generation.detokenizer import Detokenizer
 from gateway.generation.held_scores import HeldScores
 from gateway.generation.stop_strings import StopMatcher
 from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Delta
+from gateway.reasoning.counter import ThoughtCounter
+from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Output, Sampling
 from shared.messages.token_logprob import TokenLogprob
 
@@ -16,13 +20,23 @@ from shared.messages.token_logprob import TokenLogprob
 class Choice:
     """Takes tokens in their order, each once; `Generation` sees to that. ``number`` is its place for the client."""
 
-    def __init__(self, number: int, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling) -> None:
+    def __init__(
+        self,
+        number: int,
+        token_bytes: Sequence[bytes],
+        stops: Sequence[str],
+        sampling: Sampling,
+        thoughts: ThoughtReading | None = None,
+    ) -> None:
+        """``thoughts``: how they are told apart, where they are; their tokens are counted."""
         self.token_ids: list[int] = []
         self.finish_reason: FinishReason | None = None
         """How it ended; None while it runs."""
         self._number = number
         self._max_tokens = sampling.max_tokens
         self._detokenizer = Detokenizer(token_bytes)
+        self._thoughts = ThoughtCounter(thoughts) if thoughts is not None else None
+        self._text_of = self._detokenizer.feed if self._thoughts is None else self._counted_text
         self._stops = StopMatcher(stops)
         self._scores = HeldScores() if sampling.num_logprobs is not None else None
         self._is_plain = not stops and self._scores is None
@@ -42,8 +56,18 @@ class Choice:
         ``scores`` is one a token, or empty where no logprobs were asked for.
         """
         if self._is_plain:
-            return self._take_plain(token_ids, finish_reason)
-        return self._take_watched(token_ids, scores, finish_reason)
+            delta = self._take_plain(token_ids, finish_reason)
+        else:
+            delta = self._take_watched(token_ids, scores, finish_reason)
+        if self._thoughts is None:
+            return delta
+        return structs.replace(delta, num_thought_tokens=self._thoughts.found())
+
+    def _counted_text(self, token_id: int) -> str:
+        assert self._thoughts is not None
+        text = self._detokenizer.feed(token_id)
+        self._thoughts.take(text)
+        return text
 
     def _take_plain(self, token_ids: Sequence[int], finish_reason: FinishReason | None) -> Delta:
         """Nothing can end it before the last of these tokens, and nothing is held back but a piece of a character.
@@ -56,8 +80,8 @@ class Choice:
             finish_reason = finish_reason if finish_reason and len(token_ids) == num_left else "length"
             token_ids = token_ids[:num_left]
         self.token_ids += token_ids
-        feed = self._detokenizer.feed
-        text = feed(token_ids[0]) if len(token_ids) == 1 else "".join(map(feed, token_ids))
+        text_of = self._text_of
+        text = text_of(token_ids[0]) if len(token_ids) == 1 else "".join(map(text_of, token_ids))
         if finish_reason is not None:
             text += self._detokenizer.flush()
             self.finish_reason = finish_reason
@@ -88,7 +112,7 @@ class Choice:
     def _feed(self, token_id: int, score: TokenLogprob | None) -> tuple[str, bool]:
         """The text that may go out with a token, and whether a stop string was completed."""
         begin = self._num_decoded
-        text = self._detokenizer.feed(token_id)
+        text = self._text_of(token_id)
         self._num_decoded += len(text)
         if self._scores is not None and score is not None:
             self._scores.add(token_id, score, begin, self._num_decoded + self._detokenizer.is_amid_character)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from gateway.generation.choice import Choice
 from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Crashed, Delta, Failure, NodeRefusal, Rejection
+from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk, Rejected
 
@@ -49,20 +50,29 @@ class Generation:
     """
 
     def __init__(
-        self, token_bytes: Sequence[bytes], stops: Sequence[str], sampling: Sampling, first_choice: int = 0
+        self,
+        token_bytes: Sequence[bytes],
+        stops: Sequence[str],
+        sampling: Sampling,
+        first_choice: int = 0,
+        thoughts: ThoughtReading | None = None,
     ) -> None:
+        """``thoughts``: how they are told apart, where they are; their tokens are counted."""
         self.attempt = 0
         self.is_over = False
         self.ended_by_node = False
         """The node knows that it is over (or the queue manager does, which refused it), so nobody has to tell it."""
         numbers = range(first_choice, first_choice + sampling.num_choices)
-        self._choices = [Choice(number, token_bytes, stops, sampling) for number in numbers]
+        self._choices = [Choice(number, token_bytes, stops, sampling, thoughts) for number in numbers]
         self._wants_logprobs = sampling.num_logprobs is not None
         self._num_fruitless = 0
         self._num_given_way = 0
         self.num_crashes = 0
         """Attempts that ended with their engine, since a token came."""
         self.num_crashes_in_all = 0
+        self.num_cached_tokens: int | None = None
+        """Of the prompt, as the first attempt that brought a token says (`Chunk.cached_tokens`); None before, or where
+        it does not say: a later one may find what this request has computed."""
 
     @property
     def outputs(self) -> list[Output]:
@@ -151,6 +161,8 @@ class Generation:
         token_ids = chunk.token_ids[num_known:] if num_known else chunk.token_ids
         scores = chunk.logprobs[num_known:] if self._wants_logprobs else []
         finish_reason = _FINISH_REASONS[chunk.finish_reason] if chunk.finish_reason else None
+        if chunk.cached_tokens is not None and not choice.token_ids:
+            self.num_cached_tokens = chunk.cached_tokens
         delta = choice.take(token_ids, scores, finish_reason)
         if delta.finish_reason is not None:
             self.is_over = all(one.finish_reason is not None for one in self._choices)

@@ -90,6 +90,21 @@ class InflightCall:
         """Of all prompts."""
         return sum(len(request.job.prompt_token_ids) for request in self.requests)
 
+    @property
+    def num_cached_tokens(self) -> int | None:
+        """Of all prompts, those that lay in a cache; None while that is not known of each."""
+        total = 0
+        for request in self.requests:
+            if request.generation.num_cached_tokens is None:
+                return None
+            total += request.generation.num_cached_tokens
+        return total
+
+    @property
+    def tells_thoughts(self) -> bool:
+        """Thoughts are told apart from the answer, so that their tokens are counted."""
+        return self.requests[0].job.thoughts is not None
+
     def queue_line(self, now: float) -> QueueLine | None:
         """How it stands in the queue for requests like these; None while nothing is known."""
         return self._view.line(self.model, self.slo.kind, now)

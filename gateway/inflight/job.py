@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.prefixes import PromptPrefix, prompt_prefix
 from shared.messages.requests import Submit
@@ -37,6 +38,8 @@ class Job:
     """Of a block of KV memory, where requests go to what is cached of their prompts; 0 where they do not."""
     adapter: str = ""
     """Which of the model's adapters shall answer; ``""`` for the model itself."""
+    thoughts: ThoughtReading | None = None
+    """How thoughts are told apart from answers; None where they are not."""
 
     @property
     def served_name(self) -> str:

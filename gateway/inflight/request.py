@@ -22,7 +22,7 @@ class InflightRequest:
         self, job: Job, gateway: str, first_choice: int, tell: Callable[[Delta | End | QueuePlace], None]
     ) -> None:
         self.job = job
-        self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice)
+        self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice, job.thoughts)
         self.is_unsure = False
         """The end of a submit was not known: it may come behind whatever is said of the request."""
         self._gateway = gateway

@@ -14,10 +14,13 @@ class Timeline:
     arrival_s: float
     first_token_s: float | None = None
     last_token_s: float | None = None
+    num_thought_tokens: int = 0
+    """Of all choices, those that are thoughts."""
     _num_tokens: dict[int, int] = field(default_factory=dict)  # by choice
 
-    def add(self, num_tokens: int, now: float, choice: int = 0) -> None:
-        """Tokens of a choice have come."""
+    def add(self, num_tokens: int, now: float, choice: int = 0, *, num_thought_tokens: int = 0) -> None:
+        """Tokens of a choice have come; of all so far, so many more turned out to be thoughts."""
+        self.num_thought_tokens += num_thought_tokens
         if num_tokens:
             if self.first_token_s is None:
                 self.first_token_s = now

@@ -62,12 +62,19 @@ def note_resubmission(job: Job, attempt: int, *, gave_way: bool) -> None:
     )
 
 
-def describe_outcome(span: Span, outcome: str, timeline: Timeline, *, error_type: str) -> None:
-    """How it went; ``error_type`` is empty where nothing went wrong on this side."""
+def describe_outcome(
+    span: Span, outcome: str, timeline: Timeline, *, cached_tokens: int | None, error_type: str
+) -> None:
+    """How it went; ``error_type`` is empty where nothing went wrong on this side.
+
+    ``cached_tokens``: of the prompts; None where nobody says it.
+    """
     if not span.is_recording():
         return
     span.set_attribute("treadle.outcome", outcome)
     span.set_attribute("gen_ai.usage.output_tokens", timeline.num_tokens)
+    if cached_tokens is not None:
+        span.set_attribute("gen_ai.usage.cache_read.input_tokens", cached_tokens)
     if timeline.ttft_s is not None:
         span.set_attribute("gen_ai.server.time_to_first_token", timeline.ttft_s)
     if timeline.tpot_s is not None:

@@ -47,6 +47,12 @@ class GatewayMetrics:
         self._prompt_tokens = Counter(
             "treadle_prompt_tokens_total", "Tokens in the prompts of answers that began", _LABELS, registry=registry
         )
+        self._cached_tokens = Counter(
+            "treadle_cached_prompt_tokens_total",
+            "Of these, tokens that were found in a cache, as far as engines say it",
+            _LABELS,
+            registry=registry,
+        )
         self._output_tokens = Counter(
             "treadle_output_tokens_total", "Tokens of answers, complete or not", _LABELS, registry=registry
         )
@@ -78,12 +84,19 @@ class GatewayMetrics:
         self._refused.labels(*self._cap.capped(labels), code).inc()
 
     def count_work(
-        self, labels: tuple[str, str, str], *, prompt_tokens: int, output_tokens: int, num_resubmissions: int
+        self,
+        labels: tuple[str, str, str],
+        *,
+        prompt_tokens: int,
+        cached_tokens: int | None,
+        output_tokens: int,
+        num_resubmissions: int,
     ) -> None:
-        """What was done for a request, whatever came of it."""
+        """What was done for a request, whatever came of it; ``cached_tokens`` is None where nobody says it."""
         capped = self._cap.capped(labels)
         if output_tokens:
             self._child(self._prompt_tokens, capped).inc(prompt_tokens)
+            self._child(self._cached_tokens, capped).inc(cached_tokens or 0)
             self._child(self._output_tokens, capped).inc(output_tokens)
         self._child(self._resubmitted, capped).inc(num_resubmissions)
 

@@ -10,12 +10,30 @@ FinishReason = Literal["stop", "length"]
 ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
 
+class PromptTokensDetails(Struct, frozen=True):
+    """Of a request's prompts."""
+
+    cached_tokens: int
+    """Tokens whose keys and values lay in a cache when the request began, and were not computed for it."""
+
+
+class CompletionTokensDetails(Struct, frozen=True):
+    """Of an answer, all choices together."""
+
+    reasoning_tokens: int
+    """Tokens of thoughts, with the marks around them."""
+
+
 class Usage(Struct, frozen=True):
     """Token counts of one request."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
+    """Absent while it is not known of every prompt, and where an engine does not tell."""
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
+    """Absent where thoughts are not told apart."""
 
 
 class CalledFunction(Struct, frozen=True, kw_only=True):

@@ -75,6 +75,8 @@ class Delta(msgspec.Struct, frozen=True):
     """Its place in the client's answer."""
     scored: tuple[ScoredToken, ...] = ()
     """Tokens whose text is out with this delta or before it; empty where no logprobs were asked for."""
+    num_thought_tokens: int = 0
+    """Tokens, of this delta or before it, that have turned out to be thoughts; 0 where these are not told apart."""
 
 
 def merged(deltas: Sequence[Delta]) -> list[Delta]:
@@ -96,4 +98,5 @@ def _joined(deltas: list[Delta]) -> Delta:
         finish_reason=deltas[-1].finish_reason,
         choice=deltas[0].choice,
         scored=tuple(scored for delta in deltas for scored in delta.scored),
+        num_thought_tokens=sum(delta.num_thought_tokens for delta in deltas),
     )

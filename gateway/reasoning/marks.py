@@ -25,6 +25,15 @@ class ReasoningMarks:
 THINK = ReasoningMarks("<think>", "</think>")
 
 
+@dataclass(frozen=True, slots=True)
+class ThoughtReading:
+    """How thoughts are found in the answers to a request."""
+
+    marks: ReasoningMarks
+    is_open: bool
+    """Answers begin among them: the prompt has the first mark."""
+
+
 def marks_of(template: str, wanted: str = "auto") -> ReasoningMarks | None:
     """By name; ``auto``: by the model's template, ``""`` where there is none. None for a model that only answers."""
     if wanted == "auto":

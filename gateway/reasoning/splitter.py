@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gateway.reasoning.marks import ReasoningMarks
+from gateway.reasoning.marks import ThoughtReading
 
 _SPACE = " \t\n\r"
 
@@ -36,12 +36,19 @@ class Split:
 
 
 class ReasoningSplitter:
-    """The state of one output; ``is_open``: it begins among thoughts."""
+    """The state of one output."""
 
-    def __init__(self, marks: ReasoningMarks, *, is_open: bool) -> None:
-        self._marks = marks
-        self._state = _State.OPENED if is_open else _State.BEGIN
+    def __init__(self, reading: ThoughtReading) -> None:
+        self._marks = reading.marks
+        self._state = _State.OPENED if reading.is_open else _State.BEGIN
         self._held = ""
+        self.has_thoughts = reading.is_open
+        """Thoughts were begun, be they empty."""
+
+    @property
+    def is_past_thoughts(self) -> bool:
+        """None come any more: they have ended, or the output began without."""
+        return self._state in (_State.CLOSED, _State.ANSWER)
 
     def feed(self, text: str) -> Split:
         """What the next piece shows."""
@@ -70,6 +77,7 @@ class ReasoningSplitter:
         mark, text = self._marks.begin, self._held.lstrip(_SPACE)
         if text.startswith(mark):
             self._state, self._held = _State.OPENED, text[len(mark) :]
+            self.has_thoughts = True
         elif not mark.startswith(text):
             self._state = _State.ANSWER
 

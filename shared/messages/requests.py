@@ -267,6 +267,9 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     """One a token where the request asked for them, else empty."""
     is_last: bool = False
     """No chunk of this attempt follows: every choice has ended."""
+    cached_tokens: int | None = None
+    """Of the prompt, tokens whose KV lay in a cache when this attempt was admitted first, and were not computed for it.
+    Said once, with the first token of the first choice, to a client that has nothing yet; None: it is not said."""
 
 
 class Tokens(Message, frozen=True, kw_only=True):

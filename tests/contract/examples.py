@@ -250,6 +250,7 @@ MESSAGES: list[Message] = [
                 choice=2,
                 logprobs=[TokenLogprob(-0.5, [(5, -0.5), (9, -1.25)]), TokenLogprob(-2.0, [(7, -0.25)])],
                 is_last=True,
+                cached_tokens=128,
             )
         ],
         traceparent=TRACE,

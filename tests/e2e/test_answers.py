@@ -13,10 +13,12 @@ from openai import AsyncOpenAI
 from openai.types import CompletionChoice
 from openai.types.chat import ChatCompletionUserMessageParam
 
+from shared.config.engine import EngineOptions
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete
 
 CAPITAL: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+BLOCK_SIZE = EngineOptions().block_size
 EMOJI_PROMPT = "🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな 漢字かな 🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな"
 
 
@@ -45,11 +47,17 @@ async def test_chat_knows_the_capital_of_france_streamed_or_not(client: AsyncOpe
         assert text == whole.choices[0].message.content
         assert chunks[0].choices[0].delta.role == "assistant"
         assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-1] == "stop"
-        usage = whole.usage
+        usage, streamed = whole.usage, chunks[-1].usage
         assert usage is not None
-        assert chunks[-1].usage == usage
+        assert streamed is not None
         assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
         assert 0 < usage.completion_tokens < 24 < usage.prompt_tokens + 24
+        assert (streamed.prompt_tokens, streamed.completion_tokens) == (usage.prompt_tokens, usage.completion_tokens)
+        # of three equal prompts, one of the two nodes has computed at least one before
+        again = await client.chat.completions.create(model=model, messages=CAPITAL, max_tokens=1)
+        found = [one.prompt_tokens_details for one in (usage, streamed, again.usage) if one is not None]
+        most = max(one.cached_tokens or 0 for one in found if one is not None)
+        assert most == (usage.prompt_tokens - 1) // BLOCK_SIZE * BLOCK_SIZE > 0, "whole blocks, never the last token"
 
 
 async def test_responses_say_what_the_chat_says_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:

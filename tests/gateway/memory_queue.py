@@ -87,6 +87,7 @@ class MemoryQueue:
         choice: int = 0,
         is_last: bool | None = None,
         logprobs: Sequence[TokenLogprob] = (),
+        cached_tokens: int | None = None,
     ) -> None:
         """One chunk for this attempt; returns when the gateway has taken it. With one choice its end is the last."""
         chunk = Chunk(
@@ -98,6 +99,7 @@ class MemoryQueue:
             choice=choice,
             logprobs=list(logprobs),
             is_last=bool(finish_reason) if is_last is None else is_last,
+            cached_tokens=cached_tokens,
         )
         await self._deliver(Tokens(node="node-0", chunks=[chunk]))
 

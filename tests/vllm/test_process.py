@@ -97,6 +97,8 @@ def test_steps_are_measured_and_prefixes_found(agent: Agent) -> None:
     answer(agent, "first", prompt=long)
     before = agent_stats(agent, long)
     after = agent_stats(agent, long)
+    agent.send(RunAttempt(request("told", long, 2)))
+    assert [chunk.cached_tokens for chunk in chunks_until_end(agent, "told")] == [256, None]
     assert after.counts.first_cached_tokens - before.counts.first_cached_tokens == 256, "two of its blocks are whole"
     assert after.cost is not None
     assert 0 < after.step_s < 60

@@ -175,7 +175,7 @@ class CoreBook:
         own_id = core_id(one)
         if own_id in self._silent and output.token_ids:
             self._silent.discard(own_id)
-            self.counts += self._found(own_id, one, output.num_cached_tokens)
+            self._note_found(request, one, output.num_cached_tokens)
         logprobs: AnySequence[TokenLogprob | None] = output.logprobs or [None] * len(output.token_ids)
         if output.error:
             change.chunks.append(error_chunk(request.payload, output.error, one.choice, one.num_output_tokens))
@@ -200,10 +200,17 @@ class CoreBook:
             change.chunks.append(error_chunk(request.payload, error, one.choice, one.num_output_tokens))
             change.end.extend(self.remove(request.request_id).end)
 
-    def _found(self, own_id: str, one: Sequence, num_tokens: int) -> Counts:
-        if own_id in self._restored:
-            return Counts(restored_tokens=num_tokens)
-        return looked_up(len(one.token_ids), num_tokens, is_prompt=not one.num_output_tokens)
+    def _note_found(self, request: EngineRequest, one: Sequence, num_tokens: int | None) -> None:
+        """A continuation began with so many tokens that were there. The first of a request tells of its prompt.
+
+        The others may have found what that computed; one that had been kept, its own.
+        """
+        if core_id(one) in self._restored:
+            self.counts += Counts(restored_tokens=num_tokens or 0)
+            return
+        self.counts += looked_up(len(one.token_ids), num_tokens or 0, is_prompt=not one.num_output_tokens)
+        if one.choice == 0:
+            request.num_cached_tokens = num_tokens
 
     def _told(
         self, request: EngineRequest, one: Sequence, logprob: TokenLogprob | None, reason: str

@@ -91,7 +91,7 @@ class CoreOutput:
     """One a token, where they were asked for."""
     is_last: bool = False
     """vLLM is through with it."""
-    num_cached_tokens: int = 0
+    num_cached_tokens: int | None = None
     """Of its prompt, those that were not computed; said with its first token."""
     is_whole: bool = False
     """By its constraint nothing may follow; it is the last."""

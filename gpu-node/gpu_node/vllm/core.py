@@ -209,7 +209,7 @@ def _output(one: EngineCoreOutput) -> CoreOutput:
         token_ids=one.new_token_ids,
         logprobs=_logprobs(one) if one.new_logprobs is not None else (),
         is_last=one.finish_reason is not None,
-        num_cached_tokens=one.prefill_stats.num_cached_tokens if one.prefill_stats is not None else 0,
+        num_cached_tokens=one.prefill_stats.num_cached_tokens if one.prefill_stats is not None else None,
         is_whole=is_whole,
         error=error,
     )

@@ -67,6 +67,7 @@ class Departures:
             num_shared_tokens=0,
             is_forked=True,
             hypotheses=request.hypotheses,
+            num_cached_tokens=request.num_cached_tokens,
         )
         return RequestImage(state, contents[0] if len(contents) == 1 else memoryview(b"".join(contents)))
 

@@ -78,4 +78,5 @@ class FastSequence:
             [0] * num_new,
             finish_reason,
             is_last=bool(finish_reason),
+            cached_tokens=None if start or not num_new or self.payload.outputs else 0,  # no two prompts begin alike
         )

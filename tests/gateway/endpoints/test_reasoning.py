@@ -170,6 +170,74 @@ async def test_logprobs_are_those_of_all_tokens(start: Starter) -> None:
     assert len(choice["logprobs"]["content"]) == len("<think>a</think>b") + 1  # the end of the answer
 
 
+async def usage_of(gateway: Gateway, **fields: Any) -> dict[str, Any]:
+    body = {"model": "hybrid", "messages": HI} | fields
+    async with gateway.http.post("/v1/chat/completions", json=body) as response:
+        usage: dict[str, Any] = (await response.json())["usage"]
+    return usage
+
+
+THOUGHTS = "<think>\nIt greets. \n</think>"
+"""Of `OUTPUT`; a token of these models is a byte."""
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+async def test_tokens_of_thoughts_are_counted_however_they_come(start: Starter, size: int) -> None:
+    gateway = await start(saying_each(OUTPUT, size=size))
+    usage = await usage_of(gateway)
+    assert usage["completion_tokens"] == len(OUTPUT) + 1, "and the end"
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": len(THOUGHTS)}
+
+
+async def test_those_of_all_choices_are_counted(start: Starter) -> None:
+    gateway = await start(saying_each(OUTPUT, "Hm.", "<think>no</think>", size=2))
+    found = (await usage_of(gateway, n=3))["completion_tokens_details"]
+    assert found == {"reasoning_tokens": len(THOUGHTS) + len("<think>no</think>")}
+
+
+async def test_a_mark_that_is_a_control_token_is_one(start: Starter) -> None:
+    gateway = await start(answering([MARK, *output_ids("It greets.</think>Hello!")]))
+    found = (await usage_of(gateway, model="marked"))["completion_tokens_details"]
+    assert found == {"reasoning_tokens": 1 + len(output_ids("It greets.</think>"))}
+
+
+async def test_thoughts_that_a_stop_text_ends_are_all_of_the_answer(start: Starter) -> None:
+    gateway = await start(saying_each(OUTPUT))
+    usage = await usage_of(gateway, stop="greets")
+    num_tokens = len("<think>\nIt greets")
+    assert (usage["completion_tokens"], usage["completion_tokens_details"]) == (
+        num_tokens,
+        {"reasoning_tokens": num_tokens},
+    )
+
+
+async def test_streams_count_them_too(start: Starter) -> None:
+    gateway = await start(saying_each(OUTPUT, size=1))
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    stream = await gateway.openai.chat.completions.create(
+        model="hybrid",
+        messages=HI,  # type: ignore[arg-type]
+        stream=True,
+        stream_options=options,  # type: ignore[arg-type]
+    )
+    usages = [chunk.usage async for chunk in stream if chunk.usage]
+    details = [one.completion_tokens_details for one in usages]
+    found = [one.reasoning_tokens if one is not None else None for one in details]
+    assert found[-1] == len(THOUGHTS)
+    assert found == sorted(one for one in found if one is not None), "in every chunk, from 0 on"
+    assert all(
+        (one.reasoning_tokens or 0) <= of.completion_tokens for one, of in zip(details, usages, strict=True) if one
+    )
+
+
+async def test_who_does_not_think_has_none_and_where_nobody_looks_nothing_is_said(start: Starter) -> None:
+    gateway = await start(saying_each("{}"))
+    assert (await usage_of(gateway))["completion_tokens_details"] == {"reasoning_tokens": 0}
+    assert "completion_tokens_details" not in await usage_of(gateway, response_format={"type": "json_object"})
+    gateway = await start(saying_each(OUTPUT), reasoning="none")
+    assert "completion_tokens_details" not in await usage_of(gateway)
+
+
 async def test_marks_are_text_where_the_configuration_says_so(start: Starter) -> None:
     gateway = await start(saying_each(OUTPUT), reasoning="none")
     assert (await message(gateway))["content"] == OUTPUT

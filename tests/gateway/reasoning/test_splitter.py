@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.reasoning.marks import THINK, is_left_open, marks_of
+from gateway.reasoning.marks import THINK, ThoughtReading, is_left_open, marks_of
 from gateway.reasoning.splitter import ReasoningSplitter
 
 
 def split(*pieces: str, is_open: bool = False) -> tuple[str, str]:
-    splitter = ReasoningSplitter(THINK, is_open=is_open)
+    splitter = ReasoningSplitter(ThoughtReading(THINK, is_open))
     parts = [*(splitter.feed(piece) for piece in pieces), splitter.end()]
     return "".join(part.thoughts for part in parts), "".join(part.answer for part in parts)
 
@@ -58,7 +58,7 @@ def test_an_output_that_begins_among_thoughts(text: str, thoughts: str, answer: 
 
 
 def test_no_more_is_held_back_than_may_be_a_mark() -> None:
-    splitter = ReasoningSplitter(THINK, is_open=False)
+    splitter = ReasoningSplitter(ThoughtReading(THINK, is_open=False))
     pieces = ["<th", "ink>", "\n", "a", " ", "</", "b", "</think", ">", "\n", "c", " ", "<"]
     parts = [splitter.feed(piece) for piece in pieces]
     assert [part.thoughts for part in parts] == ["", "", "", "a", "", "", " </b", "", "", "", "", "", ""]

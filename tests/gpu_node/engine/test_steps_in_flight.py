@@ -15,7 +15,7 @@ def test_a_token_that_is_not_known_yet_is_scheduled_on() -> None:
     one.check()
     (part,) = second.sequences
     assert (part.token_ids, part.start, part.draws[0].position) == ((DRAWN,), 3, 1)
-    assert one.commit(first, result(first)) == [OutputChunk("a", 0, 0, [7])]
+    assert one.commit(first, result(first)) == [OutputChunk("a", 0, 0, [7], cached_tokens=0)]
     third = one.schedule(now=0.0)
     assert one.commit(second, result(second, 8)) == [OutputChunk("a", 0, 1, [8])]
     assert one.commit(third, result(third, 9)) == [OutputChunk("a", 0, 2, [9])]
@@ -55,7 +55,9 @@ def test_an_end_seen_late_drops_the_token_behind_it() -> None:
     one.add(payload("a", prompt(3), max_tokens=9))
     first = one.schedule(now=0.0)
     second = one.schedule(now=0.0)
-    assert one.commit(first, result(first, EOS)) == [OutputChunk("a", 0, 0, [EOS], "stop", is_last=True)]
+    assert one.commit(first, result(first, EOS)) == [
+        OutputChunk("a", 0, 0, [EOS], "stop", is_last=True, cached_tokens=0)
+    ]
     one.check()
     assert one.blocks.num_used_blocks == 0
     assert one.schedule(now=0.0).is_empty
@@ -118,5 +120,5 @@ def test_an_abort_drops_what_is_in_flight_even_if_the_id_comes_back() -> None:
     third = one.schedule(now=0.0)
     assert shape(third) == [(1, 0, 3, True)]
     assert one.commit(second, result(second)) == []
-    assert one.commit(third, result(third)) == [OutputChunk("a", 0, 0, [7])]
+    assert one.commit(third, result(third)) == [OutputChunk("a", 0, 0, [7], cached_tokens=0)]
     one.check()

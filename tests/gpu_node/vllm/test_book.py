@@ -134,6 +134,27 @@ def test_prompts_that_were_found_in_vllm_s_cache_are_counted() -> None:
     assert (one.counts.first_queried_tokens, one.counts.first_cached_tokens) == (5, 4)
 
 
+def test_what_was_found_of_a_prompt_is_told_with_its_first_token() -> None:
+    one = book()
+    one.add(payload("a", [5, 6, 7, 8, 9]))
+    assert one.take(CoreStep([CoreOutput("0", [10], num_cached_tokens=4)], 0.5)).chunks[0].cached_tokens == 4
+    assert one.take(step({"0": 11})).chunks[0].cached_tokens is None
+
+
+def test_of_several_choices_the_first_tells_and_what_the_others_found_of_it_does_not_count() -> None:
+    one = book()
+    one.add(payload("a", [5, 6, 7, 8, 9], num_choices=2, num_candidates=2, temperature=1.0))
+    second = one.take(CoreStep([CoreOutput("1", [10], num_cached_tokens=4)], 0.5)).chunks
+    first = one.take(CoreStep([CoreOutput("0", [10], num_cached_tokens=0)], 0.5)).chunks
+    assert [(chunk.choice, chunk.cached_tokens) for chunk in second + first] == [(1, None), (0, 0)]
+
+
+def test_where_vllm_does_not_say_it_is_not_told() -> None:
+    one = book()
+    one.add(payload("a", [5, 6, 7, 8, 9]))
+    assert one.take(step({"0": 10})).chunks[0].cached_tokens is None
+
+
 def test_no_more_are_let_in_than_are_predicted_to_fit() -> None:
     """Of 10 blocks with 4 tokens: one of 3 + 12 tokens, whose last is never computed, grows to 14 tokens and may waste
     3: 17 slots, 4 whole blocks. A typical one needs 4 (15 tokens): of the 6 left, one more fits."""

@@ -14,15 +14,17 @@ def token_chunk(
 ) -> OutputChunk:
     """The token that was drawn last. To be made before a sequence that ends is taken out of the request."""
     logprobs = [] if request.sampling.num_logprobs is None or logprob is None else [logprob]
+    start = sequence.num_output_tokens - 1
     return OutputChunk(
         request.request_id,
         request.payload.attempt,
-        sequence.num_output_tokens - 1,
+        start,
         sequence.token_ids[-1:],
         finish_reason,
         choice=sequence.choice,
         logprobs=logprobs,
         is_last=bool(finish_reason) and len(request.sequences) == 1,
+        cached_tokens=None if start or sequence.choice else _cached_tokens(request),
     )
 
 
@@ -40,9 +42,15 @@ def ranked_chunks(request: EngineRequest) -> list[OutputChunk]:
             choice=choice,
             logprobs=one.logprobs if sampling.num_logprobs is not None else [],
             is_last=choice == len(chosen) - 1,
+            cached_tokens=None if choice else _cached_tokens(request),
         )
         for choice, one in enumerate(chosen)
     ]
+
+
+def _cached_tokens(request: EngineRequest) -> int | None:
+    """What is said with its first token: of a client that has tokens, an earlier attempt's prompt was another."""
+    return None if request.payload.outputs else request.num_cached_tokens
 
 
 def error_chunk(payload: Payload, error: str, choice: int = 0, start: int = 0) -> OutputChunk:

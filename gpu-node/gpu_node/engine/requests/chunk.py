@@ -30,3 +30,5 @@ class OutputChunk(NamedTuple):
     logprobs: list[TokenLogprob] = []  # noqa: RUF012 - nobody changes what he is told
     is_last: bool = False
     """No chunk of this attempt follows: every choice has ended."""
+    cached_tokens: int | None = None
+    """As in `shared.messages.requests.Chunk`."""

@@ -72,6 +72,7 @@ class RequestState:
     num_shared_tokens: int
     is_forked: bool
     hypotheses: list[Hypothesis]
+    num_cached_tokens: int | None = None
 
     @property
     def num_bytes(self) -> int:

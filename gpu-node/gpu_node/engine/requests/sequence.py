@@ -98,6 +98,9 @@ class EngineRequest:
     """To the receiver, as soon as its prompt is computed; decided when it is admitted."""
     num_dropped_tokens: int = 0
     """What its leader had computed when it gave way, while that waits to be computed again."""
+    num_cached_tokens: int | None = None
+    """As in `Chunk.cached_tokens`: of its prompt, found when it was admitted first; None before, or where nobody said.
+    What it finds later may be its own, so it does not count."""
     first_enqueued_s: float = 0.0
     """When it arrived first, at any node; set by who queues it."""
 

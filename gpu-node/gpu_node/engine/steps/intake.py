@@ -105,11 +105,16 @@ class WaitingLine:
             if self._reads_what_comes(leader, step) or not self._draft.has_room(leader, end):
                 roster.put_back(request)  # nobody who runs gives way to it
                 return
-            self.counts += looked_up(
-                request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
-            )
+            self._note_found(request, leader)
             self._note_return(request, leader)
             self._draft.add(request, leader, end, step)
+
+    def _note_found(self, request: EngineRequest, leader: Sequence) -> None:
+        """One begins with what its leader has of it already; that is told of the first time only."""
+        num_found = leader.num_computed_tokens
+        self.counts += looked_up(request.num_shared_tokens, num_found, is_prompt=not leader.num_output_tokens)
+        if request.num_cached_tokens is None:
+            request.num_cached_tokens = num_found
 
     def _note_return(self, request: EngineRequest, leader: Sequence) -> None:
         """One that was dropped is computed again, behind what is cached still of what it had."""
@@ -127,9 +132,7 @@ class WaitingLine:
         step.swaps_in += brought.swaps
         step.num_brought_in += len(brought.swaps)
         leader.num_computed_tokens += brought.num_tokens
-        self.counts += looked_up(
-            request.num_shared_tokens, leader.num_computed_tokens, is_prompt=not leader.num_output_tokens
-        )
+        self._note_found(request, leader)
         num_store_tokens = brought.num_store_tokens
         num_host_tokens = len(brought.swaps) * self._blocks.block_size - num_store_tokens
         found = KeptCounts(host_tokens=num_host_tokens, store_tokens=num_store_tokens)

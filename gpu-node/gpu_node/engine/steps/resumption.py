@@ -55,6 +55,7 @@ def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel)
         num_shared_tokens=request.num_shared_tokens,
         is_forked=request.is_forked,
         hypotheses=request.hypotheses,
+        num_cached_tokens=request.num_cached_tokens,
     )
     return HeldState(state, device_blocks, host_blocks)
 
@@ -87,6 +88,7 @@ def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int
         is_forked=state.is_forked,
         hypotheses=list(state.hypotheses),
         parked=state,
+        num_cached_tokens=state.num_cached_tokens,
     )
 
 

@@ -38,8 +38,8 @@ def test_messages_survive_any_cut_of_the_stream(size: int) -> None:
 
 def test_a_message_says_of_a_chunk_what_the_engine_says() -> None:
     score = TokenLogprob(-0.5, [(7, -0.5)])
-    said = EngineChunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True)
-    told = Chunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True)
+    said = EngineChunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True, cached_tokens=16)
+    told = Chunk("r", 1, 2, [7], "stop", "why", choice=3, logprobs=[score], is_last=True, cached_tokens=16)
     assert StepReport.of([said], STATS) == StepReport([told], STATS)
 
 

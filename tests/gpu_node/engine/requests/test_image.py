@@ -27,6 +27,7 @@ STATE = RequestState(
     num_shared_tokens=5,
     is_forked=True,
     hypotheses=[Hypothesis(-1.5, [4, 99], [LOGPROB, LOGPROB], "stop")],
+    num_cached_tokens=4,
 )
 
 

@@ -24,7 +24,7 @@ from tests.gpu_node.bookkeeping import (
 def test_prefill_then_decode_until_max_tokens() -> None:
     one = scheduler()
     assert one.add(payload("a", prompt(5), max_tokens=2)) == []
-    assert step(one) == ([(0, 0, 5, True)], [OutputChunk("a", 0, 0, [7])])
+    assert step(one) == ([(0, 0, 5, True)], [OutputChunk("a", 0, 0, [7], cached_tokens=0)])
     assert step(one) == ([(0, 5, 1, True)], [OutputChunk("a", 0, 1, [7], "length", is_last=True)])
     assert not one.has_work
     assert one.blocks.num_free_blocks == 100
@@ -103,18 +103,18 @@ def test_a_request_that_was_complete_already_ends_at_once(output: list[int], max
 def test_stop_tokens_end_a_request_and_stay_in_its_output() -> None:
     one = scheduler()
     one.add(payload("eos", prompt(2)))
-    assert step(one, token=EOS)[1] == [OutputChunk("eos", 0, 0, [EOS], "stop", is_last=True)]
+    assert step(one, token=EOS)[1] == [OutputChunk("eos", 0, 0, [EOS], "stop", is_last=True, cached_tokens=0)]
     one.add(payload("stop", prompt(2), stop_token_ids=[5]))
-    assert step(one, token=5)[1] == [OutputChunk("stop", 0, 0, [5], "stop", is_last=True)]
+    assert step(one, token=5)[1] == [OutputChunk("stop", 0, 0, [5], "stop", is_last=True, cached_tokens=0)]
     one.add(payload("on", prompt(2), ignore_eos=True))
-    assert step(one, token=EOS)[1] == [OutputChunk("on", 0, 0, [EOS])]
+    assert step(one, token=EOS)[1] == [OutputChunk("on", 0, 0, [EOS], cached_tokens=0)]
 
 
 def test_the_model_length_ends_a_request() -> None:
     one = scheduler(max_model_len=16)
     one.add(payload("a", prompt(14), max_tokens=50))
     step(one)
-    assert step(one)[1] == [OutputChunk("a", 0, 0, [7])]
+    assert step(one)[1] == [OutputChunk("a", 0, 0, [7], cached_tokens=0)]
     assert step(one)[1] == [OutputChunk("a", 0, 1, [7], "length", is_last=True)]
 
 
@@ -201,7 +201,7 @@ def test_an_abort_during_a_step_drops_the_result_even_if_the_id_comes_back() -> 
     one.add(payload("a", prompt(3, first=50)))
     assert one.commit(plan, result(plan)) == []
     one.check()
-    assert step(one) == ([(1, 0, 3, True)], [OutputChunk("a", 0, 0, [7])])
+    assert step(one) == ([(1, 0, 3, True)], [OutputChunk("a", 0, 0, [7], cached_tokens=0)])
 
 
 def test_a_failed_draw_ends_only_its_own_request() -> None:
@@ -210,7 +210,10 @@ def test_a_failed_draw_ends_only_its_own_request() -> None:
     one.add(payload("b", prompt(2, first=50)))
     plan = one.schedule(now=0.0)
     chunks = one.commit(plan, StepResult({1: 7}, STEP_S, errors={0: "broken"}))
-    assert chunks == [OutputChunk("a", 0, 0, [], "error", "broken", is_last=True), OutputChunk("b", 0, 0, [7])]
+    assert chunks == [
+        OutputChunk("a", 0, 0, [], "error", "broken", is_last=True),
+        OutputChunk("b", 0, 0, [7], cached_tokens=0),
+    ]
     one.check()
 
 

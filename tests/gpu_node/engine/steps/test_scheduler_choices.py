@@ -56,7 +56,7 @@ def test_all_choices_are_drawn_from_the_last_row_of_the_prompt_and_share_its_blo
     one.check()
     chunks = one.commit(plan, StepResult({0: 7, 1: 8, 2: 9}, STEP_S))
     assert chunks == [
-        OutputChunk("a", 0, 0, [7]),
+        OutputChunk("a", 0, 0, [7], cached_tokens=0),
         OutputChunk("a", 0, 0, [8], choice=1),
         OutputChunk("a", 0, 0, [9], choice=2),
     ]
@@ -86,7 +86,7 @@ def test_an_error_ends_all_choices() -> None:
     plan = one.schedule(now=0.0)
     chunks = one.commit(plan, StepResult({0: 7, 2: 7}, STEP_S, errors={1: "broken"}))
     assert chunks == [
-        OutputChunk("a", 0, 0, [7]),
+        OutputChunk("a", 0, 0, [7], cached_tokens=0),
         OutputChunk("a", 0, 0, [], "error", "broken", choice=1, is_last=True),
     ]
     assert (one.has_work, used_blocks(one)) == (False, 0)
@@ -141,9 +141,10 @@ def test_the_best_candidates_come_at_the_end_best_first() -> None:
     assert [draw.num_top for part in plan.sequences for draw in part.draws] == [0, 0, 0]
     assert one.commit(plan, ranked(plan, {0: (7, -1.0), 1: (EOS, -0.75), 2: (8, -0.5)})) == []
     plan = one.schedule(now=0.0)
+    two = [TokenLogprob(-0.5, []), TokenLogprob(-0.75, [])]
     # mean logprobs: -1.5, -0.75, -0.625
     assert one.commit(plan, ranked(plan, {0: (7, -2.0), 2: (9, -0.75)})) == [
-        OutputChunk("a", 0, 0, [8, 9], "length", logprobs=[TokenLogprob(-0.5, []), TokenLogprob(-0.75, [])]),
+        OutputChunk("a", 0, 0, [8, 9], "length", logprobs=two, cached_tokens=0),
         OutputChunk("a", 0, 0, [EOS], "stop", choice=1, logprobs=[TokenLogprob(-0.75, [])], is_last=True),
     ]
     assert not one.has_work
@@ -172,7 +173,7 @@ def test_beams_fork_fall_out_and_end() -> None:
     plan = one.schedule(now=0.0)
     tops = {2: [(EOS, -0.25), (24, -9.0), (25, -9.0)], 1: [(26, -9.0), (27, -9.0), (28, -9.0)]}
     chunks = one.commit(plan, continued(plan, tops))
-    assert chunks == [OutputChunk("a", 0, 0, [11, 16, EOS], "stop", is_last=True)]
+    assert chunks == [OutputChunk("a", 0, 0, [11, 16, EOS], "stop", is_last=True, cached_tokens=0)]
     one.check()
     assert (one.has_work, used_blocks(one)) == (False, 0)
 

@@ -35,7 +35,7 @@ def test_what_is_kept_of_a_request_and_where_it_comes_back_to() -> None:
     one = decoding(request)
     held = evict(one, "a")
     sequence = SequenceState(0, [7, 7, 7], 8, [0, 1], [], 0.0, [])
-    state = RequestState("a", 0, FORMAT, 2, [sequence], 6, True, [])
+    state = RequestState("a", 0, FORMAT, 2, [sequence], 6, True, [], num_cached_tokens=0)
     assert held == HeldState(state, (0, 1))
     assert (state.kv_tokens, state.num_bytes) == (8, 2048)
     assert (one.num_running, one.blocks.num_used_blocks) == (0, 0)
