@@ -15,12 +15,11 @@ from gateway.openai.errors import ApiError
 from gateway.responses.answer import (
     IncompleteDetails,
     OutputItem,
-    OutputTokensDetails,
     ResponseAnswer,
     ResponseFailure,
-    ResponseUsage,
 )
 from gateway.responses.blank_answer import blank_answer
+from gateway.responses.counts import counted
 from gateway.responses.events import (
     ResponseCompleted,
     ResponseCreated,
@@ -89,12 +88,7 @@ class ResponsesRenderer:
             status="incomplete" if self._is_cut else "completed",
             incomplete_details=IncompleteDetails() if self._is_cut else None,
             output=self._output(is_cut=self._is_cut),
-            usage=ResponseUsage(
-                input_tokens=usage.prompt_tokens,
-                output_tokens=usage.completion_tokens,
-                output_tokens_details=OutputTokensDetails(reasoning_tokens=0),
-                total_tokens=usage.total_tokens,
-            ),
+            usage=counted(usage),
         )
 
     def _output(self, *, is_cut: bool) -> list[OutputItem]:

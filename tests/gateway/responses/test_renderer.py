@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.answers.event import written
-from gateway.endpoints.choice_reading import ChoiceReading, ThoughtReading
+from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.tool_answers import CallReading
 from gateway.openai import errors
-from gateway.openai.answers import FinishReason, Usage
+from gateway.openai.answers import CompletionTokensDetails, FinishReason, PromptTokensDetails, Usage
 from gateway.openai.delta import Delta
-from gateway.reasoning.marks import THINK
+from gateway.reasoning.marks import THINK, ThoughtReading
+from gateway.responses.counts import counted
 from gateway.responses.renderer import ResponsesRenderer
 from gateway.responses.request import ResponsesRequest
 from gateway.tools.notation import NOTATIONS
@@ -25,7 +26,7 @@ from gateway.tools.notation import NOTATIONS
 THOUGHTS = ThoughtReading(THINK, is_open=False)
 CALLS = CallReading(NOTATIONS["hermes"], {"get": None}, is_single=False)
 CALL = '<tool_call>\n{"name": "get", "arguments": {"a": 1}}\n</tool_call>'
-USAGE = Usage(3, 4, 7)
+USAGE = Usage(3, 4, 7, PromptTokensDetails(2), CompletionTokensDetails(1))
 BODY = ResponsesRequest.model_validate({"model": "m", "input": "hi", "metadata": {"k": "v"}})
 
 
@@ -105,6 +106,13 @@ def test_the_answer_says_what_was_asked_for() -> None:
         }
     ]
     assert answer["usage"] == {
+        "input_tokens": 3,
+        "input_tokens_details": {"cached_tokens": 2},
+        "output_tokens": 4,
+        "output_tokens_details": {"reasoning_tokens": 1},
+        "total_tokens": 7,
+    }
+    assert msgspec.to_builtins(counted(Usage(3, 4, 7))) == {
         "input_tokens": 3,
         "output_tokens": 4,
         "output_tokens_details": {"reasoning_tokens": 0},
