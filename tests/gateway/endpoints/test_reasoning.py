@@ -214,12 +214,8 @@ async def test_thoughts_that_a_stop_text_ends_are_all_of_the_answer(start: Start
 async def test_streams_count_them_too(start: Starter) -> None:
     gateway = await start(saying_each(OUTPUT, size=1))
     options = {"include_usage": True, "continuous_usage_stats": True}
-    stream = await gateway.openai.chat.completions.create(
-        model="hybrid",
-        messages=HI,  # type: ignore[arg-type]
-        stream=True,
-        stream_options=options,  # type: ignore[arg-type]
-    )
+    body: dict[str, Any] = {"model": "hybrid", "messages": HI, "stream": True, "stream_options": options}
+    stream: AsyncIterator[Any] = await gateway.openai.chat.completions.create(**body)
     usages = [chunk.usage async for chunk in stream if chunk.usage]
     details = [one.completion_tokens_details for one in usages]
     found = [one.reasoning_tokens if one is not None else None for one in details]
