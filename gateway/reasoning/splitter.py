@@ -54,6 +54,8 @@ class ReasoningSplitter:
         """What the next piece shows."""
         if self._state is _State.ANSWER:  # most of most outputs
             return Split(answer=text)
+        if self._state is _State.THOUGHTS and not self._held and self._is_plain(text):  # most of what is thought
+            return Split(thoughts=text)
         self._held += text
         thoughts = ""
         if self._state is _State.BEGIN:
@@ -72,6 +74,10 @@ class ReasoningSplitter:
         if self._state in (_State.OPENED, _State.THOUGHTS):
             return Split(thoughts=held)
         return Split(answer="" if self._state is _State.CLOSED else held)
+
+    def _is_plain(self, text: str) -> bool:
+        """It ends with neither white space nor what may begin a mark: `_num_kept` would keep all of it."""
+        return self._marks.end[0] not in text and text[-1:] not in _SPACE
 
     def _begin(self) -> None:
         mark, text = self._marks.begin, self._held.lstrip(_SPACE)
