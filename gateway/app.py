@@ -16,9 +16,11 @@ from gateway.endpoints import catalogue, tokenization
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Handler
+from gateway.endpoints.messages import MessagesEndpoint, count_tokens
 from gateway.endpoints.queue_report import show_queue
 from gateway.endpoints.responses import ResponsesEndpoint
 from gateway.http import probes
+from gateway.http.anthropic_errors import is_messages
 from gateway.http.connection_metrics import ConnectionCollector
 from gateway.http.connections import Connections, TimeOuts
 from gateway.http.context import (
@@ -36,7 +38,7 @@ from gateway.http.context import (
     GatewayContext,
 )
 from gateway.http.leaving import Leaving
-from gateway.http.refusals import log_unvisited
+from gateway.http.refusals import log_unvisited, refusal_answer
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.pulse import Pulse
 from gateway.metrics.queue_metrics import QueueCollector
@@ -52,6 +54,7 @@ from shared.service.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
+ANTHROPIC_ID_HEADER = "request-id"  # the same, where clients of Anthropic's look for it
 
 _KEYED = ("/v1/", "/tokenize", "/detokenize")
 
@@ -105,6 +108,8 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             web.post("/v1/chat/completions", Handler(ChatEndpoint()).handle),
             web.post("/v1/completions", Handler(CompletionEndpoint()).handle),
             web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
+            web.post("/v1/messages", Handler(MessagesEndpoint()).handle),
+            web.post("/v1/messages/count_tokens", count_tokens),
             web.get("/v1/models", catalogue.list_models),
             web.get("/v1/models/{name:.+}", catalogue.show_model),
             web.get("/v1/queue", show_queue),
@@ -123,7 +128,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
 @web.middleware
 async def _answer_errors(request: web.Request, handler: NextHandler) -> web.StreamResponse:
-    """Every failure gets OpenAI's shape and its status; one that nobody foresaw is logged, here and only here."""
+    """Every failure gets its API's shape and its status; one that nobody foresaw is logged, here and only here."""
     request[REQUEST_ID] = _new_request_id(request)
     try:
         return await handler(request)
@@ -133,9 +138,9 @@ async def _answer_errors(request: web.Request, handler: NextHandler) -> web.Stre
         refusal = errors.of_http_exception(error)
     except Exception:
         _log.exception("request_failed", request_id=request[REQUEST_ID], path=request.path)
-        return errors.internal().response()
+        return refusal_answer(errors.internal(), request.path, request[REQUEST_ID])
     log_unvisited(refusal, request)
-    return refusal.response()
+    return refusal_answer(refusal, request.path, request[REQUEST_ID])
 
 
 def _watch_loop(lag: LoopLag) -> Callable[[web.Application], AsyncIterator[None]]:
@@ -160,7 +165,10 @@ def _authenticate(keys: Keys) -> Middleware:
 
 async def _name_request(request: web.Request, response: web.StreamResponse) -> None:
     # aiohttp answers some requests before any middleware runs, for example an `Expect` that it cannot meet
-    response.headers[REQUEST_ID_HEADER] = request.get(REQUEST_ID) or _new_request_id(request)
+    request_id = request.get(REQUEST_ID) or _new_request_id(request)
+    response.headers[REQUEST_ID_HEADER] = request_id
+    if is_messages(request.path):
+        response.headers[ANTHROPIC_ID_HEADER] = request_id
 
 
 def _new_request_id(request: web.Request) -> str:

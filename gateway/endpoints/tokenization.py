@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from aiohttp import web
@@ -16,6 +16,7 @@ from gateway.http.context import CLIENT, CONTEXT, SLOTS, GatewayContext
 from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai import errors
+from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.tokenize import (
     MAX_CHARACTERS,
     DetokenizeAnswer,
@@ -23,7 +24,7 @@ from gateway.openai.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-from gateway.openai.tools import num_told_characters
+from gateway.openai.tools import Tool, num_told_characters
 
 
 async def tokenize(http: web.Request) -> web.Response:
@@ -32,7 +33,7 @@ async def tokenize(http: web.Request) -> web.Response:
         body = await read_body(http, TokenizeRequest)
         held.shrink(http[BODY_BYTES])
         model = _model(http.app[CONTEXT], body.model)
-        return await _answer(lambda: _tokenized(body, model), _num_characters(body))
+        return await worked_out(lambda: _tokenized(body, model), _num_characters(body))
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -41,7 +42,7 @@ async def detokenize(http: web.Request) -> web.Response:
         body = await read_body(http, DetokenizeRequest)
         held.shrink(http[BODY_BYTES])
         tokenizer = _model(http.app[CONTEXT], body.model).tokenizer
-        return await _answer(lambda: _detokenized(body, tokenizer), len(body.tokens))
+        return await worked_out(lambda: _detokenized(body, tokenizer), len(body.tokens))
 
 
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
@@ -58,10 +59,15 @@ def _model(context: GatewayContext, name: str | None) -> ServedModel:
 def _num_characters(body: TokenizeRequest) -> int:
     if body.messages is None:
         return len(body.prompt or "")
-    num_characters = sum(message.num_characters for message in body.messages)
+    return num_characters_of(body.messages, body.tools)
+
+
+def num_characters_of(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> int:
+    """Of a conversation, nearly; `ApiError` 400 for more than are tokenised at once."""
+    num_characters = sum(message.num_characters for message in messages)
     if num_characters > MAX_CHARACTERS:
         raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")
-    return num_characters + CHARACTERS_PER_MESSAGE * len(body.messages) + sum(map(num_told_characters, body.tools))
+    return num_characters + CHARACTERS_PER_MESSAGE * len(messages) + sum(map(num_told_characters, tools))
 
 
 def _tokenized(body: TokenizeRequest, model: ServedModel) -> TokenizeAnswer:
@@ -84,8 +90,8 @@ def _detokenized(body: DetokenizeRequest, tokenizer: PromptTokenizer) -> Detoken
     return DetokenizeAnswer(prompt=tokenizer.written(body.tokens))
 
 
-async def _answer(work: Callable[[], msgspec.Struct], size: int) -> web.Response:
-    """What is long is worked out and written on a thread."""
+async def worked_out(work: Callable[[], msgspec.Struct], size: int) -> web.Response:
+    """An answer that takes as long as a text of this many characters; a long one is made on a thread."""
 
     def body() -> bytes:
         return msgspec.json.encode(work())

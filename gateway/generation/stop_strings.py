@@ -41,6 +41,8 @@ class StopMatcher:
         assert all(stops), "an empty stop string would match everywhere"
         self._prefixes = [_Prefix(stop) for stop in stops]
         self._held = ""
+        self.completed: str | None = None
+        """The stop string that the text ended before."""
 
     def feed(self, text: str) -> tuple[str, bool]:
         """The text that may go out now, and whether a stop string was completed."""
@@ -52,8 +54,9 @@ class StopMatcher:
                 prefix.feed(text[position])
             complete = [prefix.length for prefix in self._prefixes if prefix.is_complete]
             if complete:
-                self._held = ""
-                return text[: position + 1 - max(complete)], True
+                border = position + 1 - max(complete)
+                self._held, self.completed = "", text[border : position + 1]
+                return text[:border], True
         border = len(text) - max(prefix.length for prefix in self._prefixes)
         self._held = text[border:]
         return text[:border], False

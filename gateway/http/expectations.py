@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from gateway.http.refusals import refusal_answer
 from gateway.openai import errors
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -23,8 +24,9 @@ def refusing_others(handle: Handle) -> Handle:
         expected = request.headers.getall("Expect", ())
         if len(expected) <= 1 and all(one.strip().lower() == "100-continue" for one in expected):
             return await handle(request)
-        response = errors.expectation_failed().response()
-        response.headers["x-treadle-request-id"] = os.urandom(16).hex()
+        request_id = os.urandom(16).hex()
+        response = refusal_answer(errors.expectation_failed(), request.path, request_id)
+        response.headers["x-treadle-request-id"] = request_id
         response.force_close()  # whether its body comes now, nobody knows
         return response
 

@@ -1,22 +1,33 @@
-"""The log line of a refused request: why, for whom and where; never a word of what it said.
+"""A refused request: its answer, in the shape of the API that was asked, and its log line.
 
-It is a warning, so equal ones are folded (`shared.telemetry.log_folding`): who is refused ten thousand times is a line
-and a number. What a client made up itself (a path, the name of a field) is cut.
+The line says why, for whom and where; never a word of what the request said. It is a warning, so equal ones are folded
+(`shared.telemetry.log_folding`): who is refused ten thousand times is a line and a number. What a client made up itself
+(a path, the name of a field) is cut.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.http.anthropic_errors import is_messages, messages_error
 from gateway.http.context import CLIENT, REQUEST_ID, VISITED
 from gateway.openai.errors import ApiError
 
 MAX_MADE_UP_CHARS = 100  # of a path or a field: enough to find it
 
 _log = structlog.get_logger("gateway.request")
+
+
+def refusal_answer(error: ApiError, path: str, request_id: str) -> web.Response:
+    """The whole HTTP answer."""
+    if not is_messages(path):
+        return error.response()
+    body = msgspec.to_builtins(messages_error(error, request_id))
+    return web.json_response(body, status=error.status, headers=error.headers)
 
 
 def log_refusal(error: ApiError, *, request_id: str, path: str, tenant: str, **known: Any) -> None:

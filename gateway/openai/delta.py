@@ -77,6 +77,8 @@ class Delta(msgspec.Struct, frozen=True):
     """Tokens whose text is out with this delta or before it; empty where no logprobs were asked for."""
     num_thought_tokens: int = 0
     """Tokens, of this delta or before it, that have turned out to be thoughts; 0 where these are not told apart."""
+    stop_string: str | None = None
+    """The one that ended it, where one did."""
 
 
 def merged(deltas: Sequence[Delta]) -> list[Delta]:
@@ -99,4 +101,5 @@ def _joined(deltas: list[Delta]) -> Delta:
         choice=deltas[0].choice,
         scored=tuple(scored for delta in deltas for scored in delta.scored),
         num_thought_tokens=sum(delta.num_thought_tokens for delta in deltas),
+        stop_string=deltas[-1].stop_string,
     )

@@ -149,7 +149,8 @@ def refused_by_node(why: str) -> ApiError:
 
 def wrong_key(missing: bool) -> ApiError:
     """No key, or one that is not configured."""
-    message = "an API key is needed: 'Authorization: Bearer KEY'" if missing else "the API key is wrong"
+    needed = "an API key is needed: 'Authorization: Bearer KEY', or 'x-api-key: KEY'"
+    message = needed if missing else "the API key is wrong"
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 

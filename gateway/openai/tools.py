@@ -9,16 +9,19 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.openai.part import ApiObject, FieldConflictError
-from gateway.openai.structured_output import FUNCTION_NAME, MAX_CONSTRAINT_CHARACTERS, Description, schema_text
+from gateway.openai.structured_output import FUNCTION_NAME, schema_text
 
 MAX_TOOLS = 128  # as OpenAI has it
 MAX_TOOLS_CHARACTERS = 1 << 17  # of all of them together, as JSON
+MAX_FUNCTION_DESCRIPTION_CHARACTERS = 1 << 15  # coding agents describe a tool on several pages
 MAX_CALLS = 128  # of one turn
+MAX_ARGUMENTS_CHARACTERS = 1 << 18  # of one call: coding agents write whole files so
 MAX_CALL_ID_CHARACTERS = 256
 MAX_DEPTH = 64  # of objects and lists in a function's parameters or a call's arguments
 
 
-def _shallow(value: dict[str, Any]) -> dict[str, Any]:
+def shallow(value: dict[str, Any]) -> dict[str, Any]:
+    """The same; `ValueError` for what is nested deeper than `MAX_DEPTH`."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)]
@@ -32,7 +35,7 @@ def _schema_of_object(value: Any) -> Any:
     schema_text(value)  # it is an object, and short enough
     if value.get("type", "object") != "object":
         raise ValueError("parameters are described by a schema whose type is 'object'")
-    return _shallow(value)
+    return shallow(value)
 
 
 def _arguments(text: str) -> str:
@@ -48,11 +51,12 @@ def arguments_of(text: str) -> dict[str, Any]:
         raise ValueError("arguments are the text of a JSON object") from error
     if not isinstance(value, dict):
         raise ValueError("arguments are the text of a JSON object")
-    return _shallow(value)
+    return shallow(value)
 
 
 FunctionName = Annotated[str, Field(pattern=FUNCTION_NAME)]
-CallArguments = Annotated[str, Field(max_length=MAX_CONSTRAINT_CHARACTERS), AfterValidator(_arguments)]
+CallArguments = Annotated[str, Field(max_length=MAX_ARGUMENTS_CHARACTERS), AfterValidator(_arguments)]
+FunctionDescription = Annotated[str, Field(max_length=MAX_FUNCTION_DESCRIPTION_CHARACTERS)]
 CallId = Annotated[str, Field(min_length=1, max_length=MAX_CALL_ID_CHARACTERS)]
 
 
@@ -60,7 +64,7 @@ class Function(ApiObject):
     """A function that the model may call."""
 
     name: FunctionName
-    description: Description | None = None
+    description: FunctionDescription | None = None
     parameters: Annotated[dict[str, Any], BeforeValidator(_schema_of_object)] | None = None
     """A JSON schema of an object; without it, it takes none."""
     strict: bool | None = None

@@ -12,6 +12,9 @@ from gateway.tenants.shares import divided
 from shared.config.config import ApiKey
 from shared.messages.requests import DEFAULT_TENANT
 
+KEY_HEADER = "x-api-key"
+"""Where clients of Anthropic's write the key."""
+
 
 @dataclass(frozen=True)
 class Client:
@@ -63,18 +66,29 @@ class KeyRing:
         return self.is_open or client.key_id in self._clients
 
     def authenticate(self, headers: Mapping[str, str]) -> Client:
-        """The client that ``Authorization: Bearer KEY`` names; `ApiError` 401 for everybody else."""
+        """The client that ``Authorization: Bearer KEY`` names, or without that, ``x-api-key: KEY``.
+
+        `ApiError` 401 for everybody else.
+        """
         if self.is_open:
             return ANYONE
-        scheme, _, key = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key:
-            raise errors.wrong_key(missing=True)
-        digest = _digest(key.strip())
+        digest = _digest(_key(headers))
         # All keys are compared, each in constant time: how long it takes says nothing about which one was near.
         found = [client for known, client in self._clients.items() if hmac.compare_digest(known, digest)]
         if not found:
             raise errors.wrong_key(missing=False)
         return found[0]
+
+
+def _key(headers: Mapping[str, str]) -> str:
+    if "Authorization" not in headers:
+        key = headers.get(KEY_HEADER, "").strip()
+    else:
+        scheme, _, key = headers["Authorization"].partition(" ")
+        key = key.strip() if scheme.lower() == "bearer" else ""
+    if not key:
+        raise errors.wrong_key(missing=True)
+    return key
 
 
 def _client(key: ApiKey, num_processes: int) -> Client:

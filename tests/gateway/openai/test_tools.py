@@ -93,7 +93,7 @@ def test_functions_are_told_as_templates_expect_them() -> None:
         (function(name="f\n"), "tools[0].function.name", "pattern"),
         (function(name="f" * 65), "tools[0].function.name", "pattern"),
         (function(description=5), "tools[0].function.description", "string"),
-        (function(description="d" * 4097), "tools[0].function.description", "4096"),
+        (function(description="d" * 32_769), "tools[0].function.description", "32768"),
         (function(parameters=[]), "tools[0].function.parameters", "a schema is an object"),
         (function(parameters={"type": "string"}), "tools[0].function.parameters", "whose type is 'object'"),
         (function(parameters={"a": "x" * 65_536}), "tools[0].function.parameters", "at most 65536"),

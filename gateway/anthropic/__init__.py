@@ -1,0 +1,1 @@
+"""Anthropic's shapes: requests read as chats, answers, events of streams, errors."""
