@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Raw, Struct
 
@@ -132,6 +132,7 @@ class MessageStop(Struct, frozen=True, kw_only=True, tag_field="type", tag="mess
 MessageEvent = (
     MessageStart | ContentBlockStart | ContentBlockDelta | ContentBlockStop | MessageDelta | MessageStop | MessagesError
 )
+MESSAGE_EVENTS: tuple[type[Struct], ...] = get_args(MessageEvent)
 
 
 class TokenCount(Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from gateway.anthropic.requests import UNSUPPORTED, CountTokensRequest, MessagesRequest
 from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest
 from gateway.openai.structured_output import StructuredOutputs
@@ -73,6 +74,28 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
             "stream": True,
         },
     ],
+    MessagesRequest: [
+        {"model": "smollm2-135m", "max_tokens": 16, "messages": [{"role": "user", "content": "Say hello."}]},
+        {
+            "model": "smollm2-135m",
+            "max_tokens": 64,
+            "system": "Be brief.",
+            "messages": [
+                {"role": "user", "content": "What is the weather like in Paris?"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "call_1", "name": "get_weather", "input": {}}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "18 degrees and sunny"}],
+                },
+            ],
+            "tools": [{"name": "get_weather", "input_schema": {"type": "object", "properties": {}}}],
+            "stream": True,
+        },
+    ],
+    CountTokensRequest: [{"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}]}],
     TokenizeRequest: [
         {"model": "smollm2-135m", "prompt": "Once upon a time"},
         {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}], "return_token_strs": True},
@@ -91,8 +114,10 @@ _INERT_OF: dict[type[BaseModel], dict[str, list[Any]]] = {
     ChatCompletionRequest: INERT,
     CompletionRequest: INERT,
     ResponsesRequest: INERT_FIELDS,
+    MessagesRequest: UNSUPPORTED,
+    CountTokensRequest: UNSUPPORTED,
 }
-"""Fields of OpenAI's API that a body takes only where they ask for nothing, unless it has them."""
+"""Fields of OpenAI's and Anthropic's APIs that a body takes only where they ask for nothing, unless it has them."""
 
 
 def request_schemas(ref_template: str) -> dict[str, Any]:

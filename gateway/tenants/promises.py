@@ -34,7 +34,9 @@ def choose_promise(config: ClusterConfig, client: Client, wish: SloChoice | None
         name = _default(config, client)
     elif name not in config.slo_classes:
         known = ", ".join(config.slo_classes)
-        raise errors.invalid(f"{name!r} is no SLO class; there are: {known}", "slo", code="unknown_slo_class")
+        # what stands in a wrong header may be a key
+        what = f"{SLO_HEADER!r} names no SLO class" if wish is None else f"{name!r} is no SLO class"
+        raise errors.invalid(f"{what}; there are: {known}", "slo", code="unknown_slo_class")
     if name not in _allowed(config, client):
         raise errors.slo_not_allowed(f"the SLO class {name!r}", _allowed(config, client))
     return Promise(config.slo(name), config.slo_classes[name].queue_ttl_s)

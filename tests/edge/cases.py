@@ -35,12 +35,17 @@ _SHARES = {
     "/v1/chat/completions": 6,
     "/v1/completions": 6,
     "/v1/responses": 4,
+    "/v1/messages": 4,
+    "/v1/messages/count_tokens": 2,
     "/tokenize": 3,
     "/detokenize": 2,
     "/v1/models/{name}": 2,
 }
 """Of all cases; the other paths take nothing from their clients, so they are asked once."""
-_NAMED_EVENTS = {"/v1/responses": ["event: response.completed", "event: response.incomplete"]}
+_NAMED_EVENTS = {
+    "/v1/responses": ["event: response.completed", "event: response.incomplete"],
+    "/v1/messages": ["event: message_stop"],
+}
 """Where events have names: those of the last one of a complete answer."""
 _MAX_ROUNDS = 5
 """Hypothesis ends early where it has seen all that a small document allows: then it goes on with the next seed."""

@@ -78,6 +78,30 @@ _ITEM: dict[str, Any] = {
     ]
 }
 
+_CLIENT_TOOL = {"name": "f", "input_schema": _SCHEMA}
+_BLOCKS: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {"role": {"const": "user"}, "content": _SHORT_TEXT},
+            "required": ["role", "content"],
+            "additionalProperties": False,
+        },
+        {"const": {"role": "assistant", "content": [{"type": "thinking", "thinking": "h", "signature": ""}]}},
+        {"const": {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]}},
+        {"const": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "1"}]}},
+    ]
+}
+_CONVERSATION: dict[str, Any] = {
+    "model": {"enum": ["tiny", "long"]},
+    "messages": {"type": "array", "items": _BLOCKS, "minItems": 1, "maxItems": 2},
+    "system": {"enum": [None, "s", [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}]]},
+    "tools": {"enum": [None, [], [_CLIENT_TOOL], [_CLIENT_TOOL, {"name": "g", "input_schema": {}}]]},
+    "tool_choice": {"enum": [None, {"type": "auto"}, {"type": "none"}, {"type": "any"}, {"type": "tool", "name": "f"}]},
+    "thinking": {"enum": [None, {"type": "disabled"}, {"type": "adaptive"}]},
+    "output_config": {"enum": [None, {"effort": "high"}, {"format": {"type": "json_schema", "schema": _SCHEMA}}]},
+}
+
 _NARROWER: dict[str, dict[str, Any]] = {
     "ChatCompletionRequest": {
         "model": {"enum": ["tiny", "long"]},
@@ -100,6 +124,8 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "reasoning": {"enum": [None, {}, {"summary": "auto"}]},
         "max_output_tokens": _LIMIT,
     },
+    "MessagesRequest": {**_CONVERSATION, "max_tokens": _LIMIT["anyOf"][0]},
+    "CountTokensRequest": _CONVERSATION,
     "CompletionRequest": {
         "model": {"enum": ["tiny", "base"]},
         "prompt": _PROMPT,

@@ -15,6 +15,8 @@ from tests.edge.server import serving
 
 NUM_CASES = 2000
 SEED = 18
+BODIES = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
+BODIES += ["/tokenize", "/detokenize"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -28,7 +30,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_answers_are_what_the_document_says(url: str) -> None:
     found = campaign(url, NUM_CASES, SEED)
     assert found.num_cases >= NUM_CASES
-    for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize"):
+    for path in BODIES:
         answered, all_ = found.statuses[f"{path} 200"], sum(found.of(path).values())
         assert answered > 0.1 * all_, "cases reach more than the first check"
         assert found.statuses[f"{path} 400"] > 0
@@ -43,6 +45,9 @@ def test_a_campaign_notices_what_the_document_does_not_have(url: str) -> None:
         check_stream(document, "/v1/completions", _answer("data: {}\n\n"))
     with pytest.raises(AssertionError):
         check_stream(document, "/v1/responses", _answer('event: error\ndata: {"type": "error"}\n\n'))
+
+    with pytest.raises(AssertionError):
+        check_stream(document, "/v1/messages", _answer('event: message_start\ndata: {"type": "message_start"}\n\n'))
 
 
 def _answer(text: str) -> Response:

@@ -31,6 +31,9 @@ NAMES = ["accept", "accept-encoding", "authorization", "connection", "content-en
 NAMES += ["expect", "forwarded", "host", "origin", "range", "te", "traceparent", "tracestate", "baggage", "upgrade"]
 NAMES += [
     "user-agent",
+    "x-api-key",
+    "anthropic-version",
+    "anthropic-beta",
     "x-request-id",
     "x-treadle-slo",
     "x-http-method-override",
@@ -53,6 +56,7 @@ WORDS += [
 ]
 WORDS += ["websocket", f"Bearer {KEY}", "Bearer", "Basic Og==", "bytes=0-5", "00-" + "4" * 32 + "-" + "b" * 16 + "-01"]
 WORDS += ["interactive", "ttft_s=1", "a" * 4000, "\u00e9", 'a,b;c="d', "%00", "-1", "1e400", "charset="]
+PATHS = ["/v1/models", "/v1/models/tiny", "/tokenize", "/health", "/", "*", "/v1/completions", "/v1/messages"]
 LATIN = st.text(alphabet=st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=30)
 HEADERS = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(WORDS) | LATIN), max_size=6)
 ENCODED = st.sampled_from([BODY, gzip.compress(BODY), zlib.compress(BODY), gzip.compress(b" " * (MAX_BODY_BYTES + 9))])
@@ -77,13 +81,15 @@ def answer_to(port: int, data: bytes, method: str, wait_s: float = WAIT_S) -> It
 
 
 def check(response: http.client.HTTPResponse, method: str) -> int:
-    """Its status; an error is OpenAI's, and nothing is said of a key."""
+    """Its status; an error is of its API's shape, and nothing is said of a key."""
     body = response.read()
     assert response.status != 500, body
     assert re.fullmatch("[0-9a-f]{32}", response.headers["x-treadle-request-id"])
     if response.status >= 400 and method != "HEAD":
         assert response.headers["content-type"].startswith("application/json")
-        assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
+        error = json.loads(body)
+        assert set(error) in ({"error"}, {"type", "error", "request_id"})
+        assert set(error["error"]) == {"message", "type", "param", "code"}
     assert KEY.encode() not in body
     assert KEY not in str(response.headers)
     return response.status
@@ -108,7 +114,9 @@ def test_no_header_breaks_a_request(port: int, headers: list[tuple[str, str]], b
 @MANY
 @given(
     method=st.sampled_from(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"]),
-    target=st.sampled_from(["/v1/models", "/v1/models/tiny", "/tokenize", "/health", "/", "*", "/v1/completions"])
+    target=st.sampled_from(
+        ["/v1/models", "/v1/models/tiny", "/tokenize", "/health", "/", "*", "/v1/completions", "/v1/messages"]
+    )
     | st.text(alphabet="/v1models.%20?#&=é~\\{}:@", min_size=1, max_size=20).map(lambda text: "/" + text),
 )
 def test_no_path_or_method_is_answered_in_another_shape(port: int, method: str, target: str) -> None:

@@ -14,6 +14,7 @@ from gateway.endpoints import job_parts
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Endpoint
+from gateway.endpoints.messages import MessagesEndpoint
 from gateway.endpoints.responses import ResponsesEndpoint
 from gateway.http.body import parse_body
 from gateway.http.context import GatewayContext
@@ -138,6 +139,52 @@ _RESPONSES: list[dict[str, Any]] = [
     {"model": "tiny", "input": "a", "text": {"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}}},
 ]
 
+_MESSAGES: list[dict[str, Any]] = [
+    {"model": "tiny", "max_tokens": 4, "messages": [{"role": "user", "content": "hello"}], "system": "be brief"},
+    {
+        "model": "long",
+        "max_tokens": 8,
+        "system": [{"type": "text", "text": "<|im_end|>", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "h\u00e9llo <|im_end|>"}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "s"},
+                    {"type": "redacted_thinking", "data": "x"},
+                    {"type": "text", "text": "so"},
+                    {"type": "tool_use", "id": "c", "name": "get", "input": {"a": ["<|im_end|>", 1e3]}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c", "content": "12", "is_error": True},
+                    {"type": "text", "text": "and?"},
+                ],
+            },
+        ],
+        "tools": [{"name": "get", "description": "<|im_end|>", "input_schema": _SCHEMA, "type": "custom"}],
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "stop_sequences": ["a", "bc"],
+        "stream": True,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 4,
+        "metadata": {"user_id": "u"},
+        "service_tier": "auto",
+        "slo": {"ttft_s": 1.5},
+        "context_management": {"edits": []},
+    },
+    {
+        "model": "tiny",
+        "max_tokens": 2000,
+        "messages": [{"role": "user", "content": "a"}],
+        "thinking": {"type": "enabled", "budget_tokens": 1024, "display": "omitted"},
+        "output_config": {"effort": "high", "format": {"type": "json_schema", "schema": _SCHEMA}},
+    },
+]
+
 
 @cache
 def _context() -> GatewayContext:
@@ -211,6 +258,7 @@ TARGETS = [
     Target("chat bodies", lambda: _dumped(_CHAT), _checker(ChatEndpoint()), json_mutator, share=12),
     Target("completion bodies", lambda: _dumped(_COMPLETIONS), _checker(CompletionEndpoint()), json_mutator, share=12),
     Target("responses bodies", lambda: _dumped(_RESPONSES), _checker(ResponsesEndpoint()), json_mutator, share=12),
+    Target("message bodies", lambda: _dumped(_MESSAGES), _checker(MessagesEndpoint()), json_mutator, share=12),
     Target("trace headers", _headers, _check_trace, is_guided=False, share=15),
 ]
 

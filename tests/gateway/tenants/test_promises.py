@@ -71,8 +71,13 @@ def test_a_limited_key_may_not_ask_for_more(client: Client, wish: SloChoice | No
 
 def test_an_unknown_class_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ApiError, match="'gold' is no SLO class; there are: interactive, chat, batch") as error:
-        choose_promise(CONFIG, ANYONE, None, "gold")
+        choose_promise(CONFIG, ANYONE, SloChoice(class_name="gold"), None)
     assert (error.value.status, error.value.param) == (400, "slo")
+
+
+def test_what_stands_in_a_wrong_header_is_not_repeated() -> None:
+    with pytest.raises(ApiError, match="^'x-treadle-slo' names no SLO class; there are: interactive, chat, batch$"):
+        choose_promise(CONFIG, ANYONE, None, "sk-secret")
 
 
 KEYS = KeyRing([ApiKey(key="k1", tenant="acme"), ApiKey(key="k2", tenant="loom", slo_classes=["batch"])])  # type: ignore[arg-type]
@@ -81,12 +86,15 @@ KEYS = KeyRing([ApiKey(key="k1", tenant="acme"), ApiKey(key="k2", tenant="loom",
 def test_a_key_says_who_its_holder_is() -> None:
     assert KEYS.authenticate({"Authorization": "Bearer k1"}) == Client("acme", None)
     assert KEYS.authenticate({"Authorization": "bearer  k2"}) == Client("loom", ("batch",))
+    assert KEYS.authenticate({"x-api-key": " k2"}) == Client("loom", ("batch",))
+    assert KEYS.authenticate({"x-api-key": "k2", "Authorization": "Bearer k1"}) == Client("acme", None)
 
 
 @pytest.mark.parametrize(
     "headers",
     [{}, {"Authorization": "Bearer "}, {"Authorization": "Basic k1"}, {"Authorization": "Bearer k3"},
-     {"Authorization": "Bearer k\udcff"}],
+     {"Authorization": "Bearer k\udcff"}, {"x-api-key": "k3"}, {"x-api-key": "Bearer k1"},
+     {"x-api-key": "k1", "Authorization": "Bearer k3"}, {"x-api-key": "k1", "Authorization": "Basic k1"}],
 )  # fmt: skip
 def test_nobody_else_gets_in(headers: dict[str, str]) -> None:
     with pytest.raises(ApiError) as error:
