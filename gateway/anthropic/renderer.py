@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -142,7 +141,7 @@ def _end_of(delta: Delta, reason: ChatFinishReason) -> MessageEnd:
 
 def _is_object(text: str) -> bool:
     try:
-        msgspec.json.decode(text, type=dict[str, Any])
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):
         return False
     return True

@@ -76,7 +76,7 @@ def test_an_unknown_class_is_answered_with_the_known_ones() -> None:
 
 
 def test_what_stands_in_a_wrong_header_is_not_repeated() -> None:
-    with pytest.raises(ApiError, match="^'x-treadle-slo' names no SLO class; there are: interactive, chat, batch$"):
+    with pytest.raises(ApiError, match=r"^'x-treadle-slo' names no SLO class; there are: interactive, chat, batch$"):
         choose_promise(CONFIG, ANYONE, None, "sk-secret")
 
 
