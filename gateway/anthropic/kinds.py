@@ -36,7 +36,7 @@ def one_of(field: str, *kinds: type[ApiObject], refused: Callable[[str], str] | 
 
 def fault_of(field: str, why: str) -> ValidationError:
     """To be raised by a validator of an object, about one of its fields. The braces of a text are doubled here."""
-    problem = PydanticCustomError("value_error", why.replace("{", "{{").replace("}", "}}"))  # type: ignore[arg-type]
+    problem = PydanticCustomError("value_error", why.replace("{", "{{").replace("}", "}}"))
     return ValidationError.from_exception_data(
         "a fault", [InitErrorDetails(type=problem, loc=(field,), input=None)], hide_input=True
     )

@@ -82,7 +82,7 @@ def test_without_options_they_are_those_of_a_chat() -> None:
 
 def test_texts_are_joined() -> None:
     blocks = [{"type": "text", "text": "a", **CACHED}, {"type": "text", "text": "b"}]
-    turns = [{"role": "user", "content": blocks}, {"role": "assistant", "content": blocks}, HI]
+    turns: list[dict[str, Any]] = [{"role": "user", "content": blocks}, {"role": "assistant", "content": blocks}, HI]
     assert messages(*turns, system=blocks) == [
         {"role": "system", "content": "ab"},
         {"role": "user", "content": "ab"},
