@@ -1,1 +1,1 @@
-"""Anthropic's shapes: requests read as chats, answers, events of streams, errors."""
+"""Anthropic's Messages API: its requests, read as chats, and its answers, written from the blocks of one."""

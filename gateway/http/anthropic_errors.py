@@ -8,7 +8,7 @@ from gateway.openai.errors import ApiError
 
 PATH = "/v1/messages"
 
-_TYPES = {
+TYPES = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -43,6 +43,6 @@ def messages_error(error: ApiError, request_id: str) -> MessagesError:
     """The error as they expect it; ``param`` and ``code`` beside."""
     default = "invalid_request_error" if error.status < 500 else "api_error"
     detail = MessagesErrorDetail(
-        type=_TYPES.get(error.status, default), message=error.message, param=error.param, code=error.code
+        type=TYPES.get(error.status, default), message=error.message, param=error.param, code=error.code
     )
     return MessagesError(error=detail, request_id=request_id)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from gateway.anthropic.requests import UNSUPPORTED
 from gateway.document.openapi import openapi_document
 from gateway.document.request_schemas import NOT_SUPPORTED
+from gateway.http.anthropic_errors import TYPES
 from gateway.openai.schema import INERT
 from gateway.responses.request import INERT_FIELDS
 
@@ -70,8 +72,9 @@ def test_what_clients_write_is_all_there() -> None:
         "StructuredOutputs",
         "Function",
         "InputItem",
+        "ClientTool",
     }
-    assert {*REQUESTS, "ResponsesRequest", "TokenizeRequest", *parts, *answers} == shown
+    assert {*REQUESTS, "ResponsesRequest", "MessagesRequest", "TokenizeRequest", *parts, *answers} == shown
 
 
 def test_paths() -> None:
@@ -88,6 +91,23 @@ def test_fields_that_are_refused() -> None:
 def test_fields_of_responses_that_are_refused() -> None:
     _, _, behind = PAGE.partition("Refused unless they ask for nothing:")
     assert re.findall(r"`(\w+)`", behind.split("\n\n", 1)[0]) == sorted(INERT_FIELDS)
+
+
+def test_fields_of_messages_that_are_refused() -> None:
+    _, _, behind = PAGE.partition("Fields of Anthropic's that are refused unless they ask for nothing:")
+    assert re.findall(r"`(\w+)`", behind.split("\n\n", 1)[0]) == sorted(UNSUPPORTED)
+
+
+def test_fields_of_a_count() -> None:
+    _, _, behind = PAGE.partition("**`/v1/messages/count_tokens`** takes ")
+    shown = re.findall(r"`(\w+)`", behind.split(", and says", 1)[0])
+    assert sorted(shown) == sorted(supported("CountTokensRequest"))
+
+
+def test_types_of_anthropic_s_errors() -> None:
+    _, _, behind = PAGE.partition("`type` is `authentication_error`")
+    shown = {int(status): kind for kind, status in re.findall(r"`(\w+)`\s\((\d+)\)", "`authentication_error`" + behind)}
+    assert shown == {status: TYPES[status] for status in TYPES} | {500: "api_error"}
 
 
 def test_codes_are_those_that_the_gateway_answers_with() -> None:

@@ -70,10 +70,10 @@ def test_it_is_over_when_all_choices_are() -> None:
 
 def test_a_stop_string_ends_its_choice_only_and_the_node_is_told_in_the_end() -> None:
     answer = generation(stops=["."])
-    assert answer.accept(chunk(0, 0, "a.b")) == Delta("a", 2, "stop", choice=0)
+    assert answer.accept(chunk(0, 0, "a.b")) == Delta("a", 2, "stop", choice=0, stop_string=".")
     assert answer.accept(chunk(0, 3, "cd")) is Verdict.IGNORED
     assert answer.accept(chunk(1, 0, "x")) == Delta("x", 1, choice=1)
-    assert answer.accept(chunk(1, 1, "y.")) == Delta("y", 2, "stop", choice=1)
+    assert answer.accept(chunk(1, 1, "y.")) == Delta("y", 2, "stop", choice=1, stop_string=".")
     assert answer.is_over
     assert not answer.ended_by_node
 
@@ -128,8 +128,9 @@ def test_choices_of_a_later_prompt_are_numbered_on() -> None:
 
 
 def test_deltas_of_a_choice_are_merged_in_their_order() -> None:
-    deltas = [Delta("x", 1, choice=1), Delta("a", 1), Delta("y", 2, "stop", choice=1), Delta("b", 1)]
-    assert merged(deltas) == [Delta("ab", 2), Delta("xy", 3, "stop", choice=1)]
+    deltas = [Delta("x", 1, choice=1), Delta("a", 1), Delta("y", 2, "stop", choice=1, stop_string="z")]
+    deltas.append(Delta("b", 1))
+    assert merged(deltas) == [Delta("ab", 2), Delta("xy", 3, "stop", choice=1, stop_string="z")]
     assert merged([]) == []
 
 

@@ -89,7 +89,7 @@ def test_a_character_over_an_attempt_border_is_whole_too() -> None:
 def test_a_stop_string_ends_the_answer_before_it_and_drops_later_tokens() -> None:
     answer = generation(stops=["\nUser"])
     assert answer.accept(chunk(0, "yes\nUs")) == Delta("yes", 6)
-    assert answer.accept(chunk(6, "er: more")) == Delta("", 2, "stop")
+    assert answer.accept(chunk(6, "er: more")) == Delta("", 2, "stop", stop_string="\nUser")
     assert answer.outputs == [Output(ids("yes\nUser"), "stop")]
     assert not answer.ended_by_node
 

@@ -9,13 +9,14 @@ TEXTS = st.text(alphabet="abc", max_size=40)
 STOPS = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), max_size=4)
 
 
-def naive(text: str, stops: list[str]) -> tuple[str, bool]:
+def naive(text: str, stops: list[str]) -> tuple[str, str | None]:
     """The definition: the first position where a stop string ends, cut before the longest one that ends there."""
     for end in range(1, len(text) + 1):
-        ending = [len(stop) for stop in stops if text[:end].endswith(stop)]
+        ending = [stop for stop in stops if text[:end].endswith(stop)]
         if ending:
-            return text[: end - max(ending)], True
-    return text, False
+            longest = max(ending, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
 
 
 @given(pieces=st.lists(TEXTS, max_size=10), stops=STOPS)
@@ -29,7 +30,8 @@ def test_pieces_give_what_the_whole_text_gives(pieces: list[str], stops: list[st
             break
     if not is_stopped:
         out += matcher.flush()
-    assert (out, is_stopped) == naive("".join(pieces), stops)
+    assert (out, matcher.completed) == naive("".join(pieces), stops)
+    assert is_stopped == (matcher.completed is not None)
 
 
 @given(text=TEXTS, stops=STOPS)
