@@ -42,7 +42,7 @@ async def test_a_tool_is_used_and_its_result_is_read(cluster: Cluster) -> None:
     asked: Any = [{"role": "user", "content": "What is the weather like in Paris today?"}]
     fields: dict[str, Any] = {"model": cluster.models[1], "max_tokens": 100, "tools": [WEATHER], **GREEDY}
     async with AsyncAnthropic(base_url=cluster.url, api_key="none", max_retries=0) as client:
-        choice = {"type": "tool", "name": "get_weather"}
+        choice: Any = {"type": "tool", "name": "get_weather"}
         async with client.messages.stream(messages=asked, tool_choice=choice, **fields) as stream:
             message = await stream.get_final_message()
         (call,) = message.content
