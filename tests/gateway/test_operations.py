@@ -156,7 +156,7 @@ async def test_a_wild_traceparent_is_ignored(start_gateway: GatewayFactory) -> N
 
 
 async def test_the_document_asks_for_a_key_where_there_are_keys(start_gateway: GatewayFactory) -> None:
-    either = [{"key": []}, {"header": []}]
+    either: list[Any] = [{"key": []}, {"header": []}]
     cases: list[tuple[list[Any], list[Any]]] = [([], []), ([{"key": "good", "tenant": "acme"}], either)]
     for keys, security in cases:
         gateway = await start_gateway(keys=keys)

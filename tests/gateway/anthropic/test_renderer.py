@@ -22,7 +22,7 @@ from gateway.reasoning.marks import THINK
 from gateway.tools.notation import NOTATIONS
 
 THOUGHTS = ThoughtReading(THINK, is_open=False)
-CALLS = CallReading(NOTATIONS["hermes"], frozenset({"get"}), is_single=False)
+CALLS = CallReading(NOTATIONS["hermes"], {"get": None}, is_single=False)
 CALL = '<tool_call>\n{"name": "get", "arguments": {"a": 1.50}}\n</tool_call>'
 USAGE = Usage(3, 4, 7)
 
