@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.http.anthropic_errors import MessagesError
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
 
+class ThinkingCount(Struct, frozen=True, kw_only=True):
+    """Of an answer."""
+
+    thinking_tokens: int
+    """Tokens of thoughts, with the marks around them."""
+
+
 class TokenCounts(Struct, frozen=True, kw_only=True):
-    """Of one request. What was found in a cache is not known here, so it is not said."""
+    """Of one request."""
 
     input_tokens: int
+    """Of the prompt, without those that were cached."""
+    cache_read_input_tokens: int | UnsetType = UNSET
+    """Tokens whose keys and values lay in a cache; absent while that is not known, and then all are input tokens."""
     output_tokens: int
+    output_tokens_details: ThinkingCount | UnsetType = UNSET
+    """Absent where thoughts are not told apart."""
 
 
 class TextContent(Struct, frozen=True, kw_only=True, tag_field="type", tag="text"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from gateway.answers.blocks import AnswerBlock, AnswerReading, BlockAdded, BlockBegun, BlockEvent, Blocks
 from gateway.answers.event import SseEvent, named
@@ -25,6 +26,7 @@ from gateway.anthropic.answers import (
     TextContent,
     TextDelta,
     ThinkingContent,
+    ThinkingCount,
     ThinkingDelta,
     TokenCounts,
     ToolUseContent,
@@ -148,7 +150,13 @@ def _is_object(text: str) -> bool:
 
 
 def _counts(usage: Usage) -> TokenCounts:
-    return TokenCounts(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens)
+    cached, answer = usage.prompt_tokens_details, usage.completion_tokens_details
+    return TokenCounts(
+        input_tokens=usage.prompt_tokens - (0 if cached is UNSET else cached.cached_tokens),
+        cache_read_input_tokens=UNSET if cached is UNSET else cached.cached_tokens,
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=UNSET if answer is UNSET else ThinkingCount(thinking_tokens=answer.reasoning_tokens),
+    )
 
 
 def _event(event: MessageEvent) -> bytes:

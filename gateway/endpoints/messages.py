@@ -8,7 +8,7 @@ from gateway.anthropic.answers import TokenCount
 from gateway.anthropic.renderer import MessageRenderer
 from gateway.anthropic.requests import Conversation, CountTokensRequest, MessagesRequest
 from gateway.endpoints import job_parts
-from gateway.endpoints.chat import ChatEndpoint, choice_readings
+from gateway.endpoints.chat import choice_readings
 from gateway.endpoints.chat_prompt import encode_messages
 from gateway.endpoints.thinking import with_thinking
 from gateway.endpoints.tokenization import num_characters_of, worked_out
@@ -26,10 +26,9 @@ class MessagesEndpoint(TranslatedEndpoint[MessagesRequest]):
     prompt_param = "messages"
     body_model = MessagesRequest
 
-    async def prompts(self, body: MessagesRequest, model: ServedModel) -> list[list[int]]:
-        """As for a chat; one. Whether the model thinks is the template's to say."""
-        with body.in_own_words():
-            return await ChatEndpoint().prompts(_thinking(body, model), model)
+    def chat_for(self, body: MessagesRequest, model: ServedModel) -> ChatCompletionRequest:
+        """Whether the model thinks is its template's to say."""
+        return _thinking(body, model)
 
     def room(self, body: MessagesRequest) -> job_parts.Room:
         """As much as the client says: there is no default."""
@@ -43,7 +42,7 @@ class MessagesEndpoint(TranslatedEndpoint[MessagesRequest]):
         created: int,  # noqa: ARG002 (a message has no time)
     ) -> MessageRenderer:
         """A message, or its events."""
-        (reading,) = choice_readings(_thinking(body, model), model, request_id)
+        (reading,) = choice_readings(self.chat_for(body, model), model, request_id)
         return MessageRenderer(request_id, body.model, reading, shows_thoughts=body.shows_thoughts)
 
 

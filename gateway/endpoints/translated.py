@@ -25,20 +25,28 @@ class TranslatedEndpoint(Generic[Translated]):
         """The same as a chat."""
         return body.chat
 
+    def chat_for(
+        self,
+        body: Translated,
+        model: ServedModel,  # noqa: ARG002 (for endpoints that ask what it can)
+    ) -> ChatCompletionRequest:
+        """The same, as this model is asked; `ApiError` 400 for what it cannot do."""
+        return body.chat
+
     async def constraint(self, body: Translated, model: ServedModel) -> Constraint | None:
         """As for a chat."""
         with body.in_own_words():
-            return await self._chat.constraint(body.chat, model)
+            return await self._chat.constraint(self.chat_for(body, model), model)
 
     async def prompts(self, body: Translated, model: ServedModel) -> list[list[int]]:
         """As for a chat; one."""
         with body.in_own_words():
-            return await self._chat.prompts(body.chat, model)
+            return await self._chat.prompts(self.chat_for(body, model), model)
 
     def token_bytes(self, body: Translated, model: ServedModel) -> Sequence[bytes]:
         """As for a chat."""
-        return self._chat.token_bytes(body.chat, model)
+        return self._chat.token_bytes(self.chat_for(body, model), model)
 
     def thoughts(self, body: Translated, model: ServedModel) -> ThoughtReading | None:
         """As for a chat."""
-        return self._chat.thoughts(body.chat, model)
+        return self._chat.thoughts(self.chat_for(body, model), model)

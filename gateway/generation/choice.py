@@ -127,7 +127,7 @@ class Choice:
         self.finish_reason = "stop"
         self._num_out += len(text)
         scored = self._scores.cut(self._num_out) if self._scores is not None else ()
-        return Delta(text, num_tokens, "stop", self._number, scored, self._stops.completed)
+        return Delta(text, num_tokens, "stop", self._number, scored, stop_string=self._stops.completed)
 
     def _delta(self, text: str, num_tokens: int, finish_reason: FinishReason | None) -> Delta:
         self.finish_reason = finish_reason

@@ -33,9 +33,12 @@ async def test_an_answer_streamed_or_not_and_its_count(cluster: Cluster) -> None
     (text,) = whole.content
     assert text.type == "text"
     assert "Paris" in text.text
-    assert (whole.stop_reason, whole.usage.input_tokens) == ("end_turn", count.input_tokens)
     assert [block.to_dict() for block in streamed.content] == [text.to_dict()]
-    assert (streamed.stop_reason, streamed.usage) == ("end_turn", whole.usage)
+    for message in (whole, streamed):
+        usage = message.usage
+        assert (message.stop_reason, usage.output_tokens) == ("end_turn", whole.usage.output_tokens)
+        assert usage.cache_read_input_tokens is not None
+        assert usage.input_tokens + usage.cache_read_input_tokens == count.input_tokens
 
 
 async def test_a_tool_is_used_and_its_result_is_read(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from gateway.anthropic.renderer import MessageRenderer
 from gateway.endpoints.choice_reading import ChoiceReading, ThoughtReading
 from gateway.endpoints.tool_answers import CallReading
 from gateway.openai import errors
-from gateway.openai.answers import FinishReason, Usage
+from gateway.openai.answers import CompletionTokensDetails, FinishReason, PromptTokensDetails, Usage
 from gateway.openai.delta import Delta
 from gateway.reasoning.marks import THINK
 from gateway.tools.notation import NOTATIONS
@@ -134,6 +134,18 @@ def test_a_whole_message() -> None:
 def test_why_it_ended(text: str, reason: FinishReason, stop: str | None, expected: tuple[str, str | None]) -> None:
     for message in (whole(text, reason, stop), accumulated(transcript([text], reason, stop))):
         assert (message["stop_reason"], message["stop_sequence"]) == expected
+
+
+def test_tokens_that_were_cached_are_counted_apart() -> None:
+    """All three of Anthropic's counts together are the prompt."""
+    usage = Usage(30, 4, 34, PromptTokensDetails(16), CompletionTokensDetails(3))
+    answer = renderer().whole([Delta("ok", 4, "stop")], usage)
+    assert msgspec.to_builtins(answer.usage) == {
+        "input_tokens": 14,
+        "cache_read_input_tokens": 16,
+        "output_tokens": 4,
+        "output_tokens_details": {"thinking_tokens": 3},
+    }
 
 
 def test_an_answer_without_a_token_of_text_has_an_empty_text() -> None:

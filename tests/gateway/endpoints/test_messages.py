@@ -360,19 +360,21 @@ async def test_a_promise_may_be_asked_for(start: Starter) -> None:
             )
 
 
-async def test_a_stream_that_fails_raises_at_the_client(start: Starter) -> None:
+async def test_a_stream_tells_what_was_cached_and_raises_where_it_fails(start: Starter) -> None:
     gateway = await start()
     async with client_of(gateway) as client:
         body: dict[str, Any] = {"model": "hermes", "max_tokens": 50, "messages": HI, "stream": True}
         asking = asyncio.ensure_future(client.messages.create(**body))
         submit = await gateway.queue.next_submit()
-        await gateway.queue.send(submit, 0, list(b"so"))
+        await gateway.queue.send(submit, 0, list(b"so"), cached_tokens=16)
         events: AsyncIterator[Any] = aiter(await asking)
-        assert [(await anext(events)).type for _ in range(3)] == [
-            "message_start",
-            "content_block_start",
-            "content_block_delta",
-        ]
+        begin, *others = [await anext(events) for _ in range(3)]
+        assert begin.message.usage.to_dict() == {
+            "input_tokens": begin.message.usage.input_tokens,
+            "cache_read_input_tokens": 16,
+            "output_tokens": 0,
+        }
+        assert [one.type for one in others] == ["content_block_start", "content_block_delta"]
         await gateway.queue.send(submit, 2, [], "error")
         with pytest.raises(APIStatusError) as caught:
             await anext(events)
