@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gateway.answers.event import written
 from gateway.anthropic.renderer import MessageRenderer
-from gateway.endpoints.choice_reading import ChoiceReading, ThoughtReading
+from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.tool_answers import CallReading
 from gateway.openai import errors
 from gateway.openai.answers import CompletionTokensDetails, FinishReason, PromptTokensDetails, Usage
 from gateway.openai.delta import Delta
-from gateway.reasoning.marks import THINK
+from gateway.reasoning.marks import THINK, ThoughtReading
 from gateway.tools.notation import NOTATIONS
 
 THOUGHTS = ThoughtReading(THINK, is_open=False)
