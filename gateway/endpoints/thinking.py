@@ -24,7 +24,7 @@ def with_thinking(
         return chat
     switch = next((name for name in SWITCHES if name in template.settings), None)
     if switch is not None:
-        return chat.model_copy(update={"chat_template_kwargs": {switch: is_wanted}})
+        return chat.model_copy(update={"chat_template_kwargs": chat.chat_template_kwargs | {switch: is_wanted}})
     if model.reasoning is not None and not is_wanted:
         raise errors.invalid(f"the model {model.name!r} cannot be kept from thinking", param)
     return chat

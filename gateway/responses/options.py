@@ -11,6 +11,7 @@ from gateway.openai.structured_output import FUNCTION_NAME, Description, schema_
 from gateway.openai.tools import Function, FunctionName, Way
 
 MAX_EFFORT_CHARACTERS = 32
+NO_EFFORT = "none"  # the model is not to think
 
 
 def _schema(value: Any) -> Any:
@@ -117,6 +118,7 @@ class ReasoningOptions(ApiObject):
     """``reasoning``: how much a model thinks, where its chat template lets clients say that."""
 
     effort: Annotated[str, Field(pattern="^[a-z]+$", max_length=MAX_EFFORT_CHARACTERS)] | None = None
-    """Given to the template as ``reasoning_effort``; refused where it has none."""
+    """``none`` keeps a model from thinking; others are given to the template as ``reasoning_effort``, and refused where it
+    has no such setting."""
     summary: Literal["auto"] | None = None
     """The value that asks for nothing: thoughts are told whole."""

@@ -25,7 +25,7 @@ from gateway.openai.schema import (
 from gateway.openai.tools import MAX_TOOLS
 from gateway.openai.translated import TranslatedRequest
 from gateway.responses.items import InputItem, check_item
-from gateway.responses.options import FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
+from gateway.responses.options import NO_EFFORT, FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
 from gateway.responses.turns import Turns
 
 INERT_FIELDS: dict[str, list[Any]] = {
@@ -119,11 +119,16 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
             fields["tool_choice"] = self.tool_choice.chat_field()
         if self.text is not None and self.text.format is not None:
             fields["response_format"] = self.text.format.chat_field()
-        if self.reasoning is not None and self.reasoning.effort is not None:
+        if self.reasoning is not None and self.reasoning.effort not in (None, NO_EFFORT):
             fields["chat_template_kwargs"] = {"reasoning_effort": self.reasoning.effort, **self.chat_template_kwargs}
         if self.stream_options is not None:
             fields["stream_options"] = {"include_queue": self.stream_options.include_queue}
         return fields
+
+    @property
+    def wants_thoughts(self) -> bool | None:
+        """False where there shall be none; None where the model does as it does."""
+        return False if self.reasoning is not None and self.reasoning.effort == NO_EFFORT else None
 
     def own_name(self, field: str) -> str:
         """See `TranslatedRequest`."""

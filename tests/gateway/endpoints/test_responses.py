@@ -104,6 +104,15 @@ async def test_thoughts_are_an_item(start: Starter) -> None:
     assert answer.output_text == "Hello!"
 
 
+async def test_a_model_may_be_kept_from_thinking(start: Starter, tmp_path: Path) -> None:
+    gateway = await start()
+    body = {"model": "hybrid", "input": "hi", "reasoning": {"effort": "none"}}
+    async with sending(gateway.http.post("/v1/responses", json=body)):
+        submit = await gateway.queue.next_submit()
+        prompt = gateway.queue.payloads[submit.request_id].prompt_token_ids
+    assert read_gguf(tmp_path / "hybrid.gguf").tokenizer.written(prompt).endswith("[assistant]<think>\n\n</think>\n\n")
+
+
 async def test_a_conversation_goes_on_with_the_items_of_the_answer(start: Starter, tmp_path: Path) -> None:
     """What an answer's items say comes back to the model's template; the client adds what the call has given."""
     gateway = await start(saying_each(f"<think>It asks.</think>So. {CALL}"))
