@@ -60,6 +60,10 @@ BlockEvent = BlockBegun | BlockAdded | BlockEnded
 class AnswerReading(Protocol):
     """What is found in the text of one choice; it is read once, from its beginning to its end."""
 
+    @property
+    def is_plain(self) -> bool:
+        """There is nothing but text."""
+
     def deltas(self, delta: Delta) -> list[ChatDelta]:
         """What more of it is."""
 
@@ -84,6 +88,14 @@ class Blocks:
         for call in delta.tool_calls or ():
             events += self._call(call)
         return events
+
+    def say(self, text: str) -> AnswerBlock | None:
+        """More of the text that is open, as `add` has it: the quick way. None, and nothing is done, where none is."""
+        if not (text and self._is_open and self.all[-1].kind == "text"):
+            return None
+        block = self.all[-1]
+        block.pieces.append(text)
+        return block
 
     def end(self) -> list[BlockEvent]:
         """Behind the last chunk. An answer has a block at least: of text, be it empty."""

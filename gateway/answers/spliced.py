@@ -14,7 +14,7 @@ _WRITTEN_MARK = _encode(MARK)
 class SplicedText:
     """Events of equal shape. Exactly what writing the whole event would give, at a quarter of its cost."""
 
-    def __init__(self, event: msgspec.Struct) -> None:
+    def __init__(self, event: msgspec.Struct | bytes) -> None:
         """``event`` has `MARK` for its text, and behind it nothing that a client could have written."""
         # the last mark is the text's own, whatever a name in front of it holds
         self._before, found, self._after = written(event).rpartition(_WRITTEN_MARK)

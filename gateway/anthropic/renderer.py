@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from gateway.answers.blocks import AnswerBlock, AnswerReading, BlockAdded, BlockBegun, BlockEvent, Blocks
 from gateway.answers.event import SseEvent, named
+from gateway.answers.spliced import MARK, SplicedText
 from gateway.anthropic.answers import (
     ContentBlock,
     ContentBlockDelta,
@@ -53,6 +54,7 @@ class MessageRenderer:
         self._reading = reading
         self._shows_thoughts = shows_thoughts
         self._blocks = Blocks()
+        self._texts = SplicedText(_event(ContentBlockDelta(index=0, delta=TextDelta(text=MARK))))
         self._end: MessageEnd | None = None
 
     def opening(self, usage: Usage) -> list[SseEvent]:
@@ -61,6 +63,10 @@ class MessageRenderer:
 
     def events(self, delta: Delta) -> list[SseEvent]:
         """What begins, what is added and what ends."""
+        if self._reading.is_plain and delta.finish_reason is None:
+            block = self._blocks.say(delta.text)
+            if block is not None:
+                return [self._texts.around(delta.text)]
         return [_event(event) for change in self._changes(delta) for event in self._written(change)]
 
     def closing(self, usage: Usage) -> list[SseEvent]:

@@ -19,6 +19,7 @@ from gateway.responses.events import (
     ResponseEvent,
 )
 from gateway.responses.output_items import begun_item, ended_item, item_id, part_of
+from gateway.responses.spliced_delta import SplicedDelta
 
 _DELTAS: dict[BlockKind, type[OutputTextDelta | ReasoningTextDelta | CallArgumentsDelta]] = {
     "text": OutputTextDelta,
@@ -33,6 +34,7 @@ class ItemEvents:
     def __init__(self, request_id: str, numbers: Iterator[int]) -> None:
         self._request_id = request_id
         self._numbers = numbers
+        self._spliced: SplicedDelta | None = None
 
     def of(self, found: BlockEvent, *, is_cut: bool) -> list[ResponseEvent]:
         """``is_cut``: what ends, ends because no more tokens were allowed."""
@@ -41,6 +43,12 @@ class ItemEvents:
         if isinstance(found, BlockBegun):
             return self._begun(found.block)
         return self._ended(found.block, is_cut=is_cut)
+
+    def spliced(self, block: AnswerBlock, text: str) -> bytes:
+        """More of a message's text, as it goes out: what `of` would give, at a fraction of its cost."""
+        if self._spliced is None or self._spliced.block is not block:
+            self._spliced = SplicedDelta(block, self._request_id)
+        return self._spliced.around(next(self._numbers), text)
 
     def _begun(self, block: AnswerBlock) -> list[ResponseEvent]:
         item = begun_item(block, self._request_id)

@@ -118,7 +118,7 @@ class ReasoningOptions(ApiObject):
     """``reasoning``: how much a model thinks, where its chat template lets clients say that."""
 
     effort: Annotated[str, Field(pattern="^[a-z]+$", max_length=MAX_EFFORT_CHARACTERS)] | None = None
-    """``none`` keeps a model from thinking; others are given to the template as ``reasoning_effort``, and refused where it
-    has no such setting."""
+    """``none`` keeps a model from thinking; others are given to the template as ``reasoning_effort``, and refused where
+    it has no such setting."""
     summary: Literal["auto"] | None = None
     """The value that asks for nothing: thoughts are told whole."""
