@@ -60,9 +60,8 @@ BlockEvent = BlockBegun | BlockAdded | BlockEnded
 class AnswerReading(Protocol):
     """What is found in the text of one choice; it is read once, from its beginning to its end."""
 
-    @property
-    def is_plain(self) -> bool:
-        """There is nothing but text."""
+    def passes(self, text: str) -> bool:
+        """Whether the next piece is text as it is: it is taken then, as `deltas` would take it."""
 
     def deltas(self, delta: Delta) -> list[ChatDelta]:
         """What more of it is."""
@@ -89,13 +88,10 @@ class Blocks:
             events += self._call(call)
         return events
 
-    def say(self, text: str) -> AnswerBlock | None:
-        """More of the text that is open, as `add` has it: the quick way. None, and nothing is done, where none is."""
-        if not (text and self._is_open and self.all[-1].kind == "text"):
-            return None
-        block = self.all[-1]
-        block.pieces.append(text)
-        return block
+    @property
+    def open_text(self) -> AnswerBlock | None:
+        """The text that is open; None where none is."""
+        return self.all[-1] if self._is_open and self.all[-1].kind == "text" else None
 
     def end(self) -> list[BlockEvent]:
         """Behind the last chunk. An answer has a block at least: of text, be it empty."""

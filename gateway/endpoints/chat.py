@@ -169,6 +169,8 @@ class ChatRenderer:
     def _read_events(self, delta: Delta) -> list[SseEvent]:
         """The same where the text may be more than text; logprobs go out with the first of its chunks."""
         reading = self._readings[delta.choice]
+        if self._is_spliced and delta.finish_reason is None and reading.passes(delta.text):
+            return [self._texts[delta.choice].around(delta.text)]
         added = reading.deltas(delta)
         if delta.scored and not added:
             added = [ChatDelta(content="")]

@@ -26,6 +26,16 @@ class ChoiceReading:
         """There is nothing but text."""
         return self._splitter is None and self._calls is None
 
+    def passes(self, text: str) -> bool:
+        """Whether the next piece is the answer's text as it is, with nothing held back before it or of it.
+
+        The quick way of most pieces, which `deltas` would give as one with this ``content``: it is taken then. An empty
+        piece never passes.
+        """
+        if not text or (self._splitter is not None and not self._splitter.passes_all):
+            return False
+        return self._calls is None or self._calls.passes(text)
+
     def deltas(self, delta: Delta) -> list[ChatDelta]:
         """What chunks of a stream add."""
         split = self._split(delta)

@@ -43,6 +43,10 @@ class ChoiceCalls:
         self._seed = f"{request_id}/{choice}"
         self._num_calls = 0
 
+    def passes(self, text: str) -> bool:
+        """See `ChoiceReading.passes`."""
+        return self._parser.passes(text)
+
     def deltas(self, delta: Delta) -> list[ChatDelta]:
         """What chunks of a stream add."""
         return [self._added(event) for event in self._events(delta)]

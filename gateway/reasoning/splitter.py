@@ -50,6 +50,11 @@ class ReasoningSplitter:
         """None come any more: they have ended, or the output began without."""
         return self._state in (_State.CLOSED, _State.ANSWER)
 
+    @property
+    def passes_all(self) -> bool:
+        """All that comes is the answer, as it is."""
+        return self._state is _State.ANSWER
+
     def feed(self, text: str) -> Split:
         """What the next piece shows."""
         if self._state is _State.ANSWER:  # most of most outputs

@@ -45,7 +45,6 @@ class ResponsesRenderer:
         self._numbers = count()
         self._items = ItemEvents(request_id, self._numbers)
         self._is_cut = False
-        self._is_plain = reading.is_plain
 
     def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
         """That there is an answer."""
@@ -54,10 +53,10 @@ class ResponsesRenderer:
 
     def events(self, delta: Delta) -> list[SseEvent]:
         """Items that begin, what is added to them, and those that end."""
-        if self._is_plain and delta.finish_reason is None:
-            block = self._blocks.say(delta.text)
-            if block is not None:
-                return [self._items.spliced(block, delta.text)]
+        text = self._blocks.open_text
+        if text is not None and delta.finish_reason is None and self._reading.passes(delta.text):
+            text.pieces.append(delta.text)
+            return [self._items.spliced(text, delta.text)]
         return _named(*(event for found in self._read(delta) for event in self._items.of(found, is_cut=False)))
 
     def closing(self, usage: Usage) -> list[SseEvent]:
