@@ -169,6 +169,9 @@ async def _name_request(request: web.Request, response: web.StreamResponse) -> N
     response.headers[REQUEST_ID_HEADER] = request_id
     if is_messages(request.path):
         response.headers[ANTHROPIC_ID_HEADER] = request_id
+    if CLIENT in request:
+        now = asyncio.get_running_loop().time()
+        response.headers.update(request.app[KEYS].rates.headers(request[CLIENT], now))
 
 
 def _new_request_id(request: web.Request) -> str:

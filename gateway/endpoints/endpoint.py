@@ -94,6 +94,7 @@ class Handler(Generic[Body]):
             http[VISITED] = True
             try:
                 await http.app[ENTRANCE].turn(http[CLIENT].tenant)
+                http.app[KEYS].rates.enter(http[CLIENT], loop.time())
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
                 held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
@@ -128,6 +129,7 @@ class Handler(Generic[Body]):
         promise = choose_promise(context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER))
         constraint = await endpoint.constraint(body, model)
         prompts = await endpoint.prompts(body, model)
+        self._meter(http, record, sum(map(len, prompts)), room)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
         # a call has one slot already
         room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
@@ -140,6 +142,13 @@ class Handler(Generic[Body]):
             with http.app[KEYS].holding(http[CLIENT], call):
                 record.submit(call)
                 return await _respond(http, record, call, renderer, patience, asked)
+
+    @staticmethod
+    def _meter(http: web.Request, record: Visit, num_tokens: int, room: ExitStack) -> None:
+        """Count the prompts for their key, and when ``room`` is left, the answer."""
+        rates, client, now = http.app[KEYS].rates, http[CLIENT], asyncio.get_running_loop().time
+        rates.take_prompt(client, num_tokens, now())
+        room.callback(lambda: rates.settle(client, num_tokens, record.timeline.num_tokens, now()))
 
     def _jobs(
         self,

@@ -207,6 +207,12 @@ def too_many_of_key(max_inflight: int, wait_s: float | None) -> ApiError:
     return _dropped(429, message, "saturated", retry_s, code="rate_limit_exceeded")
 
 
+def too_many_a_minute(what: str, per_minute: float, wait_s: float) -> ApiError:
+    """The key has had as many ``what`` (requests, tokens) within a minute as it may; ``wait_s`` until there is more."""
+    message = f"this API key may have {per_minute:g} {what} a minute here, and has had as many"
+    return _dropped(429, message, "saturated", wait_s, code="rate_limit_exceeded")
+
+
 def _of_tenant(message: str, wait_s: float | None) -> ApiError:
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
     return _dropped(429, message, "saturated", retry_s, code="tenant_saturated")

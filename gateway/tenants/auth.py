@@ -25,6 +25,11 @@ class Client:
     """Classes it may ask for; None stands for all."""
     max_inflight: int | None = None
     """Requests that this process holds for the key at a time; None: as many as its tenant may have."""
+    requests_per_minute: float | None = None
+    """Requests that this process takes for the key within a minute; None: as many as come. A part of one is one more
+    in as many minutes."""
+    tokens_per_minute: float | None = None
+    """Tokens of prompts and answers, likewise."""
     key_id: bytes = field(default=b"", repr=False, compare=False)
     """The key's digest; empty where the gateway is open."""
 
@@ -65,6 +70,10 @@ class KeyRing:
         """Whether the key that a client came with is one of these, or none is needed."""
         return self.is_open or client.key_id in self._clients
 
+    def has(self, key_id: bytes) -> bool:
+        """Whether the key with this digest is one of these."""
+        return key_id in self._clients
+
     def authenticate(self, headers: Mapping[str, str]) -> Client:
         """The client that ``Authorization: Bearer KEY`` names, or without that, ``x-api-key: KEY``.
 
@@ -96,6 +105,8 @@ def _client(key: ApiKey, num_processes: int) -> Client:
         tenant=key.tenant,
         slo_classes=None if key.slo_classes is None else tuple(key.slo_classes),
         max_inflight=None if key.max_inflight is None else divided(key.max_inflight, num_processes),
+        requests_per_minute=None if key.requests_per_minute is None else key.requests_per_minute / num_processes,
+        tokens_per_minute=None if key.tokens_per_minute is None else key.tokens_per_minute / num_processes,
         key_id=_digest(key.key.get_secret_value()),
     )
 

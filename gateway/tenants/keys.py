@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from gateway.inflight.call import InflightCall
 from gateway.openai import errors
 from gateway.tenants.auth import Client, KeyRing
+from gateway.tenants.rates import Rates
 
 
 class Keys:
@@ -17,6 +18,7 @@ class Keys:
         self.ring = ring
         self.problem = ""
         """Why the file of the keys, as it is now, is not what holds; empty where it is."""
+        self.rates = Rates()
         self._calls: dict[bytes, dict[InflightCall, Client]] = {}
 
     def authenticate(self, headers: Mapping[str, str]) -> Client:
@@ -40,6 +42,7 @@ class Keys:
     def replace(self, ring: KeyRing) -> int:
         """Other keys hold from now on; answers how many calls have ended with theirs."""
         self.ring = ring
+        self.rates.keep(ring)
         revoked = [call for calls in self._calls.values() for call, client in calls.items() if not ring.knows(client)]
         for call in revoked:
             call.revoke()
