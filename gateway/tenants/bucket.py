@@ -5,7 +5,7 @@ from __future__ import annotations
 MINUTE_S = 60.0
 
 
-class Bucket:
+class TokenBucket:
     """Holds a minute's worth at most, and begins full. It may get into debt, which has to be filled up first."""
 
     def __init__(self, per_minute: float, now: float) -> None:

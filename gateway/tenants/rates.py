@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from gateway.openai import errors
 from gateway.tenants.auth import Client, KeyRing
-from gateway.tenants.bucket import Bucket
+from gateway.tenants.bucket import TokenBucket
 
 
 @dataclass
 class _Buckets:
-    requests: Bucket | None
-    tokens: Bucket | None
+    requests: TokenBucket | None
+    tokens: TokenBucket | None
 
 
 class Rates:
@@ -79,14 +79,14 @@ class Rates:
 _NO_LIMITS = _Buckets(None, None)
 
 
-def _fitting(bucket: Bucket | None, per_minute: float | None, now: float) -> Bucket | None:
+def _fitting(bucket: TokenBucket | None, per_minute: float | None, now: float) -> TokenBucket | None:
     """The bucket itself, unless its key has another limit since."""
     if per_minute is None:
         return None
-    return bucket if bucket is not None and bucket.per_minute == per_minute else Bucket(per_minute, now)
+    return bucket if bucket is not None and bucket.per_minute == per_minute else TokenBucket(per_minute, now)
 
 
-def _check(bucket: Bucket, amount: float, now: float, what: str) -> None:
+def _check(bucket: TokenBucket, amount: float, now: float, what: str) -> None:
     wait_s = bucket.wait_s(amount, now)
     if wait_s > 0:
         raise errors.too_many_a_minute(what, bucket.per_minute, wait_s)

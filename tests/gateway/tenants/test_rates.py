@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.openai.errors import ApiError
 from gateway.tenants.auth import Client, KeyRing
-from gateway.tenants.bucket import MINUTE_S, Bucket
+from gateway.tenants.bucket import MINUTE_S, TokenBucket
 from gateway.tenants.rates import Rates
 from shared.config.config import ApiKey
 from tests.gateway.conftest import Gateway, GatewayFactory
@@ -28,7 +28,7 @@ FEW, SHORT, FREE = ({"Authorization": f"Bearer {key}"} for key in ("few", "short
 
 
 def test_a_bucket_by_hand() -> None:
-    bucket = Bucket(60, now=100.0)  # one a second
+    bucket = TokenBucket(60, now=100.0)  # one a second
     assert (bucket.level(100.0), bucket.wait_s(60, 100.0), bucket.wait_s(61, 100.0)) == (60, 0, 0)
     bucket.take(60, 100.0)
     assert (bucket.level(100.0), bucket.wait_s(1, 100.0), bucket.full_s(100.0)) == (0, 1, 60)
@@ -41,7 +41,7 @@ def test_a_bucket_by_hand() -> None:
 
 
 def test_less_than_one_a_minute() -> None:
-    bucket = Bucket(0.5, now=0.0)
+    bucket = TokenBucket(0.5, now=0.0)
     bucket.take(1, 0.0)
     assert bucket.wait_s(1, 0.0) == 120
 
@@ -53,7 +53,7 @@ def test_less_than_one_a_minute() -> None:
 def test_no_more_is_let_through_than_a_minute_s_worth_and_what_came_since(
     per_minute: float, steps: list[tuple[float, int]]
 ) -> None:
-    bucket, now, taken, size = Bucket(per_minute, 0.0), 0.0, 0.0, max(per_minute, 1.0)
+    bucket, now, taken, size = TokenBucket(per_minute, 0.0), 0.0, 0.0, max(per_minute, 1.0)
     for pause_s, amount in steps:
         now += pause_s
         wait_s = bucket.wait_s(amount, now)
