@@ -12,20 +12,21 @@ from gateway.openai.answers import ModelCard, ModelList
 
 
 async def list_models(request: web.Request) -> web.Response:
-    """All models, each with its adapters behind it."""
-    cards = [_card(request, model) for model in request.app[CONTEXT].models.values()]
+    """All models, each with its aliases and its adapters behind it."""
+    cards = [_card(request, name, model) for name, model in request.app[CONTEXT].models.items()]
     return _json(ModelList(data=cards))
 
 
 async def show_model(request: web.Request) -> web.Response:
     """One model; `ApiError` 404 if there is none of that name."""
-    return _json(_card(request, find_model(request.app[CONTEXT], request.match_info["name"])))
+    name = request.match_info["name"]
+    return _json(_card(request, name, find_model(request.app[CONTEXT], name)))
 
 
-def _card(request: web.Request, model: ServedModel) -> ModelCard:
-    name, created = model.name, request.app[STARTED_S]
+def _card(request: web.Request, name: str, model: ServedModel) -> ModelCard:
+    created, length = request.app[STARTED_S], model.max_model_len
     parent = None if model.base is None else model.base.name
-    return ModelCard(id=name, created=created, root=name, parent=parent, max_model_len=model.max_model_len)
+    return ModelCard(id=name, created=created, root=model.name, parent=parent, max_model_len=length)
 
 
 def _json(answer: msgspec.Struct) -> web.Response:

@@ -48,7 +48,7 @@ async def detokenize(http: web.Request) -> web.Response:
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
     if name is not None:
         return job_parts.find_model(context, name)
-    first, *others = (model for model in context.models.values() if model.base is None)
+    first, *others = {model.name: model for model in context.models.values() if model.base is None}.values()
     if others:
         raise errors.invalid(
             f"'model' is missing; there are: {', '.join(context.models)}", "model", code="missing_required_parameter"

@@ -73,14 +73,14 @@ class ServedModel:
 
 
 def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
-    """All models of the configuration and their adapters, by name, each model before its own. A file or directory that
-    several models share is read once.
+    """All models of the configuration and their adapters, by name, each model before its own; a model also by its
+    aliases. A file or directory that several models share is read once.
 
     Takes seconds for each. Raises `ModelFileError` for all that is missing or damaged at once, or for what is unusable.
     """
     paths = checked_paths(config.models)
     sources: dict[Path, ModelParts] = {}
-    models = {}
+    models: dict[str, ServedModel] = {}
     for spec in config.models:
         path = paths[spec.name]
         if path not in sources:
@@ -91,7 +91,7 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
         reasoning = marks_of("" if parts.template is None else parts.template.source, spec.reasoning)
         base = ServedModel(spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation, reasoning)
-        models[spec.name] = base
+        models |= dict.fromkeys((spec.name, *spec.aliases), base)
         models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
     return models
 

@@ -25,6 +25,7 @@ from shared.config.problems import (
     listed,
     shared_cpus,
     taken_names,
+    too_many_aliases,
     unknown_sizes,
 )
 from shared.config.queue import QueueOptions, TenantSpec
@@ -147,6 +148,7 @@ class ClusterConfig(Section):
             *taken_names([node.name for node in self.nodes], [pool.name for pool in self.pools], SERVICES),
             *bad_sources([model.source for model in self.models]),
             *unknown_sizes([model.predict_as for model in self.models]),
+            *too_many_aliases(self.models),
             *adapter_problems(self.models, self.engine.pipeline),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),

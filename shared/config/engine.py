@@ -39,6 +39,7 @@ NO_PIPELINE = "off"
 AUTO_PIPELINE = "auto"
 
 DEFAULT_KV_CACHE_BYTES = 512 << 20
+MAX_ALIASES = 64  # of a model
 MIN_MODEL_LEN = 16
 """Tokens; a node whose memory holds no such request does not serve the model."""
 
@@ -72,6 +73,8 @@ class ModelSpec:
     reasoning: Reasoning = "auto"
     """How the model marks what it thinks before it answers. ``auto``: as its chat template shows; ``none``: all of an
     output is its answer; ``think``: ``<think>``, thoughts, ``</think>``."""
+    aliases: tuple[Name, ...] = ()
+    """Further names that clients may say as ``model``: requests for one are requests for it, and answers repeat it."""
     adapters: tuple[AdapterSpec, ...] = ()
     """Served beside it under their own names, over its weights; requests for them queue with requests for it."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import yaml
 
 from shared.config.adapters import MAX_ADAPTERS
-from shared.config.engine import NO_PIPELINE, ModelSpec
+from shared.config.engine import MAX_ALIASES, NO_PIPELINE, ModelSpec
 from shared.config.hardware import MODELS
 from shared.config.model_source import adapter_source_problem, source_problem
 
@@ -19,8 +19,13 @@ def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list
 
 
 def double_models(models: Sequence[ModelSpec]) -> list[str]:
-    """Names of models and adapters that are there more than once: clients say either as ``model``."""
+    """Names of models, aliases and adapters that are there more than once: clients say any of them as ``model``."""
     named = [(f"models.{number}", model.name) for number, model in enumerate(models)]
+    named += [
+        (f"models.{number}.aliases.{place}", alias)
+        for number, model in enumerate(models)
+        for place, alias in enumerate(model.aliases)
+    ]
     named += [
         (f"models.{number}.adapters.{place}", adapter.name)
         for number, model in enumerate(models)
@@ -86,6 +91,16 @@ def bad_sources(sources: Sequence[str]) -> list[str]:
     """Sources of models that are of no kind."""
     found = ((number, source_problem(source)) for number, source in enumerate(sources))
     return [f"models.{number}.source: {problem}" for number, problem in found if problem]
+
+
+def too_many_aliases(models: Sequence[ModelSpec]) -> list[str]:
+    """Models with more than `MAX_ALIASES`."""
+    counts = ((number, len(model.aliases)) for number, model in enumerate(models))
+    return [
+        f"models.{number}.aliases: there are {count}; a model has {MAX_ALIASES} at most"
+        for number, count in counts
+        if count > MAX_ALIASES
+    ]
 
 
 def adapter_problems(models: Sequence[ModelSpec], pipeline: str) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from shared.config.adapters import MAX_ADAPTERS, AdapterSpec
 from shared.config.config import parse_config
+from shared.config.engine import MAX_ALIASES
 from tests.unit.shared.config.test_config import problems
 
 DIGEST = "0123456789abcdef" * 4
@@ -43,6 +44,21 @@ def test_models_and_adapters_share_one_namespace() -> None:
         "models.2: 'other' is there twice",
         "models.2.adapters.0: 'legal' is there twice",
     ]
+
+
+def test_aliases_are_names_like_others() -> None:
+    text = """
+        models:
+          - {name: smol, source: x, aliases: [gpt-4o-mini, default], adapters: [{name: legal, source: a}]}
+          - {name: other, source: y, aliases: [default, smol, legal]}
+    """
+    assert problems(text) == [
+        "models.0.adapters.0: 'legal' is there twice",
+        "models.1.aliases.0: 'default' is there twice",
+        "models.1.aliases.1: 'smol' is there twice",
+    ]
+    many = f"models: [{{name: smol, source: x, aliases: {[f'a{number}' for number in range(MAX_ALIASES + 1)]}}}]"
+    assert problems(many) == [f"models.0.aliases: there are {MAX_ALIASES + 1}; a model has {MAX_ALIASES} at most"]
 
 
 def test_an_adapter_is_a_directory_and_is_never_fetched() -> None:
