@@ -63,7 +63,7 @@ def test_a_newer_attempt_replaces_an_older_one() -> None:
     assert one.add(payload("a", attempt=0)) == []
     assert one.step(0.0)[0].attempt == 1
     one.add(payload("a", attempt=2))
-    assert one.step(0.0) == [OutputChunk("a", 2, 0, one_token())]
+    assert one.step(0.0) == [OutputChunk("a", 2, 0, one_token(), cached_tokens=0)]
     assert one.stats().num_running == 1
 
 
