@@ -37,7 +37,8 @@ def encode_messages(
         raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
     # no text of a client becomes a control token
     own = {name: tokenizer.user_text(one) if isinstance(one, str) else one for name, one in settings.items()}
-    spoken, told = turns(messages, tokenizer), told_tools(tools, tokenizer)
+    spoken = turns(messages, tokenizer, with_none=template.knows_none)
+    told = told_tools(tools, tokenizer)
     try:
         if template.takes_tools:
             rendered = template.render(spoken, tools=told or None, is_open=is_open, settings=own)

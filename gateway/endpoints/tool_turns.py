@@ -35,15 +35,21 @@ def told_tools(tools: Iterable[Tool], tokenizer: PromptTokenizer) -> list[dict[s
     return [{"type": "function", "function": _hidden(tool.function.told(), tokenizer.user_text)} for tool in tools]
 
 
-def turns(messages: Sequence[ChatMessage], tokenizer: PromptTokenizer) -> list[dict[str, Any]]:
-    """Messages with all their fields; arguments are objects, which templates write as JSON or piece by piece."""
-    return [_turn(message, tokenizer.user_text) for message in messages]
+def turns(
+    messages: Sequence[ChatMessage], tokenizer: PromptTokenizer, *, with_none: bool = False
+) -> list[dict[str, Any]]:
+    """Messages with all their fields; arguments are objects, which templates write as JSON or piece by piece.
+
+    ``with_none``: calls without a text have no content, and not an empty one.
+    """
+    return [_turn(message, tokenizer.user_text, with_none=with_none) for message in messages]
 
 
-def _turn(message: ChatMessage, hide: Hide) -> dict[str, Any]:
+def _turn(message: ChatMessage, hide: Hide, *, with_none: bool) -> dict[str, Any]:
     # OpenAI renamed its system role for newer models; templates of open models know the old name only
     role = "system" if message.role == "developer" else message.role
-    turn: dict[str, Any] = {"role": role, "content": hide(message.text)}
+    has_none = with_none and message.tool_calls and not message.text
+    turn: dict[str, Any] = {"role": role, "content": None if has_none else hide(message.text)}
     if message.name is not None:
         turn["name"] = hide(message.name)
     if message.reasoning_content is not None:

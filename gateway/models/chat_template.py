@@ -8,6 +8,7 @@ sandbox that cannot reach Python's insides nor change what it is given.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -24,6 +25,7 @@ Settings = Mapping[str, str | float | bool]
 NO_SETTINGS: Settings = {}
 MAX_KNOWN_SETTINGS = 16
 """Of a template, of which it is remembered whether they leave its prompts among thoughts."""
+_ASKS_FOR_NONE = re.compile(r"\bcontent(?:['\"]\])? is (?:not )?none\b")
 _GIVEN = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
@@ -60,6 +62,8 @@ class ChatTemplate:
             raise ChatTemplateError(f"it cannot be compiled ({type(error).__name__}: {_text(error)})") from error
         self.takes_tools = "tools" in variables
         """It can tell the model of functions."""
+        self.knows_none = _ASKS_FOR_NONE.search(source) is not None
+        """It asks whether a turn has content at all; for others, a turn without has an empty text."""
         self.settings = frozenset(variables - _GIVEN - environment.globals.keys())
         """Names of what a client may set in it."""
         self._leaves_open = lru_cache(MAX_KNOWN_SETTINGS)(self._is_left_open)

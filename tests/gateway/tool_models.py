@@ -95,12 +95,12 @@ MISTRAL_ARGS = """{%- if tools %}{{ '[TOOLS] ' + (tools | tojson) + '[/TOOLS]' }
 
 _DEEPSEEK = """{%- if tools %}{{ tools | tojson }}{% endif %}
 {%- for message in messages %}
-    {{- '<' + message.role + '>' + message.content }}
+    {{- '<' + message.role + '>' }}{% if message.content is not none %}{{ message.content + '|' }}{% endif %}
     {%- for call in message.tool_calls or [] %}
         {{- '<｜tool▁call▁begin｜>BEFORE' + call.function.arguments + 'BEHIND<｜tool▁call▁end｜>' }}
     {%- endfor %}
 {%- endfor %}"""
-"""As their own, these take arguments for text."""
+"""As their own, these take arguments for text, and ask whether there is content."""
 DEEPSEEK_V31 = _DEEPSEEK.replace("BEFORE", "' + call.function.name + '<｜tool▁sep｜>").replace("BEHIND", "")
 DEEPSEEK_V3 = _DEEPSEEK.replace("BEFORE", "function<｜tool▁sep｜>' + call.function.name + '\\n```json\\n").replace(
     "BEHIND", "\\n```"

@@ -77,6 +77,21 @@ def test_the_real_template_agrees_with_the_reference(real_model: ServedModel, re
 
 
 @pytest.mark.parametrize(
+    ("source", "knows_none"),
+    [
+        ("{% if message['content'] is not none %}{{ message['content'] }}{% endif %}", True),
+        ('{% if message["content"] is none %}{% endif %}', True),
+        ("{% if message.content is not none and message.content %}{% endif %}", True),
+        ("{{ message.content if message.content is string else '' }}", False),
+        ("{% if message.reasoning_content is not none %}{{ message.content }}{% endif %}", False),
+        ("{% if tools is not none %}{{ message.content }}{% endif %}", False),
+    ],
+)
+def test_whether_it_asks_for_content(source: str, knows_none: bool) -> None:
+    assert template(source).knows_none is knows_none
+
+
+@pytest.mark.parametrize(
     ("source", "takes_tools"),
     [
         (TEMPLATE, False),
