@@ -48,14 +48,14 @@ class Rates:
 
     def settle(self, client: Client, num_prompt_tokens: int, num_output_tokens: int, now: float) -> None:
         """Count an answer that is over; where no token of it came, its prompt is given back."""
-        tokens = self._of(client, now).tokens
+        tokens = self._keys.get(client.key_id, _NO_LIMITS).tokens  # its key may be gone by now
         if tokens is not None:
             tokens.take(num_output_tokens or -num_prompt_tokens, now)
 
     def headers(self, client: Client, now: float) -> dict[str, str]:
-        """What is left, as OpenAI tells it; empty for a key without limits."""
+        """What is left, as OpenAI tells it; empty for a key without limits, or that has not asked for an answer yet."""
         told: dict[str, str] = {}
-        buckets = self._of(client, now)
+        buckets = self._keys.get(client.key_id, _NO_LIMITS)
         for name, bucket in (("requests", buckets.requests), ("tokens", buckets.tokens)):
             if bucket is not None:
                 told[f"x-ratelimit-limit-{name}"] = str(max(1, int(bucket.per_minute)))

@@ -8,7 +8,7 @@ own, ``</parameter>``, then ``</function>``. Of GLM-4.5: the name, for each argu
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from gateway.tools.call_reader import CallReader, Functions
@@ -32,7 +32,7 @@ def open_argument_tags(character: str, functions: Functions) -> CallReader | Non
     return call if call.feed(character) is JsonStep.TAKEN else None
 
 
-class TaggedCall:
+class TaggedCall(ABC):
     """What both have in common: the object that is made of keys and values. See `CallReader`."""
 
     key_end: str

@@ -17,7 +17,8 @@ from shared.config.engine import EngineOptions
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete
 
-CAPITAL: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "What is the capital of France?"}]
+QUESTION = "What is the capital of France?"
+CAPITAL: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": QUESTION}]
 BLOCK_SIZE = EngineOptions().block_size
 EMOJI_PROMPT = "🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな 漢字かな 🙂🙃🙂🙃🙂🙃 漢字かな 漢字かな"
 
@@ -68,10 +69,9 @@ async def test_of_equal_prompts_one_lies_in_a_cache(client: AsyncOpenAI, cluster
 async def test_responses_say_what_the_chat_says_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
     model = cluster.models[0]
     chat = await client.chat.completions.create(model=model, messages=CAPITAL, max_tokens=24, temperature=0)
-    question: str = CAPITAL[0]["content"]  # type: ignore[assignment]
-    whole = await client.responses.create(model=model, input=question, max_output_tokens=24, temperature=0)
+    whole = await client.responses.create(model=model, input=QUESTION, max_output_tokens=24, temperature=0)
     assert (whole.output_text, whole.status) == (chat.choices[0].message.content, "completed")
-    async with client.responses.stream(model=model, input=question, max_output_tokens=24, temperature=0) as stream:
+    async with client.responses.stream(model=model, input=QUESTION, max_output_tokens=24, temperature=0) as stream:
         text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
         streamed = await stream.get_final_response()
     assert text == streamed.output_text == whole.output_text

@@ -66,8 +66,8 @@ def test_no_more_is_let_through_than_a_minute_s_worth_and_what_came_since(
         assert taken <= size + now * per_minute / MINUTE_S + max(0.0, amount - size) * len(steps) + 1e-3
 
 
-def client(**limits: float) -> Client:
-    return Client(tenant="a", slo_classes=None, key_id=b"k", **limits)  # type: ignore[arg-type]
+def client(requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> Client:
+    return Client("a", None, None, requests_per_minute, tokens_per_minute, key_id=b"k")
 
 
 def test_a_request_is_counted_whatever_becomes_of_it() -> None:
@@ -114,6 +114,9 @@ def test_a_key_that_is_gone_is_forgotten_and_another_limit_begins_anew() -> None
         rates.enter(few, 0.0)
     rates.keep(KeyRing([ApiKey.model_validate({"key": "other", "tenant": "a"})]))
     rates.enter(few, 0.0)
+    rates.keep(KeyRing([]))
+    rates.settle(few, 1, 1, 0.0)  # an answer that outlives its key
+    assert rates.headers(few, 0.0) == {}
     more = KeyRing([ApiKey.model_validate({"key": "few", "tenant": "a", "requests_per_minute": 2})])
     rates.enter(more.authenticate(FEW), 0.0)
 
