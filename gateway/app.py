@@ -11,8 +11,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 
+from gateway.batches.calls import BatchCall
 from gateway.document.openapi import openapi_document
 from gateway.endpoints import catalogue, tokenization
+from gateway.endpoints.batch_routes import batch_routes
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Handler
@@ -25,6 +27,8 @@ from gateway.http.connection_metrics import ConnectionCollector
 from gateway.http.connections import Connections, TimeOuts
 from gateway.http.context import (
     ADMIN,
+    BATCH_CALLS,
+    BATCH_DEADLINE_S,
     CLIENT,
     CONNECTIONS,
     CONTEXT,
@@ -49,6 +53,7 @@ from gateway.tenants.keys import Keys
 from gateway.tenants.slots import Slots
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
+from shared.messages.batches import TOKEN_HEADER
 from shared.service.admin import Admin
 from shared.service.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag
@@ -90,7 +95,9 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
     app[LARGE_BODIES] = asyncio.Lock()
     app[STARTED_S] = int(time.time())
-    document = openapi_document(__version__, has_keys=bool(context.config.keys))
+    document = openapi_document(
+        __version__, has_keys=bool(context.config.keys), has_batches=context.config.batches.enabled
+    )
     pulse = Pulse()
     app.cleanup_ctx.append(pulse.beating)
     app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
@@ -115,6 +122,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             web.get("/v1/queue", show_queue),
             web.post("/tokenize", tokenization.tokenize),
             web.post("/detokenize", tokenization.detokenize),
+            *batch_routes(app, context, keys),
             web.get("/health", probes.health),
             web.get("/version", probes.version),
             web.get("/openapi.json", openapi),
@@ -157,10 +165,19 @@ def _authenticate(keys: Keys) -> Middleware:
     async def authenticate(request: web.Request, handler: NextHandler) -> web.StreamResponse:
         """The API needs a key; health and the document do not."""
         if request.path.startswith(_KEYED):
-            request[CLIENT] = keys.authenticate(request.headers)
+            batch = await _batch_call(request) if TOKEN_HEADER in request.headers else None
+            if batch is None:
+                request[CLIENT] = keys.authenticate(request.headers)
+            else:
+                request[CLIENT], request[BATCH_DEADLINE_S] = batch.client, batch.deadline_s
         return await handler(request)
 
     return authenticate
+
+
+async def _batch_call(request: web.Request) -> BatchCall | None:
+    calls = request.app.get(BATCH_CALLS)
+    return await calls.find(request.headers) if calls else None
 
 
 async def _name_request(request: web.Request, response: web.StreamResponse) -> None:

@@ -11,6 +11,7 @@ import time
 import structlog
 from aiohttp import web
 from prometheus_client import REGISTRY
+from redis.asyncio import Redis
 
 from gateway.app import build_app
 from gateway.http.clients_port import ClientsRunner
@@ -24,6 +25,7 @@ from gateway.workers.key_watch import watching_keys
 from gateway.workers.open_files import allow_connections
 from gateway.workers.sockets import open_sockets
 from gateway.workers.worker import Worker, share
+from shared.bus import streams
 from shared.bus.bus import check_reachable, connect
 from shared.config.config import ClusterConfig
 from shared.processes import garbage
@@ -70,6 +72,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         not_ready=not_ready,
         redis_health=lambda: queue.health,
         registry=REGISTRY,
+        read_batch_token=(lambda: _read_batch_token(redis)) if config.batches.enabled else None,
     )
     options, app = config.gateway, build_app(context)
     num_processes = worker.num_workers if worker else 1
@@ -88,6 +91,11 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         finally:
             await app[LEAVING].leave(runner, options.drain_s, dispatcher.stop)
     await redis.aclose()
+
+
+async def _read_batch_token(redis: Redis) -> str | None:
+    token = await redis.get(streams.BATCH_TOKEN)
+    return token.decode() if isinstance(token, bytes) else token
 
 
 def _instance(worker: Worker | None) -> str:

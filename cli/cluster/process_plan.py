@@ -6,7 +6,8 @@ import os
 import sys
 from dataclasses import dataclass
 
-from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, NODE_ENV, REDIS_ENV, ClusterConfig
+from shared.config.addresses import reachable
+from shared.config.config import ADMIN_PORT_ENV, BATCHES, CONFIG_ENV, NODE_ENV, REDIS_ENV, ClusterConfig
 from shared.processes import node_processes
 
 REDIS = "redis"
@@ -16,8 +17,9 @@ SERVICES = {
     "scheduler": "services.scheduler",
     "kv-manager": "services.kv_manager",
 }
-# Started in this order, stopped in the opposite one: a gateway that drains still needs the nodes.
-REDIS_STAGE, SERVICE_STAGE, NODE_STAGE, GATEWAY_STAGE = 0, 1, node_processes.NODE_STAGE, 3
+# Started in this order, stopped in the opposite one: a gateway that drains still needs the nodes, and shall get no more
+# requests of batches.
+REDIS_STAGE, SERVICE_STAGE, NODE_STAGE, GATEWAY_STAGE, BATCH_STAGE = 0, 1, node_processes.NODE_STAGE, 3, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,17 +47,6 @@ class ProcessSpec:
         return reachable(self.host)
 
 
-def reachable(host: str) -> str:
-    """The address on this machine by which to reach who listens on ``host``."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound here
-
-
-def gateway_url(config: ClusterConfig) -> str:
-    """Where clients on this machine find the gateway."""
-    host = reachable(config.gateway.host)
-    return f"http://[{host}]:{config.gateway.port}" if ":" in host else f"http://{host}:{config.gateway.port}"
-
-
 def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
     """All processes but Redis, in the order of their start."""
     host = config.admin_host
@@ -72,7 +63,16 @@ def process_plan(config: ClusterConfig) -> list[ProcessSpec]:
         stage=GATEWAY_STAGE,
         clients=(config.gateway.host, config.gateway.port),
     )
-    return [*services, *nodes, gateway]
+    return [*services, *nodes, gateway, *_batches(config)]
+
+
+def _batches(config: ClusterConfig) -> list[ProcessSpec]:
+    if not config.batches.enabled:
+        return []
+    port = config.admin_port_of(BATCHES)
+    return [
+        ProcessSpec(name=BATCHES, arguments=("services.batches",), host=config.admin_host, port=port, stage=BATCH_STAGE)
+    ]
 
 
 def node_spec(config: ClusterConfig, name: str) -> ProcessSpec:

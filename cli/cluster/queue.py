@@ -10,12 +10,12 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from cli.cluster.process_plan import gateway_url, reachable
 from cli.config.option import config_option
 from cli.errors import CliError, ClusterError
 from cli.tables import print_table
 from gateway.openai.answers import ErrorAnswer
 from gateway.openai.queue_answers import QueueReport
+from shared.config.addresses import gateway_url, reachable
 from shared.config.config import ClusterConfig, load_config
 
 ANSWER_TIMEOUT_S = 5.0

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from cli.cluster.process_plan import gateway_url
 from cli.cluster.run_dir import RunDir
 from cli.cluster.start import ClusterStart
 from cli.cluster.start_display import StartDisplay
@@ -17,6 +16,7 @@ from cli.config.check import check_start
 from cli.config.option import config_option
 from cli.errors import ClusterError
 from cli.models.pull import pull_models
+from shared.config.addresses import gateway_url
 from shared.config.config import ClusterConfig, load_config
 
 READY_TIMEOUT_S = 120.0  # a cold disk takes a while to give up torch and the weights

@@ -11,7 +11,7 @@ from cli.config.pipeline_check import pipeline_problems
 from cli.config.vllm_check import vllm_problems
 from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.torch_installed import torch_problem
-from shared.config.config import ADMIN_SERVICES, ClusterConfig
+from shared.config.config import ClusterConfig
 
 MAX_PORT = 65_535
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -32,7 +32,7 @@ def machine_problems(config: ClusterConfig) -> list[str]:
 
 def _ports(config: ClusterConfig) -> list[str]:
     """The admin ports are consecutive; the gateway's must be none of them, and all have to exist."""
-    names = [*ADMIN_SERVICES, *(node.name for node in config.nodes)]
+    names = [*config.admin_services, *(node.name for node in config.nodes)]
     names += [f"{pool.name}-{number}" for pool in config.pools for number in range(pool.max_nodes)]
     last = config.admin_port + len(names) - 1
     problems = []

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gateway.anthropic.requests import UNSUPPORTED, CountTokensRequest, MessagesRequest
+from gateway.openai.batches import BatchRequest
 from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest
 from gateway.openai.structured_output import StructuredOutputs
@@ -101,6 +102,13 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
         {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}], "return_token_strs": True},
     ],
     DetokenizeRequest: [{"model": "smollm2-135m", "tokens": [1, 2, 3]}],
+    BatchRequest: [
+        {
+            "input_file_id": "file-0123456789abcdef0123456789abcdef",
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+        }
+    ],
 }
 """Each with examples."""
 

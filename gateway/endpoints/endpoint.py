@@ -17,7 +17,17 @@ from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints import job_parts
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
-from gateway.http.context import CLIENT, CONTEXT, KEYS, METRICS, REQUEST_ID, SLOTS, VISITED, GatewayContext
+from gateway.http.context import (
+    BATCH_DEADLINE_S,
+    CLIENT,
+    CONTEXT,
+    KEYS,
+    METRICS,
+    REQUEST_ID,
+    SLOTS,
+    VISITED,
+    GatewayContext,
+)
 from gateway.http.flush import deliver
 from gateway.inflight import tracing
 from gateway.inflight.call import InflightCall
@@ -126,7 +136,9 @@ class Handler(Generic[Body]):
         asked = endpoint.asked(body)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = job_parts.find_model(context, asked.model)
-        promise = choose_promise(context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER))
+        promise = choose_promise(
+            context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
+        )
         constraint = await endpoint.constraint(body, model)
         prompts = await endpoint.prompts(body, model)
         self._meter(http, record, sum(map(len, prompts)), room)

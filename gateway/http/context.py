@@ -11,6 +11,10 @@ from aiohttp import web
 from opentelemetry import trace
 from prometheus_client import CollectorRegistry
 
+from gateway.batches.calls import BatchCalls
+from gateway.batches.service import BatchService
+from gateway.batches.token import ReadToken
+from gateway.batches.transfers import Transfers
 from gateway.http.connections import Connections
 from gateway.http.leaving import Leaving
 from gateway.inflight.dispatcher import Dispatcher
@@ -46,6 +50,8 @@ class GatewayContext:
     """Source of request ids and of seeds that the client did not give."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     """What ``/metrics`` of the admin port shows; the process may add its own."""
+    read_batch_token: ReadToken | None = None
+    """How the secret of the batch service is read; None where there are no batches."""
     tracer: trace.Tracer = field(default_factory=_tracer)
 
 
@@ -53,6 +59,9 @@ CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
 KEYS = web.AppKey("KEYS", Keys)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
+BATCHES = web.AppKey("BATCHES", BatchService)  # where there are batches, like the next two
+BATCH_CALLS = web.AppKey("BATCH_CALLS", BatchCalls)
+TRANSFERS = web.AppKey("TRANSFERS", Transfers)
 LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)
@@ -61,6 +70,7 @@ STARTED_S = web.AppKey("STARTED_S", int)  # Unix time; what `created` of a model
 
 REQUEST_ID = web.RequestKey("REQUEST_ID", str)
 CLIENT = web.RequestKey("CLIENT", Client)
+BATCH_DEADLINE_S = web.RequestKey("BATCH_DEADLINE_S", float)  # of a request of a batch: until it is due, in seconds
 ANSWERED = web.RequestKey("ANSWERED", bool)
 """The last of its answer is being written: what its client sends from now on is the next request."""
 VISITED = web.RequestKey("VISITED", bool)  # an endpoint has it: its `Visit` says how it ends

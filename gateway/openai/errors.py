@@ -207,6 +207,28 @@ def too_many_of_key(max_inflight: int, wait_s: float | None) -> ApiError:
     return _dropped(429, message, "saturated", retry_s, code="rate_limit_exceeded")
 
 
+def too_many_transfers() -> ApiError:
+    """Files are on their way, as many as there may be at a time."""
+    return _dropped(429, "too many files are on their way", "saturated", SATURATED_RETRY_S, code="too_many_transfers")
+
+
+def file_too_large(max_bytes: int) -> ApiError:
+    """A file has more bytes than it may."""
+    return ApiError(413, f"the file has more than {max_bytes} bytes", code="file_too_large", param="file")
+
+
+def of_batch_service(status: int, code: str, message: str, param: str | None) -> ApiError:
+    """What the batch service refuses; what may be asked again later says so."""
+    if status in (429, 503):
+        return _dropped(status, message, "saturated", UNAVAILABLE_RETRY_S, code=code)
+    return ApiError(status, message, code=code, param=param)
+
+
+def batches_disabled() -> ApiError:
+    """This cluster has no batch service."""
+    return ApiError(404, "this cluster takes no files and batches (batches.enabled)", code="batches_disabled")
+
+
 def too_many_a_minute(what: str, per_minute: float, wait_s: float) -> ApiError:
     """The key has had as many ``what`` (requests, tokens) within a minute as it may; ``wait_s`` until there is more."""
     message = f"this API key may have {per_minute:g} {what} a minute here, and has had as many"

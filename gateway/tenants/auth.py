@@ -74,6 +74,15 @@ class KeyRing:
         """Whether the key with this digest is one of these."""
         return key_id in self._clients
 
+    def client_of(self, key_id: str) -> Client:
+        """The client whose key has this digest, in hexadecimal; `ApiError` 401 where it was revoked."""
+        if self.is_open:
+            return ANYONE
+        client = self._clients.get(bytes.fromhex(key_id))
+        if client is None:
+            raise errors.key_revoked()
+        return client
+
     def authenticate(self, headers: Mapping[str, str]) -> Client:
         """The client that ``Authorization: Bearer KEY`` names, or without that, ``x-api-key: KEY``.
 

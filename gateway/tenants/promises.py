@@ -8,9 +8,8 @@ from gateway.openai import errors
 from gateway.openai.schema import SloChoice
 from gateway.tenants.auth import Client
 from shared.config.config import ClusterConfig
-from shared.messages.slo import Slo
+from shared.messages.slo import CUSTOM, Slo
 
-CUSTOM = "custom"
 SLO_HEADER = "x-treadle-slo"
 
 
@@ -22,11 +21,20 @@ class Promise:
     queue_ttl_s: float
 
 
-def choose_promise(config: ClusterConfig, client: Client, wish: SloChoice | None, header: str | None) -> Promise:
+def choose_promise(
+    config: ClusterConfig,
+    client: Client,
+    wish: SloChoice | None,
+    header: str | None,
+    batch_deadline_s: float | None = None,
+) -> Promise:
     """The body's wish, else the header's class, else the default; `ApiError` if unknown (400) or not allowed (403).
 
-    The default is the gateway's class, or the first class of a key that may not ask for that one.
+    The default is the gateway's class, or the first class of a key that may not ask for that one; of a request of a
+    batch, that it is answered within ``batch_deadline_s``, for which it may wait.
     """
+    if wish is None and header is None and batch_deadline_s is not None:
+        return Promise(Slo(name=CUSTOM, deadline_s=batch_deadline_s), batch_deadline_s)
     if wish is not None and wish.class_name is None:
         return _custom(config, client, wish)
     name = wish.class_name if wish is not None else header
@@ -42,13 +50,22 @@ def choose_promise(config: ClusterConfig, client: Client, wish: SloChoice | None
     return Promise(config.slo(name), config.slo_classes[name].queue_ttl_s)
 
 
+def check_window(config: ClusterConfig, client: Client, window_s: float) -> None:
+    """`ApiError` 403 where the key may not ask for answers within the window of a batch."""
+    _check_custom(config, client, Slo(name=CUSTOM, deadline_s=window_s))
+
+
 def _custom(config: ClusterConfig, client: Client, wish: SloChoice) -> Promise:
     """Numbers: a key that is limited to some classes may ask for nothing tighter than one of them."""
     slo = Slo(name=CUSTOM, ttft_s=wish.ttft_s, tpot_s=wish.tpot_s, deadline_s=wish.deadline_s)
-    if client.slo_classes is not None and not any(_covers(config.slo(name), slo) for name in client.slo_classes):
-        raise errors.slo_not_allowed("an SLO tighter than its classes", _allowed(config, client))
+    _check_custom(config, client, slo)
     # A promise of its own does not change how long a request is worth holding: that is the default class's business.
     return Promise(slo, config.slo_classes[_default(config, client)].queue_ttl_s)
+
+
+def _check_custom(config: ClusterConfig, client: Client, slo: Slo) -> None:
+    if client.slo_classes is not None and not any(_covers(config.slo(name), slo) for name in client.slo_classes):
+        raise errors.slo_not_allowed("an SLO tighter than its classes", _allowed(config, client))
 
 
 def _covers(given: Slo, wanted: Slo) -> bool:

@@ -66,6 +66,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         name="gateway",
         commands=_OF_ALL,
+        reads=(streams.BATCH_TOKEN,),
         writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.DEAD_LETTER),
         owns=(streams.tokens(ALL),),
     ),
@@ -84,6 +85,12 @@ ROLES: tuple[Role, ...] = (
         owns=(streams.PROVIDER,),  # the provider lives beside the scheduler
     ),
     _service("kv-manager", streams.KV, writes=(streams.QUEUE, streams.node_inbox(ALL))),
+    Role(
+        name="batches",
+        commands=(*_CONNECTION, "get", "set"),
+        owns=(streams.BATCH_TOKEN,),
+        has_scripts=False,
+    ),
     Role(
         name="node",
         commands=_OF_A_NODE,

@@ -30,6 +30,10 @@ MAX_PROVIDER_INBOX: Final = 10_000
 # By how much services read Redis's clock otherwise since it has stepped, in seconds; absent while it never has.
 CLOCK: Final = "treadle:clock"
 
+# The secret by which gateways and the batch service know each other, made by the service when it starts: whoever can
+# read it could submit requests himself.
+BATCH_TOKEN: Final = "treadle:batches:token"  # noqa: S105 (its place)
+
 # What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
 DEAD_LETTER: Final = "treadle:deadletter"
 MAX_DEAD_LETTERS: Final = 10_000

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from shared.bus.redis_address import AddressError, parse_address
+from shared.config.batches import BatchOptions
 from shared.config.durability import DurabilityOptions
 from shared.config.engine import EngineOptions, ModelSpec, Name
 from shared.config.files import ConfigError as ConfigError
@@ -46,7 +47,8 @@ SMOLLM2_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db
 MAX_KEYS_FILE_BYTES = 4 << 20  # some ten thousand keys; a file that grew beyond it is no list of keys
 
 ADMIN_SERVICES = ("queue-manager", "scheduler", "kv-manager", "gateway")  # in the order of their admin ports
-SERVICES = ("redis", *ADMIN_SERVICES)
+BATCHES = "batches"  # behind them, where it is enabled
+SERVICES = ("redis", *ADMIN_SERVICES, BATCHES)
 
 
 class SloClass(Section):
@@ -113,6 +115,7 @@ class ClusterConfig(Section):
     offload: OffloadOptions = NO_OFFLOAD
     queue: QueueOptions = QueueOptions()
     gateway: GatewayOptions = GatewayOptions()
+    batches: BatchOptions = BatchOptions()
     tenants: dict[Name, TenantSpec] = Field(default_factory=dict)
     """Those that are not named here have the default weight."""
     keys: list[ApiKey] = Field(default_factory=list)
@@ -216,6 +219,16 @@ class ClusterConfig(Section):
         """Whether requests may go to what is cached of their prompts: asked for, and there is a choice of nodes."""
         return self.queue.uses("warm") and len(self.nodes) + sum(pool.max_nodes for pool in self.pools) > 1
 
+    @property
+    def admin_services(self) -> tuple[str, ...]:
+        """Services and gateway, in the order of their admin ports."""
+        return (*ADMIN_SERVICES, BATCHES) if self.batches.enabled else ADMIN_SERVICES
+
+    @property
+    def batch_folder(self) -> Path:
+        """Where files and batches lie."""
+        return (self.batches.folder or self.data_dir / BATCHES).expanduser()
+
     def pool_of(self, node: str) -> NodePool | None:
         """The pool that a node belongs to; None where it stands alone."""
         return next((pool for pool in self.pools if pool.ordinal(node) is not None), None)
@@ -226,7 +239,7 @@ class ClusterConfig(Section):
         Each pool has as many ports as it may have nodes. KeyError for a name that the cluster does not have.
         """
         port = self.admin_port
-        for name in [*ADMIN_SERVICES, *(node.name for node in self.nodes)]:
+        for name in [*self.admin_services, *(node.name for node in self.nodes)]:
             if name == process:
                 return port
             port += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -81,3 +82,11 @@ class TenantSpec(Section):
 
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Its share of what gateways hold and nodes do, where tenants compete."""
+
+
+def weight_of(tenants: Mapping[str, TenantSpec], tenant: str) -> float:
+    """A tenant's weight; those that are not named have the default."""
+    return tenants.get(tenant, _DEFAULT_TENANT).weight
+
+
+_DEFAULT_TENANT = TenantSpec()

@@ -1,0 +1,146 @@
+"""The batch service as the gateway asks it, for a tenant. Its refusals become `ApiError`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from gateway.batches.token import BatchToken
+from gateway.openai import errors
+from shared.messages.batches import (
+    TENANT_HEADER,
+    TOKEN_HEADER,
+    BatchPage,
+    BatchRecord,
+    BatchRefusal,
+    FilePage,
+    NewBatch,
+    StoredFile,
+)
+
+ANSWER_TIMEOUT_S = 15.0  # of calls that move no file
+CONNECT_TIMEOUT_S = 5.0
+WRONG_TOKEN = "wrong_token"  # noqa: S105 (a code)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class BatchService:
+    """For one process; its connections are kept. Needs a running loop."""
+
+    def __init__(self, url: str, token: BatchToken) -> None:
+        self._url = url
+        self._token = token
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
+        self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+
+    async def close(self) -> None:
+        """Give its connections up."""
+        await self._session.close()
+
+    async def take_file(self, tenant: str, content_type: str, form: AsyncIterable[bytes]) -> StoredFile:
+        """A form with a file, as it comes from the client."""
+        headers = await self._headers(tenant) | {"content-type": content_type}
+        try:
+            async with self._session.post(f"{self._url}/files", data=form, headers=headers) as response:
+                return _decoded(await _checked(response), StoredFile)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable() from error
+
+    async def files(self, tenant: str, query: Mapping[str, str]) -> FilePage:
+        """A page of them."""
+        return await self._ask("GET", "/files", tenant, FilePage, query=query)
+
+    async def file(self, tenant: str, file: str) -> StoredFile:
+        """One."""
+        return await self._ask("GET", f"/files/{quote(file, safe='')}", tenant, StoredFile)
+
+    async def remove_file(self, tenant: str, file: str) -> StoredFile:
+        """The one that is no more."""
+        return await self._ask("DELETE", f"/files/{quote(file, safe='')}", tenant, StoredFile)
+
+    @asynccontextmanager
+    async def content(self, tenant: str, file: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Its bytes, to be read from the answer."""
+        url = f"{self._url}/files/{quote(file, safe='')}/content"
+        try:
+            async with self._session.get(url, headers=await self._headers(tenant)) as response:
+                if response.status != 200:
+                    await _checked(response)
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable() from error
+
+    async def make_batch(self, tenant: str, asked: NewBatch) -> BatchRecord:
+        """A new one."""
+        return await self._ask("POST", "/batches", tenant, BatchRecord, body=msgspec.msgpack.encode(asked))
+
+    async def batches(self, tenant: str, query: Mapping[str, str]) -> BatchPage:
+        """A page of them."""
+        return await self._ask("GET", "/batches", tenant, BatchPage, query=query)
+
+    async def batch(self, tenant: str, batch: str) -> BatchRecord:
+        """One."""
+        return await self._ask("GET", f"/batches/{quote(batch, safe='')}", tenant, BatchRecord)
+
+    async def cancel_batch(self, tenant: str, batch: str) -> BatchRecord:
+        """One that is to end."""
+        return await self._ask("POST", f"/batches/{quote(batch, safe='')}/cancel", tenant, BatchRecord)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        tenant: str,
+        kind: type[T],
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> T:
+        try:
+            async with self._session.request(
+                method,
+                self._url + path,
+                params=query,
+                data=body,
+                headers=await self._headers(tenant),
+                timeout=aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            ) as response:
+                return _decoded(await _checked(response), kind)
+        except errors.ApiError as error:
+            if error.code == WRONG_TOKEN:
+                await self._token.renew()
+                raise _unreachable() from error
+            raise
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _unreachable() from error
+
+    async def _headers(self, tenant: str) -> dict[str, str]:
+        token = await self._token.current()
+        if token is None:
+            raise _unreachable()
+        return {TOKEN_HEADER: token, TENANT_HEADER: tenant}
+
+
+async def _checked(response: aiohttp.ClientResponse) -> bytes:
+    data = await response.read()
+    if response.status == 200:
+        return data
+    try:
+        refusal = msgspec.msgpack.decode(data, type=BatchRefusal)
+    except msgspec.MsgspecError as error:
+        raise errors.internal() from error
+    raise errors.of_batch_service(response.status, refusal.code, refusal.message, refusal.param)
+
+
+def _decoded(data: bytes, kind: type[T]) -> T:
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+def _unreachable() -> errors.ApiError:
+    return errors.no_endpoints("the batch service cannot be reached")

@@ -1,0 +1,1 @@
+"""What lies on the disk: files of clients, batches, and answers as they come."""

@@ -1,0 +1,135 @@
+"""What gateways and the batch service say to each other: files, batches of requests, and their states.
+
+They speak HTTP, since files are too large for Redis; bodies are MessagePack, those of files bytes as they are. Times
+are Unix seconds, as clients see them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+TOKEN_HEADER = "x-treadle-batch-token"  # noqa: S105 (its name)
+"""The secret that both find in Redis (`shared.bus.streams.BATCH_TOKEN`): whoever can read it, may."""
+TENANT_HEADER = "x-treadle-batch-tenant"
+"""To the service: whose files and batches are meant."""
+KEY_HEADER = "x-treadle-batch-key"
+"""To gateways: in whose name a request of a batch is sent: the digest of the key that made the batch, in hexadecimal;
+empty where there are no keys."""
+PROMISE_HEADER = "x-treadle-batch-deadline"
+"""To gateways: seconds until the answer is due."""
+
+Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
+ENDED: frozenset[Status] = frozenset(("failed", "completed", "expired", "cancelled"))
+Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
+"""Whose requests batches may have."""
+Purpose = Literal["batch", "batch_output", "user_data"]
+
+
+class StoredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that the service has."""
+
+    id: str
+    tenant: str
+    filename: str
+    purpose: Purpose
+    num_bytes: int
+    created_s: int
+    expires_s: int | None = None
+
+
+class FilePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of a tenant, in the order that was asked for."""
+
+    files: list[StoredFile]
+    has_more: bool
+
+
+class LineProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a batch failed; ``line`` counts from 1."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch that a client asks for."""
+
+    key_id: str
+    """As in `KEY_HEADER`."""
+    endpoint: Endpoint
+    input_file_id: str
+    window: str
+    """As the client wrote it, such as ``24h``."""
+    window_s: int
+    metadata: dict[str, str] | None = None
+    output_expires_s: int | None = None
+    """How long its results are kept from their making on; None as configured."""
+
+
+class BatchCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Requests of a batch."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+
+class BatchUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Tokens of a batch's answers."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the input: found in a cache."""
+    reasoning_tokens: int = 0
+    """Of the output: thoughts, where they are told apart."""
+
+
+class BatchRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch as it stands."""
+
+    id: str
+    tenant: str
+    asked: NewBatch
+    status: Status
+    created_s: int
+    expires_s: int
+    """When its window is over."""
+    counts: BatchCounts = BatchCounts()
+    problems: list[LineProblem] = msgspec.field(default_factory=list)
+    usage: BatchUsage | None = None
+    """Counted when no more answers come."""
+    output_file_id: str | None = None
+    """Once it is known to be there, or to come (``finalizing``)."""
+    error_file_id: str | None = None
+    in_progress_s: int | None = None
+    finalizing_s: int | None = None
+    completed_s: int | None = None
+    failed_s: int | None = None
+    expired_s: int | None = None
+    cancelling_s: int | None = None
+    cancelled_s: int | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing of it changes any more."""
+        return self.status in ENDED
+
+
+class BatchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches of a tenant, the newest first."""
+
+    batches: list[BatchRecord]
+    has_more: bool
+
+
+class BatchRefusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why the service does not do it; comes with its HTTP status."""
+
+    code: str
+    message: str
+    param: str | None = None
