@@ -45,7 +45,7 @@ class BatchSender:
             "content-type": "application/json",
             TOKEN_HEADER: self._token,
             KEY_HEADER: batch.asked.key_id,
-            PROMISE_HEADER: f"{deadline_s:g}",
+            PROMISE_HEADER: str(deadline_s),
         }
         try:
             async with (

@@ -9,6 +9,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 from aiohttp import BodyPartReader, MultipartReader, web
+from aiohttp.http import HttpProcessingError
 
 from services.batches.refused import RefusedError
 from shared.messages.batches import Purpose
@@ -17,6 +18,7 @@ PIECE_BYTES = 256 << 10
 MAX_FIELD_BYTES = 512  # of a form's field that is no file
 MAX_PARTS = 8
 MAX_FILENAME_CHARACTERS = 256
+MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
 MIN_KEEP_S, MAX_KEEP_S = 3_600, 30 * 86_400  # as OpenAI has them
 PURPOSES: tuple[Purpose, ...] = ("batch", "user_data")  # of files that clients send
 
@@ -47,10 +49,10 @@ async def read_form(request: web.Request, path: Path, max_bytes: int) -> Uploade
             if part.name == "file":
                 if file is not None:
                     raise RefusedError(400, "invalid_value", "a form has one file", "file")
-                file = ((part.filename or "file")[:MAX_FILENAME_CHARACTERS], await _write(part, path, max_bytes))
+                file = (_text(part.filename or "file", MAX_FILENAME_CHARACTERS), await _write(part, path, max_bytes))
             else:
-                _note(fields, part.name or "", await part.read_chunk(MAX_FIELD_BYTES + 1))
-    except (ValueError, web.RequestPayloadError) as error:  # aiohttp's, of broken forms
+                _note(fields, _text(part.name or "", MAX_NAME_CHARACTERS), await part.read_chunk(MAX_FIELD_BYTES + 1))
+    except (ValueError, AssertionError, HttpProcessingError, web.RequestPayloadError) as error:  # of broken forms
         raise RefusedError(400, "invalid_form", "the body is no valid form (multipart/form-data)") from error
     if file is None:
         raise RefusedError(400, "missing_required_parameter", "'file' is missing", "file")
@@ -87,10 +89,15 @@ def _write_piece(file: BinaryIO, piece: bytes) -> None:
 
 def _note(fields: dict[str, str], name: str, value: bytes) -> None:
     if name not in _FIELDS:
-        raise RefusedError(400, "unknown_parameter", f"{name[:64]!r} is not a known field", name[:64])
+        raise RefusedError(400, "unknown_parameter", f"{name!r} is not a known field", name)
     if len(value) > MAX_FIELD_BYTES:
         raise RefusedError(400, "invalid_value", f"{name!r} is too long", name)
     fields[name] = value.decode(errors="replace")
+
+
+def _text(made_up: str, most: int) -> str:
+    """A client's own word, as far as it is text: bytes that are no UTF-8 come as surrogates, which nobody can send."""
+    return made_up[:most].encode(errors="replace").decode()
 
 
 def _purpose(fields: dict[str, str]) -> Literal["batch", "user_data"]:

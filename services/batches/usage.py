@@ -15,6 +15,7 @@ class _InputDetails(msgspec.Struct, frozen=True):
 
 class _OutputDetails(msgspec.Struct, frozen=True):
     reasoning_tokens: int = 0
+    thinking_tokens: int = 0  # Anthropic's name
 
 
 class _Usage(msgspec.Struct, frozen=True):
@@ -56,7 +57,8 @@ def usage_of(lines: Iterable[bytes]) -> BatchUsage:
         num_output += usage.completion_tokens + usage.output_tokens
         num_cached += usage.prompt_tokens_details.cached_tokens + usage.input_tokens_details.cached_tokens
         num_cached += usage.cache_read_input_tokens or 0
-        num_thought += usage.completion_tokens_details.reasoning_tokens + usage.output_tokens_details.reasoning_tokens
+        for thoughts in (usage.completion_tokens_details, usage.output_tokens_details):
+            num_thought += thoughts.reasoning_tokens + thoughts.thinking_tokens
     return BatchUsage(
         input_tokens=num_input, output_tokens=num_output, cached_tokens=num_cached, reasoning_tokens=num_thought
     )

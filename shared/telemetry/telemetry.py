@@ -17,6 +17,7 @@ from opentelemetry.trace import format_trace_id
 from shared.messages.message import Message
 from shared.telemetry.log_rotation import log_stream
 from shared.telemetry.log_summaries import LogFolder
+from shared.telemetry.lossy_stream import LossyStream
 from shared.telemetry.trace_context import PROPAGATOR
 
 
@@ -68,7 +69,7 @@ def json_handler(service: str, instance: str) -> logging.Handler:
 
 
 def _stream() -> TextIO:
-    return cast("TextIO", log_stream() or sys.stderr)
+    return cast("TextIO", LossyStream(log_stream() or sys.stderr))
 
 
 def _rest(service: str, instance: str) -> list[structlog.types.Processor]:

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry
 
 from gateway.app import build_app
+from gateway.batches.token import ReadToken
 from gateway.http.clients_port import ClientsRunner
 from gateway.http.connections import TimeOuts
 from gateway.http.context import KEYS, LEAVING, GatewayContext
@@ -122,6 +123,8 @@ async def start_gateway(
             key: str = "none",
             timeouts: TimeOuts = TimeOuts(),  # noqa: B008 (frozen)
             send_buffer: int | None = None,
+            read_batch_token: ReadToken | None = None,
+            port: int = 0,
             **sections: Any,
         ) -> Gateway:
             queue = MemoryQueue(answer)
@@ -138,10 +141,11 @@ async def start_gateway(
                 dispatcher=dispatcher,
                 not_ready=lambda: state["not_ready"],
                 redis_health=lambda: health["redis"],
+                read_batch_token=read_batch_token,
                 tracer=provider.get_tracer("test"),
             )
             app, drain_s = build_app(context, timeouts), context.config.gateway.drain_s
-            sockets = open_sockets("127.0.0.1", 0)
+            sockets = open_sockets("127.0.0.1", port)
             if send_buffer is not None:
                 for one in sockets:
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

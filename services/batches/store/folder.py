@@ -45,6 +45,7 @@ class BatchFolder:
             self._lock = (self.root / "lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self.release()
             raise BatchFolderError(
                 f"{self.root}: another batch service uses this folder; stop it, or name another"
             ) from error
