@@ -20,6 +20,7 @@ SECTIONS = (
     "OperationOptions",
     "PredictionOptions",
     "GatewayOptions",
+    "BatchOptions",
     "ScalingOptions",
     "NodePool",
     "VllmOptions",
@@ -28,6 +29,7 @@ SECTIONS = (
 )
 NOT_IN_VALUES = {  # what the chart sets itself, and what is of use elsewhere only
     "GatewayOptions": {"host", "port", "drain_s"},
+    "BatchOptions": {"enabled", "folder", "url", "gateway_url"},
     "NodePool": {"name"},
     "ScalingOptions": {"docker"},
 }

@@ -24,6 +24,7 @@ from gateway.workers.parent_metrics import WorkersCollector
 from gateway.workers.worker_pool import WorkerPool
 from gpu_node.agent.telemetry import run_times
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
+from services.batches.metrics import BatchMetrics
 from services.kv_manager.core import KvManagerCore
 from services.kv_manager.metrics import measure as measure_kv_manager
 from services.queue_manager.core import QueueManagerCore
@@ -36,6 +37,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions
 from shared.service import driver, durability, solver
 from shared.service.inbox_lag import InboxLag, InboxLagCollector
+from shared.telemetry import lossy_stream
 from shared.telemetry.loop_lag import LoopLag
 
 _SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
@@ -77,9 +79,11 @@ def catalogue() -> list[Family]:
         "queue manager": QueueMetrics()(QueueManagerCore(config)),
         "scheduler": [*measure_scheduler(SchedulerCore(config)), *_made_in(solver)],
         "KV manager": measure_kv_manager(KvManagerCore()),
+        "batches": _made_in(BatchMetrics(CollectorRegistry())),
         "each service": [*_made_in(driver), *InboxLagCollector("", InboxLag()).collect()],
         "each service, gateway": _made_in(durability),
         "gateway, node": _made_in(bus),
+        "each process": _made_in(lossy_stream),
         "node": [
             *_made_in(node_metrics),
             *_made_in(run_times),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from observability.batch_row import BATCHES
 from observability.gateway_row import GATEWAYS
 from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
 from observability.node_rows import ENGINES, KEPT, MEMORY, OFFLOAD, OPERATIONS, WEAVING
@@ -301,6 +302,7 @@ OPERATORS = Dashboard(
         OFFLOAD,
         WEAVING,
         GATEWAYS,
+        BATCHES,
         SERVICES,
     ],
 )

@@ -10,7 +10,7 @@ from gateway.document.operations import KEYED, REFUSED, json_of, operation, take
 from gateway.endpoints.batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE
 from gateway.endpoints.files import MAX_FILES_A_PAGE
 from gateway.openai.batches import BatchAnswer, BatchList, FileAnswer, FileList, FileRemoved
-from shared.messages.batches import Purpose
+from shared.messages.batches import FilePurpose
 
 BATCH_ANSWERS: list[type[msgspec.Struct]] = [FileAnswer, FileList, FileRemoved, BatchAnswer, BatchList]
 
@@ -42,7 +42,7 @@ def batch_paths() -> dict[str, Any]:
         _BUSY,
     )
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    order = [_choice("order", ["asc", "desc"]), _choice("purpose", list(get_args(Purpose)))]
+    order = [_choice("order", ["asc", "desc"]), _choice("purpose", list(get_args(FilePurpose)))]
     cancelled = KEYED | _GONE | {409: "The batch has ended, or is about to"}
     removed = KEYED | _GONE | {409: "A batch that has not ended reads the file"}
     return {

@@ -15,7 +15,7 @@ from gateway.http.body import read_timeout_s
 from gateway.http.context import BATCHES, CLIENT, CONNECTIONS, CONTEXT, TRANSFERS
 from gateway.openai import errors
 from gateway.openai.batches import FileAnswer, FileList, FileRemoved
-from shared.messages.batches import Purpose
+from shared.messages.batches import FilePurpose
 
 PIECE_BYTES = 64 << 10
 FORM_BYTES = 64 << 10  # of a form beside its file
@@ -48,7 +48,7 @@ async def upload_file(http: web.Request) -> web.Response:
 
 async def list_files(http: web.Request) -> web.Response:
     """Those of the client's tenant."""
-    choices = {"order": ("asc", "desc"), "purpose": get_args(Purpose)}
+    choices = {"order": ("asc", "desc"), "purpose": get_args(FilePurpose)}
     query = page_query(http, MAX_FILES_A_PAGE, MAX_FILES_A_PAGE, choices)
     page = await http.app[BATCHES].files(http[CLIENT].tenant, query)
     data = [FileAnswer.of(one) for one in page.files]

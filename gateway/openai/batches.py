@@ -12,13 +12,13 @@ from gateway.openai.part import ApiObject
 from gateway.openai.schema import Metadata
 from shared.messages.batches import (
     BatchCounts,
+    BatchEndpoint,
     BatchRecord,
+    BatchStatus,
     BatchUsage,
-    Endpoint,
+    FilePurpose,
     LineProblem,
     NewBatch,
-    Purpose,
-    Status,
     StoredFile,
 )
 
@@ -43,7 +43,7 @@ class BatchRequest(ApiObject):
 
     input_file_id: Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
     """A file with ``purpose`` ``batch``."""
-    endpoint: Endpoint
+    endpoint: BatchEndpoint
     """What its requests ask."""
     completion_window: str = "24h"
     """Within which all answers are wanted: a number with ``s``, ``m``, ``h`` or ``d``, from a minute to a week."""
@@ -85,7 +85,7 @@ class FileAnswer(Struct, frozen=True, kw_only=True):
     created_at: int
     expires_at: int | None
     filename: str
-    purpose: Purpose
+    purpose: FilePurpose
     status: Literal["processed"] = "processed"
 
     @classmethod
@@ -191,11 +191,11 @@ class BatchAnswer(Struct, frozen=True, kw_only=True):
 
     id: str
     object: Literal["batch"] = "batch"
-    endpoint: Endpoint
+    endpoint: BatchEndpoint
     errors: BatchErrors | None
     input_file_id: str
     completion_window: str
-    status: Status
+    status: BatchStatus
     output_file_id: str | None
     error_file_id: str | None
     created_at: int

@@ -28,8 +28,8 @@ from shared.messages.batches import (
     TENANT_HEADER,
     TOKEN_HEADER,
     BatchRecord,
+    FilePurpose,
     NewBatch,
-    Purpose,
     StoredFile,
 )
 
@@ -134,7 +134,7 @@ class BatchDoor:
 
     async def _list_files(self, request: web.Request) -> web.Response:
         query = request.query
-        purpose: Purpose | None = msgspec.convert(query["purpose"], Purpose) if "purpose" in query else None
+        purpose: FilePurpose | None = msgspec.convert(query["purpose"], FilePurpose) if "purpose" in query else None
         page = self._files.page(
             request.headers[TENANT_HEADER],
             after=query.get("after"),

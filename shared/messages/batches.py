@@ -20,11 +20,13 @@ empty where there are no keys."""
 PROMISE_HEADER = "x-treadle-batch-deadline"
 """To gateways: seconds until the answer is due."""
 
-Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
-ENDED: frozenset[Status] = frozenset(("failed", "completed", "expired", "cancelled"))
-Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
+BatchStatus = Literal[
+    "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
+]
+ENDED: frozenset[BatchStatus] = frozenset(("failed", "completed", "expired", "cancelled"))
+BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
 """Whose requests batches may have."""
-Purpose = Literal["batch", "batch_output", "user_data"]
+FilePurpose = Literal["batch", "batch_output", "user_data"]
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -33,7 +35,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     tenant: str
     filename: str
-    purpose: Purpose
+    purpose: FilePurpose
     num_bytes: int
     created_s: int
     expires_s: int | None = None
@@ -60,7 +62,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     key_id: str
     """As in `KEY_HEADER`."""
-    endpoint: Endpoint
+    endpoint: BatchEndpoint
     input_file_id: str
     window: str
     """As the client wrote it, such as ``24h``."""
@@ -95,7 +97,7 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     id: str
     tenant: str
     asked: NewBatch
-    status: Status
+    status: BatchStatus
     created_s: int
     expires_s: int
     """When its window is over."""

@@ -16,7 +16,8 @@ import yaml
 from helm.__main__ import current_users
 from shared.bus.redis_address import parse_address
 from shared.bus.redis_roles import acl_file
-from shared.config.config import ADMIN_SERVICES, SERVICES, parse_config
+from shared.config.addresses import batches_url, gateway_of_batches
+from shared.config.config import BATCHES, SERVICES, parse_config
 
 ROOT = Path(__file__).parents[2]
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
@@ -92,6 +93,15 @@ def test_a_node_with_vllm_has_memory_to_share_and_a_folder_that_it_may_write_to(
     assert str(node.vllm_options.python) == f"{environment}/python"
 
 
+def test_batches_lie_in_a_volume_that_their_service_may_write_to_and_both_sides_find_each_other() -> None:
+    folder, container = str(CLUSTER.batch_folder), CONTAINERS[BATCHES]
+    assert CLUSTER.batches.enabled
+    assert f"/models {folder}" in last_stage(dockerfile(BATCHES)), "a new volume has the owner of the folder"
+    assert [mount for mount in container["volumes"] if mount.endswith(f":{folder}")] == [f"batches:{folder}"]
+    assert batches_url(CLUSTER) == f"http://{BATCHES}:9400"
+    assert gateway_of_batches(CLUSTER) == f"http://gateway:{CLUSTER.gateway.port}"
+
+
 @pytest.mark.parametrize("path", DOCKERFILES)
 def test_an_image_is_probed_by_what_it_holds(path: str) -> None:
     for module in re.findall(r'HEALTHCHECK.*"-m", "([a-z_.]+)"', last_stage(path)):
@@ -155,7 +165,7 @@ def test_with_users_each_container_comes_as_its_own() -> None:
         if name != "redis"
     }
     nodes = [node.name for node in CLUSTER.nodes]
-    assert users == {name: name for name in ADMIN_SERVICES} | dict.fromkeys(nodes, "node")
+    assert users == {name: name for name in CLUSTER.admin_services} | dict.fromkeys(nodes, "node")
 
 
 def test_the_users_of_redis_get_digests_of_their_passwords(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gateway.responses.request import INERT_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
-DOCUMENT = openapi_document("0", has_keys=True)
+DOCUMENT = openapi_document("0", has_keys=True, has_batches=True)
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 REQUESTS = ("ChatCompletionRequest", "CompletionRequest")
 OF_AIOHTTP = {"not_found", "method_not_allowed", "request_entity_too_large"}  # made of its reasons
@@ -73,12 +73,13 @@ def test_what_clients_write_is_all_there() -> None:
         "Function",
         "InputItem",
         "ClientTool",
+        "BatchRequest",
     }
     assert {*REQUESTS, "ResponsesRequest", "MessagesRequest", "TokenizeRequest", *parts, *answers} == shown
 
 
 def test_paths() -> None:
-    shown = set(re.findall(r"`(?:GET|POST) (/[^`]+)`", PAGE)) - {"/openapi.json"}
+    shown = set(re.findall(r"`(?:GET|POST|DELETE) (/[^`]+)`", PAGE)) - {"/openapi.json"}
     assert shown == set(DOCUMENT["paths"])
 
 
@@ -113,6 +114,8 @@ def test_types_of_anthropic_s_errors() -> None:
 def test_codes_are_those_that_the_gateway_answers_with() -> None:
     sources = "".join(path.read_text("utf-8") for path in sorted((ROOT / "gateway").rglob("*.py")))
     named = set(re.findall(r'code(?:: str)? ?= ?"(\w+)"', sources))
+    service = "".join(path.read_text("utf-8") for path in sorted((ROOT / "services" / "batches").rglob("*.py")))
+    named |= set(re.findall(r'RefusedError\(\s*\d+,\s*"(\w+)"', service)) - {"wrong_token"}  # between the two
     reasons = {reason.replace("-", "_") for reason in re.findall(r'"(saturated|ttl-expired|no-endpoints)"', sources)}
     rows = table("codes")
     assert {cells[1].strip("`") for cells in rows} == named | reasons | OF_AIOHTTP

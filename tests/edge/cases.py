@@ -40,6 +40,8 @@ _SHARES = {
     "/tokenize": 3,
     "/detokenize": 2,
     "/v1/models/{name}": 2,
+    "/v1/files": 1,
+    "/v1/batches": 1,
 }
 """Of all cases; the other paths take nothing from their clients, so they are asked once."""
 _NAMED_EVENTS = {

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from gateway.app import build_app
 from gateway.http.clients_port import ClientsRunner
@@ -17,18 +18,22 @@ from gateway.http.context import GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.models.models import load_models
-from shared.config.config import ClusterConfig
+from services.batches.serving import serving as batch_service
+from shared.bus.bus import connect
+from shared.config.config import ADMIN_SERVICES, ClusterConfig
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
 from shared.messages.token_logprob import TokenLogprob
 from shared.service.admin import listen
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import write_model
+from tests.ports import free_port_range
 
 MAX_MODEL_LEN = 64
 LONG_MODEL_LEN = 2048
 MAX_BODY_BYTES = 1 << 18
 START_TIMEOUT_S = 30.0
+NO_REDIS = "redis://127.0.0.1:1/0"  # nobody has to read the secret of the batch service there
 CALL = b'Well: <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
@@ -63,6 +68,11 @@ def _scores(token_ids: Sequence[int], num_logprobs: int | None) -> list[TokenLog
     return [TokenLogprob(-1.0, top) for _ in token_ids]
 
 
+async def _token(batches: Path) -> str:
+    """Of the batch service, which keeps it in its folder too."""
+    return (batches / "token").read_text("ascii")
+
+
 @contextmanager
 def serving(folder: Path, **sections: Any) -> Iterator[str]:
     """Its URL, with the models `tiny`, `long` (which has room for functions) and `base` (which has no chat).
@@ -76,7 +86,14 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
         {"name": "long", "source": str(long), "max_model_len": LONG_MODEL_LEN},
         {"name": "base", "source": str(base), "max_model_len": MAX_MODEL_LEN},
     ]
-    options = {"models": models, "gateway": {"max_body_bytes": MAX_BODY_BYTES}, **sections}
+    batches = folder / "batches"
+    options = {
+        "models": models,
+        "gateway": {"max_body_bytes": MAX_BODY_BYTES},
+        "batches": {"enabled": True, "folder": str(batches)},
+        "admin_port": free_port_range(len(ADMIN_SERVICES) + 1),
+        **sections,
+    }
     config = ClusterConfig.model_validate(options)
     loop = asyncio.new_event_loop()
     started, ending = threading.Event(), asyncio.Event()
@@ -85,13 +102,16 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
     async def run() -> None:
         queue = MemoryQueue(answering)
         dispatcher = Dispatcher(queue, "gateway-0")
-        context = GatewayContext(config, load_models(config), dispatcher, lambda: "")
+        context = GatewayContext(
+            config, load_models(config), dispatcher, lambda: "", read_batch_token=lambda: _token(batches)
+        )
         runner = await listen(build_app(context), "127.0.0.1", 0, CUT_S, ClientsRunner)
         reader = asyncio.create_task(queue.serve(dispatcher))
         urls.append("http://{}:{}".format(*runner.addresses[0][:2]))
-        started.set()
-        await ending.wait()
-        await runner.cleanup()
+        async with batch_service(config, connect(NO_REDIS), ending.set, registry=CollectorRegistry()):
+            started.set()
+            await ending.wait()
+            await runner.cleanup()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
 

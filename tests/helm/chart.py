@@ -78,7 +78,8 @@ def processes(objects: list[Object]) -> dict[str, Object]:
 
 def pools(objects: list[Object]) -> dict[str, Object]:
     """The StatefulSets of nodes."""
-    return {owner: found for owner, found in of_kind(objects, "StatefulSet").items() if owner != "treadle-redis"}
+    others = ("treadle-redis", "treadle-batches")
+    return {owner: found for owner, found in of_kind(objects, "StatefulSet").items() if owner not in others}
 
 
 def containers(pod: Object) -> list[Object]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.cluster.process_plan import SERVICES as MODULES
+from cli.cluster.process_plan import NODE_STAGE, process_plan
 from shared import __version__
 from shared.config.config import (
     ADMIN_PORT_ENV,
-    ADMIN_SERVICES,
+    BATCHES,
     CONFIG_ENV,
     INSTANCE_ENV,
     KEYS_ENV,
@@ -38,8 +38,6 @@ from tests.helm.chart import (
     pools,
     processes,
 )
-
-PROCESSES = {**MODULES, "gateway": "gateway"}
 
 every_case = pytest.mark.parametrize("name", VALUES)
 ROOT = Path(__file__).parents[2]
@@ -90,12 +88,15 @@ def test_what_is_said_of_the_cluster_arrives(chart: Chart) -> None:
 def test_the_services_are_those_of_the_code(chart: Chart, name: str) -> None:
     objects = chart.objects(VALUES[name])
     own_redis = not VALUES[name].get("redis", {}).get("enabled", True)
-    expected = [f"treadle-{service}" for service in SERVICES if not (own_redis and service == "redis")]
+    left_out = {"redis": own_redis, BATCHES: name != "everything"}
+    expected = [f"treadle-{service}" for service in SERVICES if not left_out.get(service, False)]
     assert sorted(of_kind(objects, *WORKLOADS).keys() - pools(objects).keys()) == sorted(expected)
     commands = {owner: container["command"] for owner, container in processes(objects).items()}
-    for service, module in PROCESSES.items():
+    config = cluster(objects)
+    modules = {spec.name: spec.arguments[0] for spec in process_plan(config) if spec.stage != NODE_STAGE}
+    for service, module in modules.items():
         assert commands[f"treadle-{service}"] == ["python", "-m", module]
-    assert PROCESSES.keys() == set(ADMIN_SERVICES)
+    assert modules.keys() == set(config.admin_services)
     assert all(commands[pool] == ["python", "-m", "gpu_node.agent"] for pool in pools(objects))
 
 

@@ -6,16 +6,19 @@ from tests.helm.chart import VALUES, Chart, of_kind, pod_templates
 from tests.helm.reach import flows, ports_outside
 
 DNS = {(53, "UDP"), (53, "TCP")}
+BATCHES = "treadle-batches"
 SERVICES = ["treadle-queue-manager", "treadle-scheduler", "treadle-kv-manager"]
 
 
-def test_the_components_meet_in_redis_and_nowhere_else(chart: Chart) -> None:
+def test_the_components_meet_in_redis_and_batches_at_the_gateway(chart: Chart) -> None:
     """Where Prometheus is known: else any pod may ask for metrics, those of the release too."""
     objects = chart.objects(VALUES["everything"])
-    processes = ["treadle-gateway", *SERVICES, "treadle-small", "treadle-spare"]
+    processes = ["treadle-gateway", *SERVICES, BATCHES, "treadle-small", "treadle-spare"]
     assert flows(objects) == {
         *((process, "treadle-redis", "redis") for process in processes),
         ("treadle-test", "treadle-gateway", "http"),
+        ("treadle-gateway", BATCHES, "admin"),  # files are too large for Redis
+        (BATCHES, "treadle-gateway", "http"),
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.chart import VALUES, WORKLOADS, Chart, Object, containers, of_kind, pod_templates
+from tests.helm.chart import VALUES, WORKLOADS, Chart, Object, containers, of_kind, pod_templates, pools
 from tests.helm.kubernetes import VERSIONS, problems
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -55,9 +55,9 @@ def test_selectors_find_their_own_pods_and_no_others(chart: Chart, name: str) ->
         assert selected(workload["spec"]["selector"]["matchLabels"], objects) == [owner]
     for owner, budget in of_kind(objects, "PodDisruptionBudget").items():
         assert selected(budget["spec"]["selector"]["matchLabels"], objects) == [owner]
-    pools = set(of_kind(objects, "StatefulSet")) - {"treadle-redis"}
+    nodes = set(pools(objects))
     for owner, service in of_kind(objects, "Service").items():
-        wanted = pools if owner == "treadle-nodes" else {owner.removesuffix("-admin")}
+        wanted = nodes if owner == "treadle-nodes" else {owner.removesuffix("-admin")}
         assert set(selected(service["spec"]["selector"], objects)) == wanted
 
 

@@ -6,7 +6,7 @@ import json
 
 import yaml
 
-from shared.config.config import ADMIN_SERVICES
+from shared.config.config import ADMIN_SERVICES, BATCHES
 from tests.helm import engine
 from tests.helm.chart import VALUES, Chart, of_kind, pod_templates, with_value
 
@@ -49,7 +49,7 @@ def test_every_process_is_scraped_where_it_answers(chart: Chart) -> None:
             assert [port["name"] for port in service["spec"]["ports"] if port["name"] in ports]
             selector = service["spec"]["selector"].items()
             scraped |= {owner for owner, pod in pod_templates(objects) if selector <= pod["metadata"]["labels"].items()}
-    services = {f"treadle-{service}" for service in ADMIN_SERVICES}
+    services = {f"treadle-{service}" for service in (*ADMIN_SERVICES, BATCHES)}
     assert scraped == {"treadle-small", "treadle-spare", *services}
 
 

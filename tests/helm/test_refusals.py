@@ -55,6 +55,7 @@ POOL = {"name": "cpu"}
             ["gpuNode.pools.0.image.repository: the image gpu-node-vllm is for processors; name one of yours"],
         ),
         ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
+        ({"cluster": {"batches": {"max_inflight": 9}}}, ["cluster.batches: nobody takes batches"]),
         # what follows is refused by the schema
         ({"gateway": {"replica": 2}}, ["/gateway", "replica"]),
         ({"gpuNode": {"pools": [{"name": "gateway"}]}}, ["/gpuNode/pools/0/name"]),

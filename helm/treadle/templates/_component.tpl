@@ -3,13 +3,14 @@ The pod of one of our processes: `python -m MODULE`, which reads cluster.yaml an
 
 Takes {root, component, spec, image (its name), module} and optionally {pool, clients (true: it serves them, too), env,
 models (true: it reads the files of the models), keys (true: it reads the API keys), devices (NVIDIA devices that it
-owns), vllm (true: its engine is vLLM), kvFolder (where its volume kv is), startupSeconds, preStopSeconds, threads} and
+owns), vllm (true: its engine is vLLM), kvFolder (where its volume kv is), dataFolder (its volume data), startupSeconds, preStopSeconds, threads} and
 what treadle.pod takes.
 */}}
 {{- define "treadle.component" -}}
 {{- $root := .root -}}
 {{- $checksums := dict "checksum/config" (include "treadle.config" $root | sha256sum) -}}
-{{- $volumes := list (dict "name" "config" "configMap" (dict "name" (include "treadle.configMap" $root))) -}}
+{{- $config := dict "name" "config" "configMap" (dict "name" (include "treadle.configMap" $root)) -}}
+{{- $volumes := prepend (.volumes | default list) $config -}}
 {{- $keys := ternary (include "treadle.keysSecret" $root) "" (.keys | default false) -}}
 {{- with $keys -}}
 {{- $volumes = append $volumes (dict "name" "keys" "secret" (dict "secretName" . "defaultMode" 0440)) -}}
@@ -34,7 +35,7 @@ what treadle.pod takes.
 {{- end -}}
 {{- $containers := include "treadle.process" (merge (dict "keysSecret" $keys) .) -}}
 {{- $pod := dict "containers" $containers "initContainers" $pull "volumes" $volumes "checksums" $checksums -}}
-{{- include "treadle.pod" (merge $pod .) -}}
+{{- include "treadle.pod" (merge $pod (omit . "volumes")) -}}
 {{- end -}}
 
 {{- define "treadle.process" -}}
@@ -103,6 +104,10 @@ what treadle.pod takes.
     {{- end }}
     {{- with .kvFolder }}
     - name: kv # the SSD below host memory
+      mountPath: {{ . }}
+    {{- end }}
+    {{- with .dataFolder }}
+    - name: data
       mountPath: {{ . }}
     {{- end }}
     - name: tmp

@@ -35,6 +35,9 @@
 {{- end -}}
 {{- $config := dict
   "models" .Values.models "nodes" list "pools" $pools "gateway" (merge $own $cluster.gateway) "admin_host" "0.0.0.0" -}}
+{{- if .Values.batches.enabled -}}
+{{- $config = set $config "batches" (include "treadle.batchConfig" . | fromYaml) -}}
+{{- end -}}
 {{- with .Values.tracing.endpoint -}}
 {{- $config = set $config "otlp_endpoint" . -}}
 {{- end -}}
@@ -44,6 +47,23 @@
 {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* Where the batch service has its volume. */}}
+{{- define "treadle.batchFolder" -}}
+/var/lib/treadle/batches
+{{- end -}}
+
+{{/* Where gateways and the batch service find each other, and what the values say of batches. */}}
+{{- define "treadle.batchConfig" -}}
+{{- $service := include "treadle.object" (dict "root" . "component" "batches") -}}
+{{- $gateway := include "treadle.object" (dict "root" . "component" "gateway") -}}
+{{- $own := dict
+  "enabled" true
+  "folder" (printf "%s/data" (include "treadle.batchFolder" .))
+  "url" (printf "http://%s:%s" $service (include "treadle.port" "admin"))
+  "gateway_url" (printf "http://%s:%d" $gateway (int .Values.gateway.service.port)) -}}
+{{- toYaml (merge $own .Values.cluster.batches) -}}
 {{- end -}}
 
 {{/* "true" where the scheduler scales the pools, through the API server. */}}

@@ -37,6 +37,9 @@
 {{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
 {{- $problems = append $problems "httpRoute.parentRefs: name the Gateway that the route belongs to" -}}
 {{- end -}}
+{{- if and .Values.cluster.batches (not .Values.batches.enabled) -}}
+{{- $problems = append $problems "cluster.batches: nobody takes batches; set batches.enabled" -}}
+{{- end -}}
 {{- $names := list -}}
 {{- range $number, $pool := .Values.gpuNode.pools -}}
 {{- if has $pool.name $names -}}

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from services.batches.store.folder import BatchFolder, sync_folder, write_whole
-from shared.messages.batches import FilePage, Purpose, StoredFile
+from shared.messages.batches import FilePage, FilePurpose, StoredFile
 
 MAX_FILES = 10_000  # of a tenant
 _log = structlog.get_logger()
@@ -92,7 +92,7 @@ class FileStore:
         return [one.id for one in self._files.values() if one.expires_s is not None and one.expires_s <= now_s]
 
     def page(
-        self, tenant: str, *, after: str | None, limit: int, newest_first: bool, purpose: Purpose | None
+        self, tenant: str, *, after: str | None, limit: int, newest_first: bool, purpose: FilePurpose | None
     ) -> FilePage | None:
         """Files of a tenant behind ``after``, in the order of their making; None where there is no such file."""
         ordered: Iterable[StoredFile] = reversed(self._files.values()) if newest_first else self._files.values()
