@@ -21,7 +21,7 @@ import yaml
 from redis import Redis
 
 from cli.cluster.ports import free_port
-from shared.config.config import ADMIN_SERVICES
+from shared.config.config import ADMIN_SERVICES, BATCHES
 from tests.gateway.tiny import write_model
 from tests.ports import free_port_range
 
@@ -66,7 +66,8 @@ class Cluster:
     def create(cls, folder: Path, **config: Any) -> Cluster:
         """Write the configuration, with ports that nobody uses."""
         num_pool_nodes = sum(pool["max_nodes"] for pool in config.get("pools", []))
-        admin_port = free_port_range(NUM_SERVICES + len(config["nodes"]) + num_pool_nodes)
+        num_services = NUM_SERVICES + bool(config.get("batches"))
+        admin_port = free_port_range(num_services + len(config["nodes"]) + num_pool_nodes)
         ports = {"gateway": {"port": free_port(HOST)} | config.pop("gateway", {}), "admin_port": admin_port}
         cluster = cls(folder, {**ports, "data_dir": str(folder / "data"), **config})
         cluster.config_file.write_text(yaml.safe_dump(cluster.config, allow_unicode=True))
@@ -184,7 +185,7 @@ class Cluster:
     @property
     def admin_urls(self) -> dict[str, str]:
         """Where each process answers operators."""
-        names = [*ADMIN_SERVICES, *self.nodes]
+        names = [*ADMIN_SERVICES, *([BATCHES] if self.config.get("batches") else []), *self.nodes]
         first = self.config["admin_port"]
         return {name: f"http://{HOST}:{first + number}" for number, name in enumerate(names)}
 

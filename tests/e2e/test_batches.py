@@ -1,0 +1,63 @@
+"""A batch in a whole cluster whose service, gateway and queue manager are killed: each request has one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from openai import AsyncOpenAI
+from openai.types import Batch
+
+from tests.e2e.cluster import WAIT_S, Cluster
+from tests.e2e.traffic import openai_client
+
+NUM_REQUESTS, NUM_TOKENS = 60, 30
+POLL_S = 0.05
+
+
+async def until(client: AsyncOpenAI, batch: Batch, num_answers: int) -> Batch:
+    """The batch when it has so many answers, or has ended."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            found = await client.batches.retrieve(batch.id)
+            num_done = found.request_counts.completed if found.request_counts else 0
+            if num_done >= num_answers or found.status in ("completed", "failed", "expired", "cancelled"):
+                return found
+            await asyncio.sleep(POLL_S)
+
+
+async def test_each_request_has_one_answer_whoever_dies(tmp_path: Path) -> None:
+    cluster = Cluster.predicted(tmp_path, batches={"enabled": True, "max_inflight": 8})
+    lines = [
+        {
+            "custom_id": f"r{number}",
+            "method": "POST",
+            "url": "/v1/completions",
+            "body": {"model": "chat", "prompt": f"{number}", "max_tokens": NUM_TOKENS, "ignore_eos": True},
+        }
+        for number in range(NUM_REQUESTS)
+    ]
+    with cluster.running():
+        async with openai_client(cluster) as client:
+            data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            file = await client.files.create(file=("in.jsonl", data), purpose="batch")
+            made = await client.batches.create(
+                input_file_id=file.id, endpoint="/v1/completions", completion_window="24h"
+            )
+            for number, victim in enumerate(("batches", "gateway", "queue-manager"), 1):
+                found = await until(client, made, number * NUM_REQUESTS // 5)
+                assert found.status == "in_progress", "it is killed while it works"
+                await asyncio.to_thread(cluster.kill, victim)
+                await asyncio.to_thread(cluster.up)
+            done = await until(client, made, NUM_REQUESTS + 1)
+
+            assert done.status == "completed"
+            assert done.error_file_id is None
+            assert done.output_file_id is not None
+            answers = [json.loads(line) for line in (await client.files.content(done.output_file_id)).text.splitlines()]
+        cluster.wait_idle()
+    assert sorted(answer["custom_id"] for answer in answers) == sorted(line["custom_id"] for line in lines)
+    assert {answer["response"]["body"]["usage"]["completion_tokens"] for answer in answers} == {NUM_TOKENS}
+    assert done.usage is not None
+    assert done.usage.output_tokens == NUM_REQUESTS * NUM_TOKENS
