@@ -1,23 +1,22 @@
-"""How many requests of a batch are out at a time: as many as gateways take, found as TCP finds its window.
+"""How many requests of a batch are out at a time: as many as gateways take.
 
-A gateway that has no room says so (429, 503); then half as many are out for a while. Doubling from a small number on
-(slow start), then one more a round (additive increase, multiplicative decrease: Chiu and Jain, 1989), so batches that
-compete for the same room come to equal parts of it.
+A gateway that has no room says so at once (429, 503), and to be refused costs next to nothing; answers take seconds. So
+a batch begins with all that it may have out. A refusal halves that and pauses; each answer then makes it larger by
+`GROWTH`: an eighth more a round of answers.
 """
 
 from __future__ import annotations
 
-FIRST_SIZE = 8.0
+GROWTH = 1 / 8
 
 
 class SendWindow:
     """The window of one batch."""
 
     def __init__(self, most: int) -> None:
-        """``most``: the window never gets larger."""
+        """``most``: where it begins, and what it never exceeds."""
         self._most = float(most)
-        self._size = min(FIRST_SIZE, self._most)
-        self._threshold = self._most  # up to it, each answer makes room for one more
+        self._size = self._most
         self._paused_until_s = 0.0
 
     @property
@@ -31,8 +30,7 @@ class SendWindow:
 
     def answered(self) -> None:
         """An answer has come: there is room."""
-        self._size += 1.0 if self._size < self._threshold else 1.0 / self._size
-        self._size = min(self._size, self._most)
+        self._size = min(self._size + GROWTH, self._most)
 
     def refused(self, now: float, pause_s: float) -> None:
         """A request was refused for want of room, and nothing shall be sent for ``pause_s``.
@@ -40,6 +38,5 @@ class SendWindow:
         Those that went out together are refused together, so within a pause the window is halved once.
         """
         if now >= self._paused_until_s:
-            self._threshold = max(1.0, self._size / 2)
-            self._size = self._threshold
+            self._size = max(1.0, self._size / 2)
         self._paused_until_s = max(self._paused_until_s, now + pause_s)
