@@ -12,7 +12,7 @@ from services.queue_manager.queues.planned_order import is_before
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
-from services.queue_manager.state.node_counts import forget_promises, note_members
+from services.queue_manager.state.node_counts import PATIENCE_S, forget_promises, note_members
 from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
@@ -120,7 +120,8 @@ class VirtualQueues:
         """Where a new group goes: to the tail, but before waiting groups of its model that are due later.
 
         Groups of its own kind are overtaken by rank. Another model is not overtaken (that would cost swaps), nor is a
-        group that runs or has run (that would cost evictions): those are for the plan to weigh.
+        group that runs or has run (that would cost evictions): those are for the plan to weigh. But one that is due
+        later by `PATIENCE_S` has so much time that those of its members who wait need not begin before an urgent one.
         """
         return len(node.queue) - len(self._overtaken(node, group))
 
@@ -132,7 +133,9 @@ class VirtualQueues:
         groups = self._state.groups
         for gid in node.queue[: -MAX_OVERTAKEN - 1 : -1]:
             other = groups[gid]
-            if other.model != group.model or other.running or other.kv_at or not is_before(group, other):
+            if other.model != group.model or not is_before(group, other):
+                break
+            if (other.running or other.kv_at) and other.start_by_s - group.start_by_s < PATIENCE_S:
                 break
             found.append(other)
         return found
