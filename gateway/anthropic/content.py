@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from gateway.anthropic.kinds import one_of
+from gateway.openai.kinds import one_of
 from gateway.openai.part import ApiObject
 from gateway.openai.tools import CallId, FunctionName, shallow
 
@@ -65,11 +65,8 @@ def _as_blocks(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-_Text = Annotated[
-    TextBlock, PlainValidator(one_of("type", TextBlock, refused=_refused), json_schema_input_type=TextBlock)
-]
 Texts = Annotated[
-    list[_Text],
+    list[Annotated[TextBlock, one_of("type", TextBlock, refused=_refused)]],
     Field(fail_fast=True),
     BeforeValidator(_as_blocks, json_schema_input_type=str | list[TextBlock]),
 ]
@@ -90,16 +87,9 @@ class ToolResultBlock(ApiObject):
 UserBlock = TextBlock | ToolResultBlock
 AssistantBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock
 
-_OfUser = Annotated[
-    UserBlock,
-    PlainValidator(one_of("type", TextBlock, ToolResultBlock, refused=_refused), json_schema_input_type=UserBlock),
-]
+_OfUser = Annotated[UserBlock, one_of("type", TextBlock, ToolResultBlock, refused=_refused)]
 _OfAssistant = Annotated[
-    AssistantBlock,
-    PlainValidator(
-        one_of("type", TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, refused=_refused),
-        json_schema_input_type=AssistantBlock,
-    ),
+    AssistantBlock, one_of("type", TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, refused=_refused)
 ]
 
 
@@ -131,9 +121,4 @@ def _no_turn(role: str) -> str:
     return "the system's text goes into system" if role == "system" else ""
 
 
-Turn = Annotated[
-    UserTurn | AssistantTurn,
-    PlainValidator(
-        one_of("role", UserTurn, AssistantTurn, refused=_no_turn), json_schema_input_type=UserTurn | AssistantTurn
-    ),
-]
+Turn = Annotated[UserTurn | AssistantTurn, one_of("role", UserTurn, AssistantTurn, refused=_no_turn)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from gateway.anthropic.content import CacheControl
-from gateway.anthropic.kinds import fault_of
+from gateway.openai.kinds import one_of
 from gateway.openai.part import ApiObject
 from gateway.openai.tools import FunctionDescription, FunctionName
 
@@ -34,14 +34,13 @@ class ClientTool(ApiObject):
         return {"type": "function", "function": function}
 
 
-def _of_client(value: Any) -> Any:
-    kind = value.get("type") if isinstance(value, dict) else None
-    if isinstance(kind, str) and kind != "custom" and len(kind) <= _MAX_TYPE_CHARACTERS:
-        raise fault_of("type", f"tools of type {kind!r}, which a server runs, are not supported")
-    return value
+def _of_server(kind: str) -> str:
+    if len(kind) > _MAX_TYPE_CHARACTERS:
+        return ""
+    return f"tools of type {kind!r}, which a server runs, are not supported"
 
 
-GivenTool = Annotated[ClientTool, BeforeValidator(_of_client, json_schema_input_type=ClientTool)]
+GivenTool = Annotated[ClientTool, one_of("type", ClientTool, refused=_of_server)]
 
 
 class ToolUseChoice(ApiObject):

@@ -53,7 +53,7 @@ class ApiObject(BaseModel):
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}
-        known = _known_names(cls)
+        known = known_names(cls)
         if len(given.keys() - known) > 1:
             first = next(name for name in given if name not in known)
             return {name: value for name, value in given.items() if name in known or name == first}
@@ -61,7 +61,7 @@ class ApiObject(BaseModel):
 
 
 @cache
-def _known_names(kind: type[ApiObject]) -> frozenset[str]:
+def known_names(kind: type[ApiObject]) -> frozenset[str]:
     """As clients write them."""
     return frozenset(field.alias or name for name, field in kind.model_fields.items())
 

@@ -2,100 +2,87 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from gateway.openai.part import ApiObject, FieldConflictError, MissingFieldError
+from gateway.openai.kinds import one_of
+from gateway.openai.part import ApiObject
 from gateway.openai.tools import CallArguments, CallId, FunctionName
+from gateway.responses.parts import TextParts, joined
 
 MAX_ITEM_ID_CHARACTERS = 256
 
-_TEXT_PARTS = {
-    "input_text": "text",
-    "output_text": "text",
-    "reasoning_text": "text",
-    "summary_text": "text",
-    "refusal": "refusal",
-}
-"""Kinds of parts, each with the field that has its text."""
 
-
-class ItemPart(ApiObject):
-    """A piece of an item's text; what an answer's parts have beside it may be sent back, and is not used."""
-
-    type: Literal["input_text", "output_text", "reasoning_text", "summary_text", "refusal"]
-    text: str | None = None
-    refusal: str | None = None
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
-
-
-def _joined(content: Any) -> Any:
-    """Text parts as one string; every other shape is left for the field's own type to refuse."""
-    if not isinstance(content, list):
-        return content
-    texts = []
-    for number, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, dict) else None
-        field = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
-        if field is None or not isinstance(part.get(field), str):
-            raise ValueError(f"part {number} is no text part; only {{'type': 'input_text', 'text': …}} is supported")
-        texts.append(part[field])
-    return "".join(texts)
-
-
-ItemText = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | list[ItemPart])]
-
-_NEEDED: dict[str, tuple[str, ...]] = {
-    "message": ("role", "content"),
-    "function_call": ("call_id", "name", "arguments"),
-    "function_call_output": ("call_id", "output"),
-    "reasoning": (),
-}
-_OPTIONAL: dict[str, tuple[str, ...]] = {
-    "message": ("phase",),
-    "function_call": (),
-    "function_call_output": (),
-    "reasoning": ("content", "summary", "encrypted_content"),
-}
-_OF_ALL = ("type", "id", "status")
-
-
-class InputItem(ApiObject):
-    """One item; its type says which fields it has. ``id``, ``status`` and ``phase`` are taken and not used."""
-
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+class _Item(ApiObject):
     id: Annotated[str, Field(max_length=MAX_ITEM_ID_CHARACTERS)] | None = None
+    """Taken and not used, like the next."""
     status: Literal["in_progress", "completed", "incomplete"] | None = None
-    role: Literal["system", "developer", "user", "assistant"] | None = None
-    content: ItemText | None = None
-    """Of a message or of thoughts; may be in parts."""
+
+
+class InputMessage(_Item):
+    """What one of them says; an item without a type is one."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: TextParts
     phase: Literal["commentary", "final_answer"] | None = None
-    call_id: CallId | None = None
-    name: FunctionName | None = None
+    """Taken and not used."""
+
+    @property
+    def text(self) -> str:
+        """Its parts as one."""
+        return joined(self.content)
+
+
+class InputCall(_Item):
+    """A call of the assistant's."""
+
+    type: Literal["function_call"]
+    call_id: CallId
+    name: FunctionName
     """Of the function that was called."""
-    arguments: CallArguments | None = None
-    output: ItemText | None = None
+    arguments: CallArguments
+
+
+class InputCallOutput(_Item):
     """What a call has given."""
-    summary: ItemText | None = None
-    """Of thoughts, where there is no ``content``."""
+
+    type: Literal["function_call_output"]
+    call_id: CallId
+    output: TextParts
+
+    @property
+    def text(self) -> str:
+        """Its parts as one."""
+        return joined(self.output)
+
+
+class InputReasoning(_Item):
+    """Thoughts of the assistant's."""
+
+    type: Literal["reasoning"]
+    content: TextParts = Field(default_factory=list)
+    summary: TextParts = Field(default_factory=list)
+    """Used where there is no ``content``."""
     encrypted_content: str | None = None
     """Taken and not used: what another server keeps secret says nothing here."""
 
     @property
     def text(self) -> str:
-        """What it says; ``""`` where it says nothing."""
-        return (self.output if self.type == "function_call_output" else self.content or self.summary) or ""
+        """What was thought; ``""`` where it is not told."""
+        return joined(self.content) or joined(self.summary)
 
 
-def check_item(item: InputItem, field: str) -> None:
-    """`MissingFieldError`, `FieldConflictError` where its fields are not those of its type; ``field`` names it."""
-    needed = _NEEDED[item.type]
-    for name in needed:
-        if getattr(item, name) is None:
-            raise MissingFieldError(f"{field}.{name}")
-    allowed = {*needed, *_OPTIONAL[item.type], *_OF_ALL}
-    for name in type(item).model_fields:
-        if name in item.model_fields_set and name not in allowed:
-            raise FieldConflictError(f"{field}.{name}", f"an item of type {item.type!r} has no {name!r}")
+def _refused(kind: str) -> str:
+    """Only words of OpenAI's are repeated: what else a client wrote may be long."""
+    if kind == "item_reference":
+        return "nothing is kept of an answer: send the item itself again"
+    is_known = kind.startswith("mcp_") or kind.endswith(("_call", "_call_output"))
+    return f"items of type {kind!r} are not supported" if is_known and len(kind) < 64 else ""
+
+
+InputItem = InputMessage | InputCall | InputCallOutput | InputReasoning
+GivenItem = Annotated[
+    InputItem, one_of("type", InputMessage, InputCall, InputCallOutput, InputReasoning, refused=_refused)
+]

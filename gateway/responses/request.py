@@ -24,7 +24,7 @@ from gateway.openai.schema import (
 )
 from gateway.openai.tools import MAX_TOOLS
 from gateway.openai.translated import TranslatedRequest
-from gateway.responses.items import InputItem, check_item
+from gateway.responses.items import GivenItem, InputItem
 from gateway.responses.options import NO_EFFORT, FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
 from gateway.responses.turns import Turns
 
@@ -73,7 +73,7 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
 
     model: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
     input: Annotated[
-        list[InputItem],
+        list[GivenItem],
         Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True),
         BeforeValidator(_items, json_schema_input_type=str | list[InputItem]),
     ]
@@ -155,7 +155,6 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
         if self.instructions is not None:
             turns.say("system", self.instructions, "instructions")
         for number, item in enumerate(self.input):
-            check_item(item, f"input[{number}]")
             turns.add(item, f"input[{number}]")
         turns.end()
         return turns

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.responses.items import InputItem
+from gateway.responses.items import InputCall, InputCallOutput, InputItem, InputMessage, InputReasoning
 
 
 @dataclass
@@ -31,19 +31,18 @@ class Turns:
 
     def add(self, item: InputItem, origin: str) -> None:
         """The next item of the conversation."""
-        match item.type:
-            case "message" if item.role == "assistant":
+        match item:
+            case InputMessage(role="assistant"):
                 turn = self._assistant(origin, but=("content", "tool_calls"))
                 turn["content"] = item.text
-            case "message":
-                assert item.role is not None, "it is checked"
+            case InputMessage():
                 self.say(item.role, item.text, origin)
-            case "reasoning":
+            case InputReasoning():
                 turn = self._assistant(origin, but=("content", "tool_calls", "reasoning_content"))
                 turn["reasoning_content"] = item.text
-            case "function_call":
+            case InputCall():
                 self._call(item, origin)
-            case "function_call_output":
+            case InputCallOutput():
                 self._begin({"role": "tool", "content": item.text, "tool_call_id": item.call_id}, origin)
                 self._takes_more = False
 
@@ -53,7 +52,7 @@ class Turns:
             if "reasoning_content" in message and not message.keys() & {"content", "tool_calls"}:
                 message["content"] = ""
 
-    def _call(self, item: InputItem, origin: str) -> None:
+    def _call(self, item: InputCall, origin: str) -> None:
         turn = self._assistant(origin)
         calls = turn.setdefault("tool_calls", [])
         self.call_origins[len(self.messages) - 1, len(calls)] = origin

@@ -71,7 +71,10 @@ def test_what_clients_write_is_all_there() -> None:
         "NamedSchema",
         "StructuredOutputs",
         "Function",
-        "InputItem",
+        "InputMessage",
+        "InputCall",
+        "InputCallOutput",
+        "InputReasoning",
         "ClientTool",
         "BatchRequest",
     }

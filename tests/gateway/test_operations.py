@@ -191,3 +191,20 @@ async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
     assert references <= set(schemas)
     assert schemas["CompletionRequest"]["properties"]["temperature"]["anyOf"][0]["maximum"] == 2
     assert "string" in repr(schemas["ChatCompletionRequest"]["properties"]["slo"])
+
+
+async def test_the_document_names_the_kinds_of_what_a_conversation_is_made_of(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway()
+    async with gateway.http.get("/openapi.json") as response:
+        schemas = (await response.json())["components"]["schemas"]
+
+    def kinds(schema: str, field: str) -> list[str]:
+        """What a list may have, where it may be a text too."""
+        value = schemas[schema]["properties"][field]
+        items = value["items"] if "items" in value else value["anyOf"][1]["items"]
+        return [one["$ref"].rpartition("/")[2] for one in items["anyOf"]]
+
+    assert kinds("ResponsesRequest", "input") == ["InputMessage", "InputCall", "InputCallOutput", "InputReasoning"]
+    assert kinds("InputMessage", "content") == ["ItemTextPart", "RefusalPart"]
+    assert kinds("MessagesRequest", "messages") == ["UserTurn", "AssistantTurn"]
+    assert kinds("UserTurn", "content") == ["TextBlock", "ToolResultBlock"]

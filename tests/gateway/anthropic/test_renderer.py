@@ -202,22 +202,3 @@ def _read_input(block: dict[str, Any]) -> bool:
     except json.JSONDecodeError:
         return False
     return True
-
-
-class _Watched(ChoiceReading):
-    """Goes the long way with each piece."""
-
-    def passes(self, text: str) -> bool:
-        return False
-
-
-@given(st.lists(st.sampled_from(["a", " b", "c ", "é\n", "<", "<think>", "</think>", CALL, "<tool", ""]), max_size=9))
-def test_the_quick_way_of_text_writes_the_same(pieces: list[str]) -> None:
-    deltas = [*(Delta(piece, 1) for piece in pieces), Delta(finish_reason="stop")]
-    streams = []
-    for kind in (ChoiceReading, _Watched):
-        reading = kind(THOUGHTS, CALLS, "r", 0)
-        writer = MessageRenderer("r", "m", reading, shows_thoughts=True)
-        found = [event for delta in deltas for event in writer.events(delta)]
-        streams.append([written(event) for event in [*found, *writer.closing(USAGE)]])
-    assert streams[0] == streams[1]

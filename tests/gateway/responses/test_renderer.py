@@ -208,22 +208,3 @@ def test_however_the_text_is_cut_the_stream_ends_with_the_whole_answer(
         deltas = [one["delta"] for one in found if one.get("output_index") == number and "delta" in one]
         said = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
         assert "".join(deltas) == said
-
-
-class _Watched(ChoiceReading):
-    """Goes the long way with each piece."""
-
-    def passes(self, text: str) -> bool:
-        return False
-
-
-@given(st.lists(st.sampled_from(["a", " b", "c ", "é\n", "<", "<think>", "</think>", CALL, "<tool", ""]), max_size=9))
-def test_the_quick_way_of_text_writes_the_same(pieces: list[str]) -> None:
-    deltas = [*(Delta(piece, 1) for piece in pieces), Delta(finish_reason="stop")]
-    streams = []
-    for kind in (ChoiceReading, _Watched):
-        reading = kind(THOUGHTS, CALLS, "r", 0)
-        writer = ResponsesRenderer(BODY, reading, "r", 7)
-        found = [event for delta in deltas for event in writer.events(delta)]
-        streams.append([written(event) for event in [*found, *writer.closing(USAGE)]])
-    assert streams[0] == streams[1]

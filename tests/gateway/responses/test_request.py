@@ -118,19 +118,89 @@ def test_the_text_may_be_held_to_a_schema() -> None:
     assert read(text={"format": {"type": "text"}, "verbosity": "medium"}).chat.constraint is None
 
 
+def test_items_and_parts_come_back_as_answers_have_them() -> None:
+    """With what is not used of them; and null is what is not given."""
+    unused = {"id": "i", "status": "completed"}
+    parts = [
+        {"type": "output_text", "text": "so", "annotations": [], "logprobs": [], "parsed": None},
+        {"type": "refusal", "refusal": " no", "text": None},
+    ]
+    assert messages(
+        ASKED | {"type": None, "phase": None},
+        THOUGHT | unused | {"encrypted_content": "x"},
+        SAID | unused | {"phase": "final_answer", "content": parts},
+        CALL | unused,
+        RESULT | unused,
+    ) == [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "reasoning_content": "hm", "content": "so no", "tool_calls": called("c1")},
+        {"role": "tool", "content": "rain", "tool_call_id": "c1"},
+    ]
+
+
+def item(**fields: Any) -> dict[str, Any]:
+    return {"input": [ASKED, fields]}
+
+
+def part(**fields: Any) -> dict[str, Any]:
+    return {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}, fields]}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "text"),
+    [
+        (item(type="message", role="user"), "input[1].content", "missing"),
+        (item(type="message", content="a"), "input[1].role", "missing"),
+        (item(content="a"), "input[1].role", "missing"),
+        (item(role="tool", content="a"), "input[1].role", "'assistant'"),
+        (item(role="user", content=5), "input[1].content", "a text, or a list of parts"),
+        (item(role="user", content="a", phase="first"), "input[1].phase", "'final_answer'"),
+        (item(role="user", content="a", name="n"), "input[1].name", "an object whose type is 'message' has no 'name'"),
+        (item(role="user", content="a", best=1), "input[1].best", "not a known field"),
+        (item(call_id="c1", output="b"), "input[1].call_id", "an object whose type is 'message' has no 'call_id'"),
+        (item(**CALL | {"call_id": None}), "input[1].call_id", "missing"),
+        (item(**CALL | {"name": "a b"}), "input[1].name", "pattern"),
+        (item(**CALL | {"arguments": "[]"}), "input[1].arguments", "the text of a JSON object"),
+        (item(**CALL | {"content": "a"}), "input[1].content", "type is 'function_call' has no 'content'"),
+        (item(**CALL | {"id": "i" * 257}), "input[1].id", "256"),
+        (item(**RESULT | {"output": None}), "input[1].output", "missing"),
+        (item(**RESULT | {"call_id": ""}), "input[1].call_id", "at least 1"),
+        (
+            item(**RESULT | {"output": [{"type": "input_image"}]}),
+            "input[1].output[0].type",
+            "type 'input_image' are not",
+        ),
+        (item(**THOUGHT | {"status": "done"}), "input[1].status", "'completed'"),
+        (item(**THOUGHT | {"content": [{"text": "a"}]}), "input[1].content[0].type", "'reasoning_text'"),
+        (item(**THOUGHT | {"summary": [{}]}), "input[1].summary[0].type", "'summary_text'"),
+        (item(**THOUGHT | {"role": "assistant"}), "input[1].role", "an object whose type is 'reasoning' has no 'role'"),
+        (item(type="item_reference", id="b"), "input[1].type", "send the item itself"),
+        (item(type="web_search_call"), "input[1].type", "items of type 'web_search_call' are not supported"),
+        (item(type="x" * 999 + "_call"), "input[1].type", "'message', 'function_call', 'function_call_output', 'reas"),
+        (item(type=5), "input[1].type", "'message', 'function_call', 'function_call_output', 'reasoning'"),
+        ({"input": ["hi"]}, "input[0]", "an object"),
+        (part(type="input_text"), "input[0].content[1].text", "missing"),
+        (part(type="input_text", text=5), "input[0].content[1].text", "string"),
+        (part(type="input_text", text="a", refusal="b"), "input[0].content[1].refusal", "has no 'refusal'"),
+        (part(type="refusal"), "input[0].content[1].refusal", "missing"),
+        (part(type="input_image", image_url="u"), "input[0].content[1].type", "type 'input_image' are not"),
+        (part(type="text", text="a"), "input[0].content[1].type", "'input_text'"),
+        (part(type=["input_text"]), "input[0].content[1].type", "'input_text'"),
+        ({"input": [{"role": "user", "content": ["a"]}]}, "input[0].content[0]", "an object"),
+    ],
+)
+def test_what_an_item_cannot_be_is_told_of_its_field(fields: dict[str, Any], param: str, text: str) -> None:
+    found, message = refusal(**fields)
+    assert found == param
+    assert text in message
+    assert len(message) < 200
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
         ({"input": []}, "input"),
         ({"input": 5}, "input"),
-        ({"input": [{"type": "message", "role": "user"}]}, "input[0].content"),
-        ({"input": [{"type": "message", "content": "a"}]}, "input[0].role"),
-        ({"input": [ASKED | {"output": "b"}]}, "input[0].output"),
-        ({"input": [{"type": "item_reference", "id": "b"}]}, "input[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "u"}]}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [{"type": ["input_text"]}]}]}, "input[0].content"),
-        ({"input": [ASKED, CALL | {"arguments": "[]"}]}, "input[1].arguments"),
         ({"input": [ASKED, *[CALL] * 129]}, "input[1].tool_calls"),
         ({"tools": [GET, GET]}, "tools[1].name"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
