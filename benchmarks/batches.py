@@ -8,8 +8,8 @@ chance (Poisson) with a promise for the first token; rounds of the same arrivals
 - ``client``: a script sends the same lines, as many at a time as the batch service, with the default promise;
 - ``idle``: the batch runs, and no requests come: what it could get at most.
 
-Prints one JSON object: time to first token (p50, p99) and share of promises kept of the requests, output tokens a second
-of both, medians of the rounds; ``filled_share``: tokens of both together over those of ``idle``.
+Prints one JSON object: time to first token (p50, p99) and share of promises kept of the requests, output tokens a
+second of both, medians of the rounds; ``filled_share``: tokens of both together over those of ``idle``.
 
     python benchmarks/batches.py --json
 """

@@ -63,7 +63,7 @@ class QueueManagerCore:
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
         batch_limits = BatchLimits(state, groups) if options.uses("pace") else None
         shares = TenantShares(state, groups, config.tenants)
-        self._notices = NodeNotices(state, self._planning, shares, batch_limits)
+        self._notices = NodeNotices(state, self._planning, shares, batch_limits, may_evict=options.uses("evict"))
         self._refusals = Refusals(config.slo_classes, self.predictions)
         prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
         self._requests = Requests(state, groups, self._queues, self._interning, prompts)
@@ -79,7 +79,10 @@ class QueueManagerCore:
     @property
     def wake_at(self) -> float | None:
         """When a gateway may have died, a plan is to be asked for, or a party is to be told something."""
-        rooms = (self._locations, self._gateways, self._evictions, self.take_overs, self._planning, self._status)
+        rooms = (
+            *(self._locations, self._gateways, self._evictions, self.take_overs),
+            *(self._planning, self._status, self._notices),
+        )
         return min((time for room in rooms if (time := room.wake_at) is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from services.queue_manager.state.node_counts import counted_members, counted_running, summed_promises
 from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
-from services.queue_manager.telling.window import hopeless, window, yielding
+from services.queue_manager.telling.giving_way import yielding
+from services.queue_manager.telling.window import hopeless, window
 
 ROUNDING = 1e-9
 

@@ -96,7 +96,9 @@ def test_a_node_with_vllm_has_memory_to_share_and_a_folder_that_it_may_write_to(
 def test_batches_lie_in_a_volume_that_their_service_may_write_to_and_both_sides_find_each_other() -> None:
     folder, container = str(CLUSTER.batch_folder), CONTAINERS[BATCHES]
     assert CLUSTER.batches.enabled
-    assert f"/models {folder}" in last_stage(dockerfile(BATCHES)), "a new volume has the owner of the folder"
+    path = dockerfile(BATCHES)
+    assert path is not None
+    assert f"/models {folder}" in last_stage(path), "a new volume has the owner of the folder"
     assert [mount for mount in container["volumes"] if mount.endswith(f":{folder}")] == [f"batches:{folder}"]
     assert batches_url(CLUSTER) == f"http://{BATCHES}:9400"
     assert gateway_of_batches(CLUSTER) == f"http://gateway:{CLUSTER.gateway.port}"

@@ -57,7 +57,7 @@ async def test_each_request_has_one_answer_whoever_dies(tmp_path: Path) -> None:
             assert done.output_file_id is not None
             answers = [json.loads(line) for line in (await client.files.content(done.output_file_id)).text.splitlines()]
         cluster.wait_idle()
-    assert sorted(answer["custom_id"] for answer in answers) == sorted(line["custom_id"] for line in lines)
+    assert sorted(answer["custom_id"] for answer in answers) == sorted(f"r{number}" for number in range(NUM_REQUESTS))
     assert {answer["response"]["body"]["usage"]["completion_tokens"] for answer in answers} == {NUM_TOKENS}
     assert done.usage is not None
     assert done.usage.output_tokens == NUM_REQUESTS * NUM_TOKENS

@@ -92,6 +92,10 @@ class Node(msgspec.Struct):
     """Of these members; None: to be summed up, should a newcomer ask."""
     yielding: list[str] = []
     """Groups that ran when a plan put them behind a waiting one: they give way to it."""
+    hurried: str = ""
+    """The first waiting group, where its promise is half over (`giving_way`): those with time give way to it."""
+    hurries_at_s: float = math.inf
+    """When it will be."""
     rescued: str = ""
     """The group that was last put to the front because it was far too late (`rescue`)."""
     rescued_at_s: float = -math.inf

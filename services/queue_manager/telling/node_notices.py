@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from services.queue_manager.plans.planning import Planning
@@ -10,25 +11,44 @@ from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node import Node, Told
 from services.queue_manager.state.state import State
-from services.queue_manager.telling.window import hopeless, window, yielding
+from services.queue_manager.telling.giving_way import hurries_at_s, yielding
+from services.queue_manager.telling.window import hopeless, window
 from shared.bus import streams
 from shared.messages.requests import GroupRef, VirtualQueue
 from shared.service.core import Effect, Send
 
 
 class NodeNotices:
-    """Owns `Node.told` and `State.waiting_at`. However much changes in one message, a node is told once.
+    """Owns `Node.told`, `Node.hurried` and `State.waiting_at`. However much changes in one message, a node is told once.
 
-    Without ``batch_limits`` every group is pulled from as long as its requests fit.
+    Without ``batch_limits`` every group is pulled from as long as its requests fit. ``may_evict``: others give way to a
+    group in a hurry.
     """
 
     def __init__(
-        self, state: State, planning: Planning, shares: TenantShares, batch_limits: BatchLimits | None
+        self,
+        state: State,
+        planning: Planning,
+        shares: TenantShares,
+        batch_limits: BatchLimits | None,
+        *,
+        may_evict: bool,
     ) -> None:
         self._state = state
         self._planning = planning
         self._shares = shares
         self._batch_limits = batch_limits
+        self._may_evict = may_evict
+        self._hurries_at_s = self._first_hurry_s()
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a group that waits will be in a hurry."""
+        return None if math.isinf(self._hurries_at_s) else self._hurries_at_s
+
+    def _first_hurry_s(self) -> float:
+        waiting = (self._state.nodes[name] for name in self._state.waiting_at)
+        return min((node.hurries_at_s for node in waiting), default=math.inf)
 
     def tell(self, journal: Journal, now: float) -> list[Effect]:
         """Tell the nodes whose queues have changed, where there is news."""
@@ -38,6 +58,8 @@ class NodeNotices:
             self._note_pull(node)
         for name in journal.queues.keys() - self._state.nodes.keys():
             self._state.waiting_at.pop(name, None)
+        if now >= self._hurries_at_s:
+            journal.note_queues(name for name in self._state.waiting_at if self._state.nodes[name].hurries_at_s <= now)
         effects: list[Effect] = []
         has_dry = has_idle = False
         for node in self._known(journal.queues | journal.retold):
@@ -46,6 +68,8 @@ class NodeNotices:
             if self._state.waiting_at:  # at other nodes, as far as those were told
                 has_dry |= had_told and not node.told
                 has_idle |= not node.queue
+        if journal.queues or journal.retold:
+            self._hurries_at_s = self._first_hurry_s()
         self._planning.hear_idle(has_dry=has_dry, has_idle=has_idle)
         return effects
 
@@ -56,6 +80,7 @@ class NodeNotices:
         first = self._batch_limits.look(node, now) if self._batch_limits is not None else None
         self._shares.look(node, now)
         head = window(self._state, node, first)
+        self._look_for_hurry(node, head, now)
         giving_way = yielding(self._state, node, head)
         given_up = hopeless(self._state, node, head)
         short = _short(head)
@@ -73,6 +98,12 @@ class NodeNotices:
             awaits=node.awaits,
         )
         return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
+
+    def _look_for_hurry(self, node: Node, head: list[GroupRef], now: float) -> None:
+        at_s = hurries_at_s(self._state, node, head) if self._may_evict else math.inf
+        is_hurried = at_s <= now
+        node.hurried = next(ref.group for ref in head if ref.max_running is None) if is_hurried else ""
+        node.hurries_at_s = math.inf if is_hurried else at_s
 
     def _note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""

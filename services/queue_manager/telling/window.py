@@ -1,4 +1,4 @@
-"""What a node sees of its virtual queue: the groups that it may pull from, and those that have to give way to them."""
+"""What a node sees of its virtual queue: the groups that it may pull from, and models that nobody can load."""
 
 from __future__ import annotations
 
@@ -84,24 +84,6 @@ def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
     return max(1, int(HELD_BACK_PROMPTS * node.max_unread)) if may_wait else 2 * node.max_unread
 
 
-def yielding(state: State, node: Node, head: list[GroupRef]) -> list[str]:
-    """Groups that the plan has give way, as far as they run behind the first of ``head`` that may not wait; in order.
-
-    Not to their like: an evicted request waits in front of the rest of the old group, and would change places with it.
-    And not to groups due later: a plan may find that all are in time either way, and predictions err.
-    """
-    first_ref = next((ref for ref in head if ref.max_running is None), None)
-    if not node.yielding or first_ref is None:
-        return []
-    wanted = {gid for gid in node.yielding if gid not in state.hand_overs}
-    if not wanted:
-        return []
-    behind = node.queue[node.queue.index(first_ref.group) + 1 :]
-    first = state.groups[first_ref.group]
-    running = [gid for gid in behind if gid in wanted and state.groups[gid].running]
-    return [gid for gid in running if _gives_way(state.groups[gid], first)]
-
-
 def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     """Models of ``head`` that this node could not load, and no other either."""
     if not node.known.broken_models:
@@ -109,8 +91,3 @@ def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:
     broken = {ref.model for ref in head} & set(node.known.broken_models)
     others = [set(other.known.broken_models) for other in state.nodes.values()] if broken else []
     return sorted(model for model in broken if all(model in other for other in others))
-
-
-def _gives_way(runs: Group, waits: Group) -> bool:
-    is_alike = (runs.model, runs.slo_kind) == (waits.model, waits.slo_kind)
-    return not is_alike and waits.start_by_s < runs.start_by_s

@@ -11,7 +11,8 @@ from services.queue_manager.queues.tenant_shares import ACTIVE_S, SHORT_QUEUE, S
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import counted_shares
 from services.queue_manager.state.state import State
-from services.queue_manager.telling.window import window, yielding
+from services.queue_manager.telling.giving_way import yielding
+from services.queue_manager.telling.window import window
 from services.queue_manager.waits.refusals import Refusals
 from shared.config.config import ClusterConfig, SloClass
 from shared.config.queue import QueueOptions, TenantSpec

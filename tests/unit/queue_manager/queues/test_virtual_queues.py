@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from services.queue_manager.state.node_counts import PATIENCE_S
 from shared.config.queue import QueueOptions
 from shared.messages.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
@@ -77,8 +78,8 @@ def test_an_urgent_group_goes_before_waiting_groups_of_its_model_that_are_due_la
 
 def test_it_does_not_overtake_what_would_have_to_be_swapped_or_evicted() -> None:
     state = make_state(n0="a")
-    make_group(state, "runs", kind="batch", due_s=3600.0, running=1)
-    make_group(state, "was evicted", kind="batch", due_s=3600.0, kv_at="n0")
+    make_group(state, "runs", kind="batch", due_s=20.0 + PATIENCE_S - 1.0, running=1)
+    make_group(state, "was evicted", kind="batch", due_s=20.0 + PATIENCE_S - 1.0, kv_at="n0")
     make_group(state, "other model", kind="batch", due_s=3600.0, model="b")
     for gid in ("runs", "was evicted", "other model"):
         place(state, "n0", gid)
@@ -86,6 +87,18 @@ def test_it_does_not_overtake_what_would_have_to_be_swapped_or_evicted() -> None
     assert orders(state) == {
         "n0": ["runs", "behind runs", "was evicted", "behind was evicted", "other model", "behind other model"]
     }
+
+
+def test_it_goes_before_those_that_have_two_minutes_more_also_where_they_run() -> None:
+    state = make_state(n0="a")
+    make_group(state, "runs alone", kind="batch", due_s=20.0 + PATIENCE_S, waiting=0, running=1)
+    make_group(state, "runs", kind="batch", due_s=20.0 + PATIENCE_S, running=1)
+    make_group(state, "was evicted", kind="batch", due_s=20.0 + PATIENCE_S, kv_at="n0")
+    place(state, "n0", "runs alone", "runs", "was evicted")
+
+    make_queues(state).place(make_group(state, "new"), NOW)
+
+    assert orders(state) == {"n0": ["new", "runs alone", "runs", "was evicted"]}
 
 
 def test_within_its_kind_a_group_goes_by_its_rank() -> None:

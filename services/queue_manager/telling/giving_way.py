@@ -1,0 +1,76 @@
+"""Who gives its place to whom at a node: as the plan has it (QLM, SoCC'24 §5), or where a promise cannot wait for one.
+
+A plan weighs what an eviction costs. But plans are made one after the other, and a first token that was promised within
+a second is late by then: where batches are full of work that has hours, all of it begun together, no place comes free
+for seconds. So a group whose promise is half over takes the places of those that are due `PATIENCE_S` later, whatever
+the last plan says. Half: until then a place comes free by itself nearly always, and a plan can do better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.node_counts import PATIENCE_S
+from services.queue_manager.state.state import State
+from shared.messages.requests import GroupRef
+
+HURRIED_SHARE = 0.5  # of the time until the first token is due, that is left when a group is in a hurry
+MAX_LOOKED_AT = 256  # groups behind it: what runs stands at the front of a queue
+
+
+def hurries_at_s(state: State, node: Node, head: Sequence[GroupRef]) -> float:
+    """When the first group of ``head`` that may not wait will be in a hurry; infinite where it never is.
+
+    Not where another model has to be loaded for it: that is for a plan to weigh.
+    """
+    first = _first(state, head)
+    if first is None or first.model != node.model:
+        return math.inf
+    promise_s = state.requests[next(iter(first.waiting))].slo.start_by_s(0.0)
+    return first.start_by_s - HURRIED_SHARE * promise_s if promise_s <= PATIENCE_S else math.inf
+
+
+def yielding(state: State, node: Node, head: Sequence[GroupRef]) -> list[str]:
+    """Groups that run behind the first of ``head`` that may not wait, and give way to it; in order.
+
+    Not to their like: an evicted request waits in front of the rest of the old group, and would change places with it.
+    And not to groups due later: a plan may find that all are in time either way, and predictions err.
+    """
+    first = _first(state, head)
+    if first is None or not (node.yielding or node.hurried == first.gid):
+        return []
+    found = _by_plan(node, first) if node.hurried != first.gid else _behind(node, first)
+    groups = (state.groups[gid] for gid in found if gid not in state.hand_overs)
+    return [
+        group.gid
+        for group in groups
+        if group.running and _gives_way(group, first) and (group.gid in node.yielding or _has_time(group, first))
+    ]
+
+
+def _first(state: State, head: Sequence[GroupRef]) -> Group | None:
+    """The first that may not wait until the batch has room."""
+    return next((state.groups[ref.group] for ref in head if ref.max_running is None), None)
+
+
+def _by_plan(node: Node, first: Group) -> list[str]:
+    wanted = set(node.yielding)
+    return [gid for gid in node.queue[node.queue.index(first.gid) + 1 :] if gid in wanted]
+
+
+def _behind(node: Node, first: Group) -> Iterator[str]:
+    begin = node.queue.index(first.gid) + 1
+    return islice(node.queue, begin, begin + MAX_LOOKED_AT)
+
+
+def _gives_way(runs: Group, waits: Group) -> bool:
+    is_alike = (runs.model, runs.slo_kind) == (waits.model, waits.slo_kind)
+    return not is_alike and waits.start_by_s < runs.start_by_s
+
+
+def _has_time(runs: Group, waits: Group) -> bool:
+    return runs.start_by_s - waits.start_by_s >= PATIENCE_S
