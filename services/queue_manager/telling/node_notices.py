@@ -19,7 +19,7 @@ from shared.service.core import Effect, Send
 
 
 class NodeNotices:
-    """Owns `Node.told`, `Node.hurried` and `State.waiting_at`. However much changes in one message, a node is told once.
+    """Owns `Node.told`, `Node.hurried`, `State.waiting_at`. However much changes in one message, a node is told once.
 
     Without ``batch_limits`` every group is pulled from as long as its requests fit. ``may_evict``: others give way to a
     group in a hurry.
