@@ -93,7 +93,7 @@ class Node(msgspec.Struct):
     yielding: list[str] = []
     """Groups that ran when a plan put them behind a waiting one: they give way to it."""
     hurried: str = ""
-    """The first waiting group, where its promise is half over (`giving_way`): those with time give way to it."""
+    """The group whose promise is half over (`giving_way`): it comes first, and those with time give way to it."""
     hurries_at_s: float = math.inf
     """When it will be."""
     rescued: str = ""

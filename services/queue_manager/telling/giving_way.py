@@ -3,13 +3,14 @@
 A plan weighs what an eviction costs. But plans are made one after the other, and a first token that was promised within
 a second is late by then: where batches are full of work that has hours, all of it begun together, no place comes free
 for seconds. So a group whose promise is half over takes the places of those that are due `PATIENCE_S` later, whatever
-the last plan says. Half: until then a place comes free by itself nearly always, and a plan can do better.
+the last plan says, and comes before them where one stands ahead of it. Half: until then a place comes free by itself
+nearly always, and a plan can do better.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from services.queue_manager.state.group import Group
@@ -19,23 +20,20 @@ from services.queue_manager.state.state import State
 from shared.messages.requests import GroupRef
 
 HURRIED_SHARE = 0.5  # of the time until the first token is due, that is left when a group is in a hurry
-MAX_LOOKED_AT = 256  # groups behind it: what runs stands at the front of a queue
+MAX_LOOKED_AT = 256  # groups of a queue: what runs stands at its front
 
 
-def hurries_at_s(state: State, node: Node, head: Sequence[GroupRef]) -> float:
-    """When the first group of ``head`` that may not wait will be in a hurry; infinite where it never is.
+def first_hurry(state: State, node: Node, head: Sequence[GroupRef]) -> tuple[float, str]:
+    """When the first of ``head`` is in a hurry, and which group that is; infinite where none ever is.
 
     Not where another model has to be loaded for it: that is for a plan to weigh.
     """
-    first = _first(state, head)
-    if first is None or first.model != node.model:
-        return math.inf
-    promise_s = state.requests[next(iter(first.waiting))].slo.start_by_s(0.0)
-    return first.start_by_s - HURRIED_SHARE * promise_s if promise_s <= PATIENCE_S else math.inf
+    groups = (state.groups[ref.group] for ref in head if ref.max_running is None and ref.model == node.model)
+    return min(((_hurries_at_s(state, group), group.gid) for group in groups), default=(math.inf, ""))
 
 
 def yielding(state: State, node: Node, head: Sequence[GroupRef]) -> list[str]:
-    """Groups that run behind the first of ``head`` that may not wait, and give way to it; in order.
+    """Groups that run and give way to the first of ``head`` that may not wait, in order; by plan, those behind it.
 
     Not to their like: an evicted request waits in front of the rest of the old group, and would change places with it.
     And not to groups due later: a plan may find that all are in time either way, and predictions err.
@@ -43,7 +41,7 @@ def yielding(state: State, node: Node, head: Sequence[GroupRef]) -> list[str]:
     first = _first(state, head)
     if first is None or not (node.yielding or node.hurried == first.gid):
         return []
-    found = _by_plan(node, first) if node.hurried != first.gid else _behind(node, first)
+    found: Iterable[str] = islice(node.queue, MAX_LOOKED_AT) if node.hurried == first.gid else _by_plan(node, first)
     groups = (state.groups[gid] for gid in found if gid not in state.hand_overs)
     return [
         group.gid
@@ -57,14 +55,14 @@ def _first(state: State, head: Sequence[GroupRef]) -> Group | None:
     return next((state.groups[ref.group] for ref in head if ref.max_running is None), None)
 
 
+def _hurries_at_s(state: State, group: Group) -> float:
+    promise_s = state.requests[next(iter(group.waiting))].slo.start_by_s(0.0)
+    return group.start_by_s - HURRIED_SHARE * promise_s if promise_s <= PATIENCE_S else math.inf
+
+
 def _by_plan(node: Node, first: Group) -> list[str]:
     wanted = set(node.yielding)
     return [gid for gid in node.queue[node.queue.index(first.gid) + 1 :] if gid in wanted]
-
-
-def _behind(node: Node, first: Group) -> Iterator[str]:
-    begin = node.queue.index(first.gid) + 1
-    return islice(node.queue, begin, begin + MAX_LOOKED_AT)
 
 
 def _gives_way(runs: Group, waits: Group) -> bool:

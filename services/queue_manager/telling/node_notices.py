@@ -11,7 +11,7 @@ from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node import Node, Told
 from services.queue_manager.state.state import State
-from services.queue_manager.telling.giving_way import hurries_at_s, yielding
+from services.queue_manager.telling.giving_way import first_hurry, yielding
 from services.queue_manager.telling.window import hopeless, window
 from shared.bus import streams
 from shared.messages.requests import GroupRef, VirtualQueue
@@ -80,7 +80,8 @@ class NodeNotices:
         first = self._batch_limits.look(node, now) if self._batch_limits is not None else None
         self._shares.look(node, now)
         head = window(self._state, node, first)
-        self._look_for_hurry(node, head, now)
+        if self._look_for_hurry(node, head, now):
+            head = window(self._state, node, first)
         giving_way = yielding(self._state, node, head)
         given_up = hopeless(self._state, node, head)
         short = _short(head)
@@ -99,11 +100,13 @@ class NodeNotices:
         )
         return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
 
-    def _look_for_hurry(self, node: Node, head: list[GroupRef], now: float) -> None:
-        at_s = hurries_at_s(self._state, node, head) if self._may_evict else math.inf
+    def _look_for_hurry(self, node: Node, head: list[GroupRef], now: float) -> bool:
+        """Whether another group is in a hurry than before: then the window is another one."""
+        before = node.hurried
+        at_s, gid = first_hurry(self._state, node, head) if self._may_evict else (math.inf, "")
         is_hurried = at_s <= now
-        node.hurried = next(ref.group for ref in head if ref.max_running is None) if is_hurried else ""
-        node.hurries_at_s = math.inf if is_hurried else at_s
+        node.hurried, node.hurries_at_s = (gid, math.inf) if is_hurried else ("", at_s)
+        return node.hurried != before
 
     def _note_pull(self, node: Node) -> None:
         """The node has pulled: if only counts differ, it knows that itself and need not be told."""

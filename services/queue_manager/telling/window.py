@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from services.queue_manager.queues.batch_limit import first_groups
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
+from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.state import State
 from shared.messages.requests import GroupRef
 
@@ -16,6 +17,11 @@ WINDOW_GROUPS = 32  # bounds the message where groups are small
 # Of the prompts that one step reads, those that a tenant above its share may have unread: a step full of them is twice
 # as long as one that draws tokens, and another tenant's request waits for the one that runs and for the one behind it.
 HELD_BACK_PROMPTS = 1 / 2
+# While requests come whose first token is due so soon, groups with time have so many steps of prompts unread at most:
+# one that is computed, and one to follow.
+TIGHT_S = 5.0
+TIGHT_STEPS = 2
+TIGHT_SEEN_S = 60.0  # one that came so lately is expected back
 
 
 def window(state: State, node: Node, first: list[Group] | None = None) -> list[GroupRef]:
@@ -39,7 +45,8 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
         if num_seen[may_wait] >= WINDOW_REQUESTS:
             continue
         num_waiting = len(group.waiting)
-        head.append(GroupRef(gid, group.model, num_waiting, beside, _beside_prompts(node, group, may_wait=may_wait)))
+        prompts = _beside_prompts(state, node, group, may_wait=may_wait)
+        head.append(GroupRef(gid, group.model, num_waiting, beside, prompts))
         num_seen[may_wait] += num_waiting
         if num_seen[False] >= WINDOW_REQUESTS or len(head) == WINDOW_GROUPS:
             break
@@ -47,13 +54,14 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
 
 
 def _in_turn(state: State, node: Node, first: list[Group] | None) -> Iterable[Group]:
-    """The groups of a queue that count, those of tenants below their share before others."""
+    """The groups of a queue that count: the one in a hurry first, then those of tenants below their share."""
     groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
     if node.max_running is not None:
         groups = first_groups(state, node) if first is None else first
-    if not node.favoured:
+    ahead = [*([node.hurried] if node.hurried else []), *node.favoured]
+    if not ahead:
         return groups
-    favoured = {gid: state.groups[gid] for gid in node.favoured if is_at(state, node, gid)}
+    favoured = {gid: state.groups[gid] for gid in ahead if is_at(state, node, gid)}
     return itertools.chain(favoured.values(), (group for group in groups if group.gid not in favoured))
 
 
@@ -73,15 +81,31 @@ def _beside(node: Node, group: Group, *, is_patient: bool, is_held_back: bool) -
     return node.beside if is_held_back and group.model == node.model else None
 
 
-def _beside_prompts(node: Node, group: Group, *, may_wait: bool) -> int | None:
+def _beside_prompts(state: State, node: Node, group: Group, *, may_wait: bool) -> int | None:
     """Prompts beside which those of a group may be pulled; None: any number.
 
     A tenant below its share is never behind more than `HELD_BACK_PROMPTS` of a step of others' prompts, and still takes
-    no more places than it should before the node has been told that it has its share.
+    no more places than it should before the node has been told that it has its share. Where no tenants compete, but
+    tight promises are given, a group that has time keeps the node's steps full and no more: when many answers end
+    together, as many prompts of such a group would be pulled, and a newcomer wait until all of them are computed.
     """
-    if node.max_unread is None or group.model != node.model:
+    if group.model != node.model:
         return None
-    return max(1, int(HELD_BACK_PROMPTS * node.max_unread)) if may_wait else 2 * node.max_unread
+    if node.max_unread is not None:
+        return max(1, int(HELD_BACK_PROMPTS * node.max_unread)) if may_wait else 2 * node.max_unread
+    step_tokens, first = node.known.step_tokens, state.requests[next(iter(group.waiting))]
+    if not step_tokens or first.slo.start_by_s(0.0) <= PATIENCE_S or not _is_tight(state, node.model):
+        return None
+    mean_prompt_tokens = group.waiting_totals.prompt_tokens / len(group.waiting)
+    return max(1, int(TIGHT_STEPS * step_tokens / max(1.0, mean_prompt_tokens)))
+
+
+def _is_tight(state: State, model: str) -> bool:
+    """Whether requests of a model have come of late whose first token was promised within `TIGHT_S`, on average."""
+    return any(
+        flow.model == model and flow.patience_s <= TIGHT_S * flow.num and state.now_s - flow.seen_s <= TIGHT_SEEN_S
+        for flow in state.flows.values()
+    )
 
 
 def hopeless(state: State, node: Node, head: list[GroupRef]) -> list[str]:

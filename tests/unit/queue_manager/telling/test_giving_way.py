@@ -7,7 +7,7 @@ import math
 from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.plan_state import HandOver
 from services.queue_manager.state.state import State
-from services.queue_manager.telling.giving_way import MAX_LOOKED_AT, hurries_at_s, yielding
+from services.queue_manager.telling.giving_way import MAX_LOOKED_AT, first_hurry, yielding
 from services.queue_manager.telling.window import window
 from tests.unit.queue_manager.books import make_group, make_state, place
 
@@ -19,7 +19,7 @@ def gives_way(state: State) -> list[str]:
 
 def hurries_at(state: State) -> float:
     node = state.nodes["n0"]
-    return hurries_at_s(state, node, window(state, node))
+    return first_hurry(state, node, window(state, node))[0]
 
 
 def test_groups_give_way_in_the_order_of_the_queue_while_they_run_behind_the_first_that_waits() -> None:
@@ -106,27 +106,28 @@ def test_nobody_is_in_a_hurry_where_all_may_wait_until_the_batch_has_room() -> N
 
 def test_those_with_two_minutes_more_give_way_to_a_group_in_a_hurry_whatever_the_plan_says() -> None:
     state = make_state(n0="a")
-    make_group(state, "before", waiting=0, running=1, kind="batch", due_s=3600.0)
+    make_group(state, "ahead", waiting=1, running=1, kind="batch", due_s=3600.0)
     make_group(state, "first", due_s=20.0)
     make_group(state, "soon", waiting=0, running=1, kind="soon", due_s=20.0 + PATIENCE_S - 1.0)
     make_group(state, "waits", kind="batch", due_s=3600.0)
     make_group(state, "runs", waiting=1, running=1, kind="batch", due_s=3600.0)
     make_group(state, "late", waiting=0, running=1, kind="late", due_s=20.0 + PATIENCE_S)
-    place(state, "n0", "before", "first", "soon", "waits", "runs", "late")
+    place(state, "n0", "ahead", "first", "soon", "waits", "runs", "late")
     assert gives_way(state) == []
 
     state.nodes["n0"].hurried = "first"
 
-    assert gives_way(state) == ["runs", "late"]
+    assert window(state, state.nodes["n0"])[0].group == "first"
+    assert gives_way(state) == ["ahead", "runs", "late"]
     state.nodes["n0"].yielding = ["soon"]
-    assert gives_way(state) == ["soon", "runs", "late"], "and those that a plan has named"
+    assert gives_way(state) == ["ahead", "soon", "runs", "late"], "and those that a plan has named"
 
 
 def test_a_bounded_number_of_groups_is_looked_at() -> None:
     state = make_state(n0="a")
     make_group(state, "first", due_s=20.0)
     place(state, "n0", "first")
-    for number in range(MAX_LOOKED_AT - 1):
+    for number in range(MAX_LOOKED_AT - 2):
         make_group(state, f"waits {number}", kind="batch", due_s=3600.0)
         place(state, "n0", f"waits {number}")
     for gid in ("seen", "not seen"):

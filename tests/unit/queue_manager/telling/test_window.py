@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from services.queue_manager.learnt.arrivals import Flow
 from services.queue_manager.state.plan_state import HandOver
-from services.queue_manager.telling.window import WINDOW_GROUPS, WINDOW_REQUESTS, window
+from services.queue_manager.telling.window import (
+    TIGHT_S,
+    TIGHT_SEEN_S,
+    TIGHT_STEPS,
+    WINDOW_GROUPS,
+    WINDOW_REQUESTS,
+    window,
+)
 from shared.messages.requests import GroupRef
 from tests.unit.queue_manager.books import make_group, make_state, place
 
@@ -54,3 +64,24 @@ def test_nobody_pulls_from_a_group_that_is_handed_over() -> None:
     place(state, "n0", "g0", "g1")
     state.hand_overs["g0"] = HandOver("n1", 1.0)
     assert window(state, state.nodes["n0"]) == [GroupRef("g1", "a", 1)]
+
+
+def test_while_tight_promises_are_given_a_group_with_time_keeps_two_steps_of_prompts_before_a_newcomer() -> None:
+    state = make_state(n0="a")
+    state.nodes["n0"].known = msgspec.structs.replace(state.nodes["n0"].known, step_tokens=64)
+    make_group(state, "urgent", due_s=4.0)
+    make_group(state, "batch", waiting=3, kind="batch", due_s=3600.0)  # prompts of 8 tokens
+    make_group(state, "other", kind="batch", due_s=3600.0, model="b")
+    place(state, "n0", "urgent", "batch", "other")
+
+    def unread() -> list[int | None]:
+        return [ref.max_unread for ref in window(state, state.nodes["n0"])]
+
+    assert unread() == [None, None, None]
+    state.flows["a"] = Flow("a", "urgent", since_s=0.0, seen_s=10.0, num=2.0, patience_s=2 * TIGHT_S)
+    state.now_s = 10.0 + TIGHT_SEEN_S
+    assert unread() == [None, TIGHT_STEPS * 64 // 8, None]
+    state.now_s += 0.1
+    assert unread() == [None, None, None], "the last came too long ago"
+    state.now_s, state.flows["a"].patience_s = 10.0, 2 * TIGHT_S + 0.1
+    assert unread() == [None, None, None]
