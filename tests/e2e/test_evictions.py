@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("model_file")
 
 NUM_SEQS = 3
 NUM_URGENT = 8  # tokens
-LONG = 600  # tokens; at least some seconds of work
+LONG = 400  # tokens; at least some seconds of work
 ASKS = [Ask("first", prompt, LONG, "batch") for prompt in PROMPTS[:NUM_SEQS]]
 
 

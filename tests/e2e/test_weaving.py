@@ -23,8 +23,8 @@ ASKS = [Ask("first", prompt, NUM_TOKENS) for prompt in PROMPTS]
 NODES = ["node-0", "node-1"]
 
 
-NUM_IN_CROWD = 8
-"""Of each request: far more than fit at a time."""
+NUM_IN_CROWD = 6
+"""Of each request: half as many again as fit at a time."""
 SMALL_KV_BYTES = 66 << 20
 """For some sixteen of these requests; with less, blocks leave much of each page unused."""
 

@@ -13,7 +13,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
-from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.counts import Counts, SumOfCounts
 from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
@@ -92,6 +92,7 @@ class Engine:
         self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
+        self._sum_of_counts = SumOfCounts()
         self.device_time = DeviceTime()
 
     @property
@@ -114,10 +115,8 @@ class Engine:
     def counts(self) -> Counts:
         """Since the engine began, those of models that have gone included."""
         served = Counts(num_served_tasks=self.offload.num_served)
-        counts = [self._eviction.counts, served, *(resident.counts for resident in self._residents)]
-        if self._store is not None:
-            counts.append(Counts(kept=self._store.counts))
-        return sum(counts, self._residents.counts_of_gone)
+        stored = () if self._store is None else (Counts(kept=self._store.counts),)
+        return self._sum_of_counts.of(self._residents.counts, self._eviction.counts, served, *stored)
 
     @property
     def _schedulers(self) -> list[Scheduler]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpu_node.engine.border.executor import BlocksLostError, Executor, LateMasks
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts, KeptCounts
+from gpu_node.engine.measures.counts import Counts, KeptCounts, SumOfCounts
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_log import BlockChanges, FoundBlocks
@@ -34,13 +34,15 @@ class Resident:
     model: LoadedModel
     scheduler: Scheduler
     costs: KvCosts
+    _sum_of_counts: SumOfCounts = field(default_factory=SumOfCounts)
 
     @property
     def counts(self) -> Counts:
         """With what its blocks have counted."""
         blocks = self.scheduler.blocks
         kept = KeptCounts(num_lost_blocks=blocks.host.num_lost, num_late=blocks.arrivals.num_late)
-        return self.scheduler.counts + Counts(kept=kept, num_lost_remote=self.scheduler.residences.num_lost)
+        lost = Counts(kept=kept, num_lost_remote=self.scheduler.residences.num_lost)
+        return self._sum_of_counts.of(self.scheduler.counts, lost)
 
     @property
     def page_need(self) -> PageNeed:
@@ -86,8 +88,13 @@ class Residents:
         self._costs = {name: self._learner(cost) for name, cost in profiled.items()}
         self._by_name: dict[str, Resident] = {}
         self._left: list[str] = []  # models of whose blocks it is to be told that there are none any more
-        self.counts_of_gone = Counts()
-        """Of models that have left."""
+        self._counts_of_gone = Counts()
+        self._sum_of_counts = SumOfCounts()
+
+    @property
+    def counts(self) -> Counts:
+        """Of all, and of those that have left."""
+        return self._sum_of_counts.of(self._counts_of_gone, *(resident.counts for resident in self))
 
     def __iter__(self) -> Iterator[Resident]:
         return iter(self._by_name.values())
@@ -221,7 +228,7 @@ class Residents:
         """Steps of aborted requests may still be in flight: nothing comes of them any more."""
         self._offload.leave(name)
         resident = self._by_name.pop(name)
-        self.counts_of_gone += resident.counts
+        self._counts_of_gone += resident.counts
         resident.scheduler.blocks.close()
         self._left.append(name)
 

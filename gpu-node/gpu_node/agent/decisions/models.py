@@ -68,6 +68,8 @@ class NodeModels:
             self._costs[self.loaded.model] = stats.cost
         if self.loaded is not None:
             self._num_remote_blocks[self.loaded.model] = stats.num_remote_blocks
+        if stats.counts == self._counts:
+            return
         new, self._counts = stats.counts - self._counts, stats.counts
         if new.first_queried_tokens and self.loaded is not None:
             hits = self._hits.setdefault(self.loaded.model, PrefixHits())

@@ -103,6 +103,20 @@ class Counts(_Sums):
     """Of full blocks below the device."""
 
 
+class SumOfCounts:
+    """A sum that is asked for after each step and changes with few of them: made again when a part has changed."""
+
+    def __init__(self) -> None:
+        self._parts: tuple[Counts, ...] = ()
+        self._sum = Counts()
+
+    def of(self, *parts: Counts) -> Counts:
+        """All parts together."""
+        if parts != self._parts:
+            self._parts, self._sum = parts, sum(parts, Counts())
+        return self._sum
+
+
 def looked_up(num_tokens: int, num_cached_tokens: int, *, is_prompt: bool) -> Counts:
     """So many tokens of a request that is admitted were looked up among cached prefixes, and so many found.
 

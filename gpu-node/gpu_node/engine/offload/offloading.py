@@ -62,6 +62,7 @@ class Offloading:
 
     def __init__(self, executor: Executor, pages: PageArena, page_bytes: int, max_num_seqs: int) -> None:
         self._executor = executor
+        self._linked = executor if isinstance(executor, Linked) else None  # asked once: a protocol's answer takes long
         self._pages = pages
         self.page_bytes = page_bytes
         """Of this engine, as a receiver."""
@@ -74,14 +75,14 @@ class Offloading:
 
     @property
     def _links(self) -> Links:
-        if not isinstance(self._executor, Linked):
+        if self._linked is None:
             raise LinkRefusedError(f"no link: the {self._executor.device} executor has none")
-        return self._executor.links
+        return self._linked.links
 
     @property
     def num_served(self) -> int:
         """Tasks that the device has done for others."""
-        return self._executor.links.num_served if isinstance(self._executor, Linked) else 0
+        return self._linked.links.num_served if self._linked is not None else 0
 
     def close(self, link: LinkName) -> None:
         """At once: what lies at the receiver is computed again, pages that were lent are free. Unknown: nothing."""
@@ -181,7 +182,7 @@ class Offloading:
 
     def room(self, needs: Iterable[PageNeed]) -> LendableRoom:
         """What could be lent beside these needs of all models that are loaded."""
-        if not isinstance(self._executor, Linked):
+        if self._linked is None:
             return NO_ROOM
         num_lent = sum(lent.num_lent for lent in self._lent.values())
         return lendable_room(self.page_bytes, self._pages.num_pages, num_lent, needs)

@@ -21,7 +21,7 @@ from gpu_node.engine.border.grammar import Grammar
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.counts import Counts, SumOfCounts
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -86,6 +86,7 @@ class Scheduler:
         self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
         self._outcome = StepOutcome(model, self._roster, made.admission)
         self._step_counts = StepCounts(model)
+        self._sum_of_counts = SumOfCounts()
         self._undated: list[EngineRequest] = []
 
     # --- requests come and go -----------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ class Scheduler:
     @property
     def counts(self) -> Counts:
         """Since it began."""
-        return self._step_counts.counts + self._giving_way.counts + self._intake.counts
+        return self._sum_of_counts.of(self._step_counts.counts, self._giving_way.counts, self._intake.counts)
 
     @property
     def num_preemptions(self) -> int:
