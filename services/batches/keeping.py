@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import structlog
@@ -12,6 +13,7 @@ from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 
 SWEEP_S = 60.0
+MAX_ENDED = 10_000  # batches of a tenant that are remembered when they have ended
 _log = structlog.get_logger()
 
 
@@ -34,7 +36,7 @@ class BatchKeeper:
             await asyncio.sleep(SWEEP_S)
 
     def sweep(self) -> None:
-        """Once: files whose time is over and that no batch reads, batches that were made so long ago and have ended."""
+        """Once: files whose time is over and that no batch reads; batches that ended long ago, or are too many."""
         now = self._clock()
         records = list(self._batches.all())
         read = {one.asked.input_file_id for one in records if not one.has_ended}
@@ -42,10 +44,12 @@ class BatchKeeper:
             for file in self._files.expired(now):
                 if file not in read:
                     self._files.remove(file)
-            for record in records:
-                if record.has_ended and record.created_s + self._keep_s <= now:
+            kept = Counter[str]()
+            for record in reversed(records):  # the newest first
+                kept[record.tenant] += record.has_ended
+                is_over = record.created_s + self._keep_s <= now or kept[record.tenant] > MAX_ENDED
+                if record.has_ended and is_over:
                     self._batches.remove(record.id)
         except OSError as error:  # the next sweep goes on
             _log.error("not_removed", problem=str(error))
-        self._metrics.open.set(sum(not one.has_ended for one in self._batches.all()))
         self._metrics.stored.set(self._files.totals[1])

@@ -41,8 +41,9 @@ class BatchMetrics:
         for verdict in AnswerVerdict:
             self.answers.labels(verdict.value)
 
-    def show(self, core: BatchCore, now: float) -> None:
+    def show(self, core: BatchCore, num_open: int, now: float) -> None:
         """How batches stand."""
+        self.open.set(num_open)
         self.inflight.set(core.num_out)
         self.waiting.set(sum(one.num_unsettled - len(one.out) for one in core.batches))
         self.least_left.set(min((one.expires_s - now for one in core.batches), default=math.nan))

@@ -118,7 +118,7 @@ class BatchRunner:
         for batch in self._core.done():
             if batch not in self._changing:
                 self._change(batch, self._end(batch))
-        self._metrics.show(self._core, now)
+        self._metrics.show(self._core, len(self._running.keys() | self._changing.keys()), now)
 
     async def _wait(self) -> None:
         now = self._clock()
@@ -202,9 +202,12 @@ class BatchRunner:
         record = self._record(batch)
         path = self._files.path(record.asked.input_file_id)
         results = ResultFiles(self._batches.folder(batch))
-        lines = await asyncio.to_thread(self._check, path, record.asked.endpoint)
+        lines, settled = InputLines(), list[tuple[int, bool]]()
         try:
+            lines = await asyncio.to_thread(self._check, path, record.asked.endpoint)
             settled = await asyncio.to_thread(lambda: list(results.settled()))
+        except OSError as error:
+            lines.problems.append(LineProblem(code="file_unreadable", message=error.strerror or "it cannot be read"))
         except ValueError as error:
             lines.problems.append(LineProblem(code="results_damaged", message=str(error)))
         if lines.problems:

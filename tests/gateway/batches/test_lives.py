@@ -179,6 +179,37 @@ async def test_records_that_cannot_be_read_are_left_and_the_others_served(start_
     assert [path.read_bytes() for path in broken] == [b"{", b"{"]
 
 
+async def test_an_input_that_is_gone_fails_its_batch_alone(start_world: WorldFactory) -> None:
+    world = await start_world()
+    made, other = await world.batch(chat("a")), await world.batch(chat("b"))
+    for _ in range(2):
+        await world.there.queue.next_submit()
+    await world.end()
+    (world.folder / "files" / f"{made.input_file_id}.data").unlink()
+
+    await world.begin()
+    world.there.queue.answer = saying("fine")
+
+    failed = await world.until(made)
+    assert failed.errors is not None
+    assert (failed.status, [one.code for one in failed.errors.data or []]) == ("failed", ["file_unreadable"])
+    assert (await world.until(other)).status == "completed"
+
+
+async def test_of_batches_that_have_ended_a_bounded_number_is_remembered(
+    start_world: WorldFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.batches.keeping.MAX_ENDED", 1)
+    world = await start_world(saying("fine"))
+    old, new = [await world.until(await world.batch(chat())) for _ in range(2)]
+    await world.end()
+
+    await world.begin()
+
+    assert [one.id for one in (await world.openai.batches.list()).data] == [new.id]
+    assert old.output_file_id in [one.id for one in (await world.openai.files.list()).data], "its results are kept"
+
+
 async def test_batches_that_ended_long_ago_are_forgotten_and_their_files_too(start_world: WorldFactory) -> None:
     world = await start_world(saying("fine"), options={"keep_s": 3600})
     done = await world.until(await world.batch(chat()))
