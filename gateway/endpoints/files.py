@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import get_args
 
+import aiohttp
 import msgspec
+import structlog
 from aiohttp import web
 
 from gateway.endpoints.paging import page_query
 from gateway.http import encodings
 from gateway.http.body import read_timeout_s
-from gateway.http.context import BATCHES, CLIENT, CONNECTIONS, CONTEXT, TRANSFERS
+from gateway.http.context import BATCHES, CLIENT, CONNECTIONS, CONTEXT, REQUEST_ID, TRANSFERS
+from gateway.http.flush import give_up
 from gateway.openai import errors
 from gateway.openai.batches import FileAnswer, FileList, FileRemoved
 from shared.messages.batches import FilePurpose
@@ -20,6 +23,8 @@ from shared.messages.batches import FilePurpose
 PIECE_BYTES = 64 << 10
 FORM_BYTES = 64 << 10  # of a form beside its file
 MAX_FILES_A_PAGE = 10_000  # as OpenAI has it
+
+_log = structlog.get_logger(__name__)
 
 
 async def upload_file(http: web.Request) -> web.Response:
@@ -75,10 +80,14 @@ async def download_file(http: web.Request) -> web.StreamResponse:
             response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
             response.content_length = found.content_length
             await response.prepare(http)
-            async for piece in found.content.iter_chunked(PIECE_BYTES):
-                async with asyncio.timeout(write_s):
-                    await response.write(piece)
-            await response.write_eof()
+            try:
+                async for piece in found.content.iter_chunked(PIECE_BYTES):
+                    async with asyncio.timeout(write_s):
+                        await response.write(piece)
+                await response.write_eof()
+            except (aiohttp.ClientError, TimeoutError) as error:  # half of a file must not look like one
+                _log.warning("download_cut", request_id=http[REQUEST_ID], problem=str(error) or type(error).__name__)
+                give_up(http)
     return response
 
 

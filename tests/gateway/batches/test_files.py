@@ -207,6 +207,18 @@ async def test_whatever_a_form_is_it_is_taken_or_refused(start_world: WorldFacto
     await until(lambda: not list((world.folder / "uploads").iterdir()))
 
 
+async def test_a_download_that_the_service_cuts_is_no_file(start_world: WorldFactory) -> None:
+    world = await start_world()
+    made = await world.openai.files.create(file=("large", b"x" * (32 << 20)), purpose="user_data")
+
+    async with world.there.http.get(f"/v1/files/{made.id}/content") as response:
+        assert response.status == 200
+        await response.content.readexactly(1)
+        await world.end()
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+
+
 async def test_few_files_are_on_their_way_at_a_time(start_world: WorldFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.batches.transfers.MAX_OF_TENANT", 0)
     world = await start_world()
