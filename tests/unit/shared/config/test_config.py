@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from cli.cluster.process_plan import process_plan
+from shared.config.addresses import batches_url, gateway_of_batches
 from shared.config.config import (
     CONFIG_ENV,
     KEYS_ENV,
@@ -439,6 +442,41 @@ def test_admin_ports_are_consecutive_services_first() -> None:
     config = parse_config("admin_port: 100\nnodes: [{name: a}, {name: b}]", "ports")
     names = ["queue-manager", "scheduler", "kv-manager", "gateway", "a", "b"]
     assert [config.admin_port_of(name) for name in names] == [100, 101, 102, 103, 104, 105]
+
+
+def test_the_batch_service_is_there_where_it_is_enabled_behind_the_gateway() -> None:
+    config = parse_config("batches: {enabled: true}\nadmin_port: 100\nnodes: [{name: a}]\ndata_dir: /data", "ports")
+    names = ["gateway", "batches", "a"]
+    assert [config.admin_port_of(name) for name in names] == [103, 104, 105]
+    assert (batches_url(config), gateway_of_batches(config)) == ("http://127.0.0.1:104", "http://127.0.0.1:8080")
+    assert config.batch_folder == Path("/data/batches")
+    assert [spec.name for spec in process_plan(config)] == [
+        *("queue-manager", "scheduler", "kv-manager", "a", "gateway"),
+        "batches",  # it is stopped first, so that a gateway that drains gets nothing new of it
+    ]
+    with pytest.raises(KeyError):
+        ClusterConfig().admin_port_of("batches")
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("url: batches:9400", "batches.url: an address begins with http:// or https://"),
+        ("max_inflight: 0", "batches.max_inflight"),
+        ("keep_s: 60", "batches.keep_s"),
+        ("folders: /data", "batches.folders: unknown key; did you mean 'folder'?"),
+    ],
+)
+def test_what_is_wrong_with_batches_is_told_with_its_place(said: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        parse_config(f"batches: {{{said}}}", "file")
+
+
+def test_addresses_of_batches_may_be_named() -> None:
+    text = "batches: {enabled: true, url: 'http://batches:9400/', gateway_url: 'https://gateway', folder: /disk}"
+    config = parse_config(text, "file")
+    assert (batches_url(config), gateway_of_batches(config)) == ("http://batches:9400", "https://gateway")
+    assert config.batch_folder == Path("/disk")
 
 
 def test_models_and_nodes_are_found_by_name() -> None:
