@@ -50,12 +50,15 @@ class VirtualQueues:
         node = self.place(group, now)
         if node is None or not self._predicts:
             self._journal.call_plan()
-        elif self._is_behind_later(group, node) or self._may_go_elsewhere(node):
+        elif self._has_better_place(group, node) or self._may_go_elsewhere(node):
             self._journal.has_chance = True
 
-    def _is_behind_later(self, group: Group, node: Node) -> bool:
-        place = node.queue.index(group.gid)
-        return place > 0 and self._state.groups[node.queue[place - 1]].start_by_s > group.start_by_s
+    def _has_better_place(self, group: Group, node: Node) -> bool:
+        """It stands behind a group that is due later, or right before one that runs and could give way to it."""
+        groups, place = self._state.groups, node.queue.index(group.gid)
+        if place > 0 and groups[node.queue[place - 1]].start_by_s > group.start_by_s:
+            return True
+        return place + 1 < len(node.queue) and bool(groups[node.queue[place + 1]].running)
 
     def _may_go_elsewhere(self, node: Node) -> bool:
         return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())

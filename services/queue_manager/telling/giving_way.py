@@ -26,10 +26,18 @@ MAX_LOOKED_AT = 256  # groups of a queue: what runs stands at its front
 def first_hurry(state: State, node: Node, head: Sequence[GroupRef]) -> tuple[float, str]:
     """When the first of ``head`` is in a hurry, and which group that is; infinite where none ever is.
 
-    Not where another model has to be loaded for it: that is for a plan to weigh.
+    Not where another model has to be loaded for it: that is for a plan to weigh. And none before others in ``head``
+    that have as little time, or are late.
     """
-    groups = (state.groups[ref.group] for ref in head if ref.max_running is None and ref.model == node.model)
-    return min(((_hurries_at_s(state, group), group.gid) for group in groups), default=(math.inf, ""))
+    found, due_s = (math.inf, ""), math.inf
+    for ref in head:
+        if ref.max_running is not None:
+            continue
+        group = state.groups[ref.group]
+        if group.model == node.model and due_s - group.start_by_s >= PATIENCE_S:
+            found = min(found, (_hurries_at_s(state, group), group.gid))
+        due_s = min(due_s, group.start_by_s)
+    return found
 
 
 def yielding(state: State, node: Node, head: Sequence[GroupRef]) -> list[str]:

@@ -136,3 +136,17 @@ def test_a_bounded_number_of_groups_is_looked_at() -> None:
     state.nodes["n0"].hurried = "first"
 
     assert gives_way(state) == ["seen"]
+
+
+def test_a_group_in_a_hurry_goes_before_those_with_time_and_no_others() -> None:
+    state = make_state(n0="a")
+    make_group(state, "ahead", kind="batch", due_s=3600.0)
+    make_group(state, "hurried", due_s=20.0)
+    make_group(state, "more hurried", kind="soon", due_s=4.0)
+    place(state, "n0", "ahead", "hurried", "more hurried")
+    node = state.nodes["n0"]
+    assert first_hurry(state, node, window(state, node)) == (10.0, "hurried"), "it has no two minutes more"
+
+    state.groups["ahead"].start_by_s = 19.0
+
+    assert first_hurry(state, node, window(state, node)) == (math.inf, ""), "that is late, say, and stands in front"
