@@ -48,7 +48,7 @@ class BatchService:
         headers = await self._headers(tenant) | {"content-type": content_type}
         try:
             async with self._session.post(f"{self._url}/files", data=form, headers=headers) as response:
-                return _decoded(await _checked(response), StoredFile)
+                return _decoded(await self._checked(response), StoredFile)
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable() from error
 
@@ -71,7 +71,7 @@ class BatchService:
         try:
             async with self._session.get(url, headers=await self._headers(tenant)) as response:
                 if response.status != 200:
-                    await _checked(response)
+                    await self._checked(response)
                 yield response
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable() from error
@@ -111,31 +111,29 @@ class BatchService:
                 headers=await self._headers(tenant),
                 timeout=aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             ) as response:
-                return _decoded(await _checked(response), kind)
-        except errors.ApiError as error:
-            if error.code == WRONG_TOKEN:
-                await self._token.renew()
-                raise _unreachable() from error
-            raise
+                return _decoded(await self._checked(response), kind)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _unreachable() from error
+
+    async def _checked(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body of an answer; `ApiError` for a refusal. Of a secret that is another one now, the next call knows."""
+        data = await response.read()
+        if response.status == 200:
+            return data
+        try:
+            refusal = msgspec.msgpack.decode(data, type=BatchRefusal)
+        except msgspec.MsgspecError as error:
+            raise errors.internal() from error
+        if refusal.code == WRONG_TOKEN:
+            await self._token.renew()
+            raise _unreachable()
+        raise errors.of_batch_service(response.status, refusal.code, refusal.message, refusal.param)
 
     async def _headers(self, tenant: str) -> dict[str, str]:
         token = await self._token.current()
         if token is None:
             raise _unreachable()
         return {TOKEN_HEADER: token, TENANT_HEADER: tenant}
-
-
-async def _checked(response: aiohttp.ClientResponse) -> bytes:
-    data = await response.read()
-    if response.status == 200:
-        return data
-    try:
-        refusal = msgspec.msgpack.decode(data, type=BatchRefusal)
-    except msgspec.MsgspecError as error:
-        raise errors.internal() from error
-    raise errors.of_batch_service(response.status, refusal.code, refusal.message, refusal.param)
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:

@@ -22,7 +22,7 @@ from services.batches.sender import BatchSender
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder
-from services.batches.token import keep_told, own_token
+from services.batches.token import keep_told, own_token, tell
 from shared.config.addresses import gateway_of_batches
 from shared.config.config import BATCHES, ClusterConfig
 from shared.config.queue import weight_of
@@ -68,6 +68,7 @@ async def serving(
     app.add_routes(admin.routes())
     try:
         async with tasks.until_left(on_failure):
+            await tell(redis, token)
             listener = await listen(app, config.admin_host, admin_port(config, BATCHES))
             tasks.start("the batches", runner.run())
             tasks.start("the keeper of files", keeper.run())

@@ -25,15 +25,16 @@ def own_token(folder: Path) -> str:
     return path.read_text("ascii")
 
 
+async def tell(redis: Redis, token: str) -> None:
+    """Write it to Redis, if that is there: a gateway that asks before would find the one of another folder."""
+    try:
+        await redis.set(streams.BATCH_TOKEN, token)
+    except (RedisError, OSError) as error:
+        _log.warning("token_not_told", problem=str(error))
+
+
 async def keep_told(redis: Redis, token: str) -> None:
-    """Write it to Redis again and again, for ever."""
-    is_told = True
+    """Write it again and again, for ever."""
     while True:
-        try:
-            await redis.set(streams.BATCH_TOKEN, token)
-            is_told = True
-        except (RedisError, OSError) as error:
-            if is_told:
-                _log.warning("token_not_told", problem=str(error))
-            is_told = False
         await asyncio.sleep(TELL_S)
+        await tell(redis, token)

@@ -114,6 +114,25 @@ async def test_a_redis_that_was_emptied_learns_the_secret_again(
     world = await start_world(saying("fine"))
     await world.redis.delete(streams.BATCH_TOKEN)
 
+    async with asyncio.timeout(10):
+        while await world.redis.get(streams.BATCH_TOKEN) is None:  # noqa: ASYNC110 (Redis tells nobody)
+            await asyncio.sleep(0.02)
+
+    assert (await world.until(await world.batch(chat()))).status == "completed"
+
+
+async def test_a_gateway_learns_the_secret_of_another_folder(
+    start_world: WorldFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.batches.token.READ_AGAIN_S", 0.0)
+    world = await start_world(saying("fine"))
+    await world.upload({})
+    await world.end()
+    (world.folder / "token").unlink()
+    await world.begin()
+
+    with pytest.raises(openai.InternalServerError, match="the batch service cannot be reached"):
+        await world.upload({})
     assert (await world.until(await world.batch(chat()))).status == "completed"
 
 

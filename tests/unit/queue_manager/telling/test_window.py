@@ -14,6 +14,7 @@ from services.queue_manager.telling.window import (
     WINDOW_REQUESTS,
     window,
 )
+from shared.messages.request_kind import RequestKind
 from shared.messages.requests import GroupRef
 from tests.unit.queue_manager.books import make_group, make_state, place
 
@@ -78,10 +79,12 @@ def test_while_tight_promises_are_given_a_group_with_time_keeps_two_steps_of_pro
         return [ref.max_unread for ref in window(state, state.nodes["n0"])]
 
     assert unread() == [None, None, None]
-    state.flows["a"] = Flow("a", "urgent", since_s=0.0, seen_s=10.0, num=2.0, patience_s=2 * TIGHT_S)
+    state.flows[RequestKind("a", "urgent")] = Flow(
+        "a", "urgent", since_s=0.0, seen_s=10.0, num=2.0, patience_s=2 * TIGHT_S
+    )
     state.now_s = 10.0 + TIGHT_SEEN_S
     assert unread() == [None, TIGHT_STEPS * 64 // 8, None]
     state.now_s += 0.1
     assert unread() == [None, None, None], "the last came too long ago"
-    state.now_s, state.flows["a"].patience_s = 10.0, 2 * TIGHT_S + 0.1
+    state.now_s, state.flows[RequestKind("a", "urgent")].patience_s = 10.0, 2 * TIGHT_S + 0.1
     assert unread() == [None, None, None]
