@@ -5,6 +5,7 @@ Only identity changes, nothing that a decision could see.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 
@@ -48,6 +49,9 @@ class Interning:
         _share_groups(state, names, gids)
         for node in state.nodes.values():
             node.queue = [gids[gid] for gid in node.queue]
+            node.told = [(gids.get(gid, gid), num_waiting, bound) for gid, num_waiting, bound in node.told]
+            node.hurries_at_s = math.inf if math.isinf(node.hurries_at_s) else node.hurries_at_s
+            node.rescued_at_s = -math.inf if math.isinf(node.rescued_at_s) else node.rescued_at_s
         for runners in state.running.values():
             runners.members = {names[name]: None for name in runners.members}
 
