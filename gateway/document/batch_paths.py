@@ -10,7 +10,7 @@ from gateway.document.operations import KEYED, REFUSED, json_of, operation, take
 from gateway.endpoints.batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE
 from gateway.endpoints.files import MAX_FILES_A_PAGE
 from gateway.openai.batches import BatchAnswer, BatchList, FileAnswer, FileList, FileRemoved
-from shared.messages.batches import FilePurpose
+from shared.messages.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
 
 BATCH_ANSWERS: list[type[msgspec.Struct]] = [FileAnswer, FileList, FileRemoved, BatchAnswer, BatchList]
 
@@ -24,7 +24,7 @@ _FORM = {
         "file": {"type": "string", "format": "binary"},
         "purpose": {"enum": ["batch", "user_data"]},
         "expires_after[anchor]": {"enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
+        "expires_after[seconds]": {"type": "integer", "minimum": MIN_KEEP_S, "maximum": MAX_KEEP_S},
     },
 }
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
+from gateway.endpoints.json_answer import json_answer
 from gateway.endpoints.paging import page_query
 from gateway.http.body import read_body
 from gateway.http.context import BATCHES, CLIENT, CONTEXT
@@ -20,7 +20,7 @@ async def make_batch(http: web.Request) -> web.Response:
     client = http[CLIENT]
     check_window(http.app[CONTEXT].config, client, body.window_s)
     made = await http.app[BATCHES].make_batch(client.tenant, body.new_batch(client.key_id.hex()))
-    return _json(BatchAnswer.of(made))
+    return json_answer(BatchAnswer.of(made))
 
 
 async def list_batches(http: web.Request) -> web.Response:
@@ -29,18 +29,16 @@ async def list_batches(http: web.Request) -> web.Response:
     page = await http.app[BATCHES].batches(http[CLIENT].tenant, query)
     data = [BatchAnswer.of(one) for one in page.batches]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
-    return _json(BatchList(data=data, first_id=first, last_id=last, has_more=page.has_more))
+    return json_answer(BatchList(data=data, first_id=first, last_id=last, has_more=page.has_more))
 
 
 async def show_batch(http: web.Request) -> web.Response:
     """How one stands."""
-    return _json(BatchAnswer.of(await http.app[BATCHES].batch(http[CLIENT].tenant, http.match_info["batch"])))
+    return json_answer(BatchAnswer.of(await http.app[BATCHES].batch(http[CLIENT].tenant, http.match_info["batch"])))
 
 
 async def cancel_batch(http: web.Request) -> web.Response:
     """Send no more of one; what has been answered stays."""
-    return _json(BatchAnswer.of(await http.app[BATCHES].cancel_batch(http[CLIENT].tenant, http.match_info["batch"])))
-
-
-def _json(answer: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+    return json_answer(
+        BatchAnswer.of(await http.app[BATCHES].cancel_batch(http[CLIENT].tenant, http.match_info["batch"]))
+    )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from gateway.endpoints.job_parts import find_model
+from gateway.endpoints.json_answer import json_answer
 from gateway.http.context import CONTEXT, STARTED_S
 from gateway.models.models import ServedModel
 from gateway.openai.answers import ModelCard, ModelList
@@ -14,20 +14,16 @@ from gateway.openai.answers import ModelCard, ModelList
 async def list_models(request: web.Request) -> web.Response:
     """All models, each with its aliases and its adapters behind it."""
     cards = [_card(request, name, model) for name, model in request.app[CONTEXT].models.items()]
-    return _json(ModelList(data=cards))
+    return json_answer(ModelList(data=cards))
 
 
 async def show_model(request: web.Request) -> web.Response:
     """One model; `ApiError` 404 if there is none of that name."""
     name = request.match_info["name"]
-    return _json(_card(request, name, find_model(request.app[CONTEXT], name)))
+    return json_answer(_card(request, name, find_model(request.app[CONTEXT], name)))
 
 
 def _card(request: web.Request, name: str, model: ServedModel) -> ModelCard:
     created, length = request.app[STARTED_S], model.max_model_len
     parent = None if model.base is None else model.base.name
     return ModelCard(id=name, created=created, root=model.name, parent=parent, max_model_len=length)
-
-
-def _json(answer: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from typing import get_args
 
 import aiohttp
-import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.endpoints.json_answer import json_answer
 from gateway.endpoints.paging import page_query
 from gateway.http import encodings
 from gateway.http.body import read_timeout_s
@@ -48,7 +48,7 @@ async def upload_file(http: web.Request) -> web.Response:
             if form.is_too_large:
                 raise errors.file_too_large(options.max_file_bytes) from error
             raise
-    return _json(FileAnswer.of(stored))
+    return json_answer(FileAnswer.of(stored))
 
 
 async def list_files(http: web.Request) -> web.Response:
@@ -58,18 +58,18 @@ async def list_files(http: web.Request) -> web.Response:
     page = await http.app[BATCHES].files(http[CLIENT].tenant, query)
     data = [FileAnswer.of(one) for one in page.files]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
-    return _json(FileList(data=data, first_id=first, last_id=last, has_more=page.has_more))
+    return json_answer(FileList(data=data, first_id=first, last_id=last, has_more=page.has_more))
 
 
 async def show_file(http: web.Request) -> web.Response:
     """One."""
-    return _json(FileAnswer.of(await http.app[BATCHES].file(http[CLIENT].tenant, http.match_info["file"])))
+    return json_answer(FileAnswer.of(await http.app[BATCHES].file(http[CLIENT].tenant, http.match_info["file"])))
 
 
 async def remove_file(http: web.Request) -> web.Response:
     """One that no batch reads."""
     removed = await http.app[BATCHES].remove_file(http[CLIENT].tenant, http.match_info["file"])
-    return _json(FileRemoved(id=removed.id))
+    return json_answer(FileRemoved(id=removed.id))
 
 
 async def download_file(http: web.Request) -> web.StreamResponse:
@@ -107,7 +107,3 @@ class _Form:
                 self.is_too_large = True
                 raise ValueError("the body is too large")
             yield piece
-
-
-def _json(answer: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

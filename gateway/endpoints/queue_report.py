@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 from aiohttp import web
 
+from gateway.endpoints.json_answer import json_answer
 from gateway.http.context import CLIENT, CONTEXT, KEYS
 from gateway.openai.queue_answers import QueueEntry, QueueReport
 
@@ -28,4 +28,4 @@ async def show_queue(request: web.Request) -> web.Response:
         is_stale=not view.is_fresh(now),
         data=[QueueEntry.of(line) for line in lines],
     )
-    return web.Response(body=msgspec.json.encode(report), content_type="application/json")
+    return json_answer(report)

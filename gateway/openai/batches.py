@@ -11,6 +11,8 @@ from pydantic import Field, field_validator
 from gateway.openai.part import ApiObject
 from gateway.openai.schema import Metadata
 from shared.messages.batches import (
+    MAX_KEEP_S,
+    MIN_KEEP_S,
     BatchCounts,
     BatchEndpoint,
     BatchRecord,
@@ -23,7 +25,6 @@ from shared.messages.batches import (
 )
 
 MIN_WINDOW_S, MAX_WINDOW_S = 60, 7 * 86_400
-MIN_KEEP_S, MAX_KEEP_S = 3_600, 30 * 86_400  # as OpenAI has them
 MAX_ID_CHARACTERS = 64
 
 _WINDOW = re.compile(r"([1-9][0-9]{0,5})([smhd])", re.ASCII)

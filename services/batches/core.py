@@ -106,7 +106,7 @@ class BatchCore:
 
     def overdue(self, now: float) -> list[str]:
         """Batches whose window is over, and that are to be stopped."""
-        return [one.id for one in self._batches.values() if not one.stops and one.expires_s <= now]
+        return [one.id for one in self._batches.values() if one.can_expire and one.expires_s <= now]
 
     def done(self) -> list[str]:
         """Batches of which nothing more will come."""
@@ -118,7 +118,7 @@ class BatchCore:
 
     def wakes_s(self, now: float) -> float | None:
         """When there is something to do if nothing happens until then: a request is due, or a window over."""
-        ends = [one.expires_s for one in self._batches.values() if not one.stops]
+        ends = [one.expires_s for one in self._batches.values() if one.can_expire]
         has_room = not self.is_blocked and self.num_out < self._max_inflight
         dues = [one.due_s(now) for one in self._batches.values()] if has_room else []
         return min([*ends, *(due for due in dues if due is not None)], default=None)

@@ -33,7 +33,7 @@ class OpenBatch:
     failures: Counter[int] = field(default_factory=Counter)
     """Answers that were errors of the server, of requests that are not settled."""
     stops: str = ""
-    """Why no more are sent (a code of `services.batches.answer_line`); empty while they are."""
+    """Why no more are sent (a code of `services.batches.core`); empty while they are."""
 
     def __post_init__(self) -> None:
         self._skip_settled()
@@ -47,6 +47,11 @@ class OpenBatch:
     def num_unsettled(self) -> int:
         """Requests without answer or error."""
         return self.num_requests - self.counts.completed - self.counts.failed
+
+    @property
+    def can_expire(self) -> bool:
+        """Some have no answer, and more are sent."""
+        return not self.stops and self.num_unsettled > 0
 
     def due_s(self, now: float) -> float | None:
         """When a request may be sent; None while all are out or settled, or as many as may be."""

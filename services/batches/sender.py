@@ -54,6 +54,8 @@ class BatchSender:
             ):
                 request_id = response.headers.get("x-treadle-request-id", "")
                 data = await _read(response)
+                if response.status < 300 and data is not None and not (request_id and _is_object(data)):
+                    return Reply(status=NOBODY)  # whoever answered is no gateway
                 return Reply(
                     status=response.status if data is not None else 500,
                     request_id=request_id,
@@ -76,6 +78,13 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
             response.close()
             return None
     return b"".join(pieces)
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(data), dict)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
 
 
 def _as_json(data: bytes) -> bytes:

@@ -12,14 +12,13 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http import HttpProcessingError
 
 from services.batches.refused import RefusedError
-from shared.messages.batches import FilePurpose
+from shared.messages.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
 
 PIECE_BYTES = 256 << 10
 MAX_FIELD_BYTES = 512  # of a form's field that is no file
 MAX_PARTS = 8
 MAX_FILENAME_CHARACTERS = 256
 MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
-MIN_KEEP_S, MAX_KEEP_S = 3_600, 30 * 86_400  # as OpenAI has them
 PURPOSES: tuple[FilePurpose, ...] = ("batch", "user_data")  # of files that clients send
 
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"

@@ -26,6 +26,7 @@ BatchStatus = Literal[
 ENDED: frozenset[BatchStatus] = frozenset(("failed", "completed", "expired", "cancelled"))
 BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
 """Whose requests batches may have."""
+MIN_KEEP_S, MAX_KEEP_S = 3_600, 30 * 86_400  # for how long clients may have files kept, as OpenAI has it
 FilePurpose = Literal["batch", "batch_output", "user_data"]
 
 

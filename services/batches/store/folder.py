@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import BinaryIO
 
 from shared.errors import OperatorError
-
-_ID = re.compile(r"(file-|batch_)[0-9a-f]{32}")
 
 
 class BatchFolderError(OperatorError):
@@ -39,11 +36,12 @@ class BatchFolder:
     def claim(self) -> None:
         """Make the folder and hold it; `BatchFolderError` where that cannot be, or another process holds it."""
         try:
-            shutil.rmtree(self.uploads, ignore_errors=True)
-            for folder in (self.files, self.batches, self.uploads):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("wb")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(self.uploads, ignore_errors=True)  # of a life that is over: now the folder is ours
+            for folder in (self.files, self.batches, self.uploads):
+                folder.mkdir(mode=0o700, exist_ok=True)
         except BlockingIOError as error:
             self.release()
             raise BatchFolderError(
@@ -56,11 +54,6 @@ class BatchFolder:
         """Another process may have it."""
         if self._lock is not None:
             self._lock.close()
-
-
-def is_id(text: str) -> bool:
-    """Whether it may name a file or a batch here; nothing else becomes part of a path."""
-    return _ID.fullmatch(text) is not None
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -25,11 +25,10 @@ from itertools import islice
 from operator import attrgetter
 
 from services.queue_manager.groups.groups import RequestGroups
-from services.queue_manager.state.fairness import DEFAULT_TENANT
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node, WaitingGroups
 from services.queue_manager.state.state import State
-from shared.config.queue import TenantSpec
+from shared.config.queue import TenantSpec, weight_of
 from shared.estimator.batching import batching
 
 ACTIVE_S = 30.0  # a tenant that was here so lately is expected back: places are left for it
@@ -58,7 +57,7 @@ class TenantShares:
         if len(node.shares) < 2:
             node.waiting, node.favoured, node.held_back, node.beside, node.max_unread = None, [], [], None, None
             return
-        weights = {tenant: self._tenants.get(tenant, DEFAULT_TENANT).weight for tenant in node.shares}
+        weights = {tenant: weight_of(self._tenants, tenant) for tenant in node.shares}
         each = node.num_running / sum(weights.values())
         below = {tenant for tenant, share in node.shares.items() if share.num_running < weights[tenant] * each}
         node.held_back = [tenant for tenant in node.shares if tenant not in below]

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.config.queue import TenantSpec
+from shared.config.queue import TenantSpec, weight_of
 from shared.messages.request_kind import RequestKind
 
-DEFAULT_TENANT = TenantSpec()
 LOOKS = (
     2  # tenants looked at for each group that is opened: more than come, so that tenants that have left are forgotten
 )
@@ -68,7 +67,7 @@ class Fairness:
         """A request of so many expected tokens has joined a group of this tenant."""
         line = self._lines[kind]
         finish_tag = max(line.finish_tags.get(tenant, 0.0), line.virtual_tokens)
-        line.finish_tags[tenant] = finish_tag + tokens / self._tenants.get(tenant, DEFAULT_TENANT).weight
+        line.finish_tags[tenant] = finish_tag + tokens / weight_of(self._tenants, tenant)
 
     def begin(self, kind: RequestKind, rank: float) -> None:
         """A group with this start tag has begun."""

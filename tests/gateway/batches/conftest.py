@@ -24,6 +24,7 @@ from openai.types import Batch
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
+from gateway.batches.token import BatchToken
 from services.batches.serving import serving
 from shared.bus import streams
 from shared.bus.bus import connect
@@ -177,6 +178,10 @@ class BatchWorld:
         assert file is not None
         text = (await self.openai.files.content(file)).text
         return {line["custom_id"]: line for line in map(json.loads, text.splitlines())}
+
+    def token(self) -> BatchToken:
+        """The secret, as a gateway knows it."""
+        return BatchToken(self._token, time.monotonic)
 
     async def _token(self) -> str | None:
         token = await self.redis.get(streams.BATCH_TOKEN)

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import openai
 import pytest
+from aiohttp import web
 
+from gateway.batches.service import BatchService
 from services.batches.store.folder import BatchFolder, BatchFolderError
 from shared.bus import streams
-from tests.gateway.batches.conftest import WorldFactory, chat, texts
+from shared.config.addresses import batches_url
+from shared.config.config import ClusterConfig
+from shared.messages.batches import NewBatch
+from shared.service.admin import listen
+from tests.gateway.batches.conftest import CHAT, WorldFactory, chat, texts
 from tests.gateway.memory_queue import saying
 
 
@@ -105,6 +111,37 @@ async def test_requests_wait_for_a_gateway_that_comes_back(start_world: WorldFac
     done = await world.until(made)
 
     assert texts(await world.lines(done.output_file_id)) == ["fine", "fine"]
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"[]", b'{"no": "gateway"}'])
+async def test_an_answer_that_no_gateway_wrote_is_none(start_world: WorldFactory, body: bytes) -> None:
+    """Something else listens where gateways should: its 200 is no answer, and the request is sent again."""
+    world = await start_world(saying("fine"), gateway={"drain_s": 0.1})
+    await world.end()
+    await world.begin()
+    file = await world.upload({"custom_id": "r0", "method": "POST", "url": CHAT, "body": chat()})
+    await world.there.stop()
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    other = web.Application()
+    other.router.add_route("*", "/{path:.*}", answer)
+    runner = await listen(other, "127.0.0.1", world.config["gateway"]["port"])
+    asked = NewBatch(key_id="", endpoint=CHAT, input_file_id=file, window="1h", window_s=3600)
+    service = BatchService(batches_url(ClusterConfig.model_validate(world.config)), world.token())
+    made = await service.make_batch("default", asked)
+    async with asyncio.timeout(10):
+        while not world.registry.get_sample_value("treadle_batch_answers_total", {"verdict": "refused"}):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await service.close()
+    await runner.cleanup()
+
+    await world.open(saying("fine"), "none")
+    async with asyncio.timeout(30):
+        while (done := await world.openai.batches.retrieve(made.id)).status != "completed":  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert texts(await world.lines(done.output_file_id)) == ["fine"]
 
 
 async def test_a_redis_that_was_emptied_learns_the_secret_again(
@@ -245,8 +282,12 @@ async def test_batches_that_ended_long_ago_are_forgotten_and_their_files_too(sta
 async def test_one_process_at_a_time_has_the_folder(start_world: WorldFactory) -> None:
     world = await start_world()
 
+    coming = world.folder / "uploads" / "coming"
+    coming.write_bytes(b"half")
+
     with pytest.raises(BatchFolderError, match="another batch service uses this folder"):
         BatchFolder(world.folder).claim()
+    assert coming.read_bytes() == b"half", "who may not have it leaves it alone"
     await world.end()
     other = BatchFolder(world.folder)
     other.claim()

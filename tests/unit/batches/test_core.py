@@ -122,6 +122,15 @@ def test_when_the_window_is_over_no_more_are_sent_and_the_rest_is_told() -> None
     assert batch.counts == BatchCounts(total=4, completed=1, failed=3)
 
 
+def test_a_batch_with_all_its_answers_does_not_expire_while_it_is_being_ended() -> None:
+    core = core_of()
+    core.begin("a", "acme", 100.0, 1)
+    core.take(0.0)
+    core.answered("a", 0, 200, None, 99.0)
+
+    assert (core.overdue(100.0), core.wakes_s(100.0), core.done()) == ([], None, ["a"])
+
+
 def test_a_revoked_key_stops_its_batch_and_the_first_reason_stays() -> None:
     core = core_of(2)
     core.begin("a", "acme", DAY, 3)
