@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import secrets
 from collections import Counter
 from collections.abc import Callable
 
@@ -22,6 +21,7 @@ from services.batches.runner import BatchRunner
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder, sync_file
+from services.batches.store.ids import new_id
 from services.batches.upload import read_form
 from shared.config.batches import BatchOptions
 from shared.messages.batches import (
@@ -103,7 +103,7 @@ class BatchDoor:
         self._check_room(tenant)
         left = self._options.max_tenant_bytes - self._files.num_bytes(tenant) - self._coming[tenant]
         most = min(self._options.max_file_bytes, left)
-        file = f"file-{secrets.token_hex(16)}"
+        file = new_id("file-", self._clock())
         path = self._folder.uploads / file
         self._coming[tenant] += most
         try:
@@ -173,7 +173,8 @@ class BatchDoor:
             raise RefusedError(
                 429, "too_many_batches", f"this tenant has {MAX_OPEN_BATCHES} batches that have not ended"
             )
-        record = transitions.created(f"batch_{secrets.token_hex(16)}", tenant, asked, self._clock())
+        now = self._clock()
+        record = transitions.created(new_id("batch_", now), tenant, asked, now)
         self._batches.save(record)
         self._runner.begin(record)
         return _packed(record)

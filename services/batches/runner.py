@@ -9,7 +9,6 @@ step a crash interrupts is taken again.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from services.batches.running import RunningBatch
 from services.batches.sender import BatchSender, Reply
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
+from services.batches.store.ids import new_id
 from services.batches.store.result_files import ERRORS, OUTPUT, ResultFiles
 from services.batches.verdict import AnswerVerdict
 from shared.messages.batches import BatchRecord, LineProblem, StoredFile
@@ -227,8 +227,8 @@ class BatchRunner:
         await self._write_unanswered(batch, running, left)
         await asyncio.to_thread(running.results.sync)
         usage = await asyncio.to_thread(running.results.usage)
-        output = f"file-{secrets.token_hex(16)}" if running.results.output.exists() else None
-        errors = f"file-{secrets.token_hex(16)}" if running.results.errors.exists() else None
+        output = new_id("file-", self._clock()) if running.results.output.exists() else None
+        errors = new_id("file-", self._clock()) if running.results.errors.exists() else None
         results = transitions.BatchResults(left.counts, usage, left.stops, output, errors)
         await self._update(batch, lambda record: transitions.finalizing(record, results, self._clock()))
         self._core.end(batch)

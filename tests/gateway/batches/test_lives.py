@@ -266,6 +266,19 @@ async def test_of_batches_that_have_ended_a_bounded_number_is_remembered(
     assert old.output_file_id in [one.id for one in (await world.openai.files.list()).data], "its results are kept"
 
 
+async def test_what_one_second_made_is_listed_in_its_order_behind_a_restart(start_world: WorldFactory) -> None:
+    world = await start_world(saying("fine"))
+    files = [await world.upload({}) for _ in range(5)]
+    batches = [(await world.batch(chat())).id for _ in range(5)]
+    await world.end()
+
+    await world.begin()
+
+    assert [one.id for one in (await world.openai.batches.list()).data] == batches[::-1]
+    found = [one.id for one in (await world.openai.files.list(order="asc")).data]
+    assert found[: len(files)] == files
+
+
 async def test_batches_that_ended_long_ago_are_forgotten_and_their_files_too(start_world: WorldFactory) -> None:
     world = await start_world(saying("fine"), options={"keep_s": 3600})
     done = await world.until(await world.batch(chat()))
