@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api.h"
+#include "blocks.h"
 #include "device.h"
 #include "draw.h"
 #include "experts.h"
@@ -32,6 +33,12 @@ TREADLE_API const char* treadle_error() { return treadle::last_error.c_str(); }
 TREADLE_API const char* treadle_level(const char* wanted) {
   const treadle::Kernels* kernels = treadle::find_kernels(wanted);
   return kernels == nullptr ? nullptr : kernels->name;
+}
+
+// 1; or 0 for a type that the device does not read.
+TREADLE_API std::int32_t treadle_read_blocks(std::int32_t type, const std::uint8_t* blocks, std::int64_t num_blocks,
+                                             float* to) {
+  return treadle::read_blocks(type, blocks, num_blocks, to) ? 1 : 0;
 }
 
 TREADLE_API Device* treadle_device_new(std::int32_t num_threads, const std::int32_t* cpus, std::int32_t num_cpus) {

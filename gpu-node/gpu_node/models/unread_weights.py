@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy_arrays import DummyArrays
 from gpu_node.models.weight_check import stored_shapes
 from shared.config.engine import LoadFormat
+
+if TYPE_CHECKING:
+    from gpu_node.models.gguf.gguf_weights import ReadBlocks
 
 
 class UnreadWeights(Mapping[str, Float32s]):
@@ -32,12 +35,13 @@ class UnreadWeights(Mapping[str, Float32s]):
         program: Program,
         load_format: LoadFormat = "auto",
         adapters: Adapters = NO_ADAPTERS,
+        read_blocks: ReadBlocks | None = None,
     ) -> None:
-        """`ModelFileError` as `load_weights`, before anything is read."""
+        """`ModelFileError` as `load_weights`, before anything is read. ``read_blocks`` of quantised files."""
         self._checkpoint = checkpoint
         self._adapters = adapters
         self._weights = {weight.name: weight for weight in program.weights}
-        self._reader = _reader(checkpoint, stored_shapes(program), load_format)
+        self._reader = _reader(checkpoint, stored_shapes(program), load_format, read_blocks)
 
     def __getitem__(self, name: str) -> Float32s:
         pieces = [self._read(piece) for piece in self._weights[name].sources]
@@ -65,16 +69,21 @@ class _Reader(Protocol):
         """All of one."""
 
 
-def _reader(checkpoint: Checkpoint, stored: Mapping[str, tuple[int, ...]], load_format: LoadFormat) -> _Reader:
+def _reader(
+    checkpoint: Checkpoint,
+    stored: Mapping[str, tuple[int, ...]],
+    load_format: LoadFormat,
+    read_blocks: ReadBlocks | None,
+) -> _Reader:
     if load_format == "dummy":
         return DummyArrays(stored)
     if checkpoint.gguf is None:
         from gpu_node.models.hf.safetensors_arrays import SafetensorsArrays  # its package only for such a file
 
         return SafetensorsArrays(checkpoint.path, checkpoint.config, stored)
-    from gpu_node.models.gguf.gguf_weights import GgufWeights  # likewise
+    from gpu_node.models.gguf.gguf_weights import GgufWeights, none_read  # likewise
 
-    return GgufWeights(checkpoint.gguf, checkpoint.path, checkpoint.config, stored)
+    return GgufWeights(checkpoint.gguf, checkpoint.path, checkpoint.config, stored, read_blocks or none_read)
 
 
 def _rope_factors(checkpoint: Checkpoint) -> Float32s:

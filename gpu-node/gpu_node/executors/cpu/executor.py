@@ -34,6 +34,7 @@ from gpu_node.kernels.cpu import (
     Limits,
     kernels_name,
 )
+from gpu_node.kernels.cpu.blocks import read_blocks
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
@@ -164,7 +165,7 @@ class CpuExecutor:
             kernels=kernels_name(self._level),
             copies_out=copies_in_lanes(self._options),
         )
-        weights = UnreadWeights(checkpoint, program, spec.load_format, adapters)
+        weights = UnreadWeights(checkpoint, program, spec.load_format, adapters, read_blocks)
         limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
             config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim

@@ -27,6 +27,7 @@ def library() -> ctypes.CDLL:
 _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "error": (c_char_p, []),
     "level": (c_char_p, [c_char_p]),
+    "read_blocks": (c_int32, [c_int32, c_void_p, c_int64, c_void_p]),
     "device_new": (c_void_p, [c_int32, c_void_p, c_int32]),
     "device_free": (None, [c_void_p]),
     "arena_new": (c_void_p, [c_int64, c_int64]),
