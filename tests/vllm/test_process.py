@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,12 @@ def test_cores_sleep_while_workers_compute(agent: Agent) -> None:
     assert len(answer(agent, "long", max_tokens=60)) == 60
     core_s, worker_s = (used_s(name) - before[name] for name in before)
     assert 0 < core_s < worker_s / 4
+
+
+def test_who_sleeps_misses_no_message_that_comes_right_behind_another(vllm_python: Path) -> None:
+    done = subprocess.run([vllm_python, "-m", "tests.vllm.wake_ups"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == 0
 
 
 @pytest.mark.parametrize("victim", ["EngineCore", "Worker", "head"])
