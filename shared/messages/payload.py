@@ -13,6 +13,7 @@ UNPROMISED_S = 86_400.0
 """A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
 
 BEAM_SEARCH = "beam search"
+EMBEDDINGS = "embeddings"
 
 ConstraintKind = Literal["json_schema", "regex", "choice", "grammar"]
 
@@ -66,6 +67,9 @@ class Sampling:
     """Candidates are ranked by their summed logprobs over their length to this power."""
     constraint: Constraint | None = None
     """What each continuation has to be; None for any text. Not beside ``is_beam``."""
+    is_embedding: bool = False
+    """No token is drawn behind the prompt: the model's last hidden state there is the answer (`Chunk.embedding`). With
+    one choice and ``max_tokens`` of 1, as which the answer counts."""
 
     @property
     def has_penalties(self) -> bool:
@@ -75,6 +79,8 @@ class Sampling:
     @property
     def needs(self) -> str:
         """What not every engine can do, by the name under which `NodeFacts.lacks` has it; ``""`` where any can."""
+        if self.is_embedding:
+            return EMBEDDINGS
         return BEAM_SEARCH if self.is_beam else ""
 
     @property

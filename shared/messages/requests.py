@@ -270,6 +270,9 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int | None = None
     """Of the prompt, tokens whose KV lay in a cache when this attempt was admitted first, and were not computed for it.
     Said once, with the first token of the first choice, to a client that has nothing yet; None: it is not said."""
+    embedding: bytes = b""
+    """In the place of tokens, where the request asks for it (`Sampling.is_embedding`): float32, little-endian, not
+    normalised; it is the whole answer, so the chunk ends it."""
 
 
 class Tokens(Message, frozen=True, kw_only=True):

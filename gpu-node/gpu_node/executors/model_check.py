@@ -49,10 +49,10 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
     config = checkpoint.config
     world = node.tensor_parallel
     try:
-        program = tensor_parallel(build_program(config), 0, world)
+        program = tensor_parallel(build_program(config, spec.task), 0, world)
     except IndivisibleError as error:
         raise ModelFileError(f"{checkpoint.path}: {error}") from error
-    plain = build_program(config)
+    plain = build_program(config, spec.task)
     if spec.load_format == "auto":
         check_weights(checkpoint, plain)
     adapters = open_adapters(spec, checkpoint, plain)
@@ -70,6 +70,10 @@ def _check_for_vllm(spec: ModelSpec) -> None:
     if not path.is_dir():
         raise ModelFileError(
             f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one of it"
+        )
+    if spec.task == "embed":
+        raise ModelFileError(
+            f"model {spec.name!r}: task: embed is for nodes with engine: treadle; vLLM gives no embeddings here"
         )
     if spec.weights != "bfloat16":
         raise ModelFileError(

@@ -143,7 +143,8 @@ def keys_and_values(writer: Operator) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A model for one device. ``result`` names the buffer of logits, one row for each draw."""
+    """A model for one device. ``result`` names the buffer of logits, one row for each draw; of hidden states,
+    where the model embeds."""
 
     operators: tuple[Operator, ...]
     buffers: tuple[Buffer, ...]
@@ -151,6 +152,11 @@ class Program:
     result: str
     lanes: tuple[LaneQueue, ...] = ()
     """Other orders in which the operators may run; none: the one in which they stand."""
+
+    @property
+    def num_result_columns(self) -> int:
+        """Numbers of a row of the result."""
+        return next(buffer.num_columns for buffer in self.buffers if buffer.name == self.result)
 
     @property
     def offloads(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.vllm.border import CoreConstraint, CoreKept, CoreRequest, OwnDraw
-from shared.messages.payload import BEAM_SEARCH
+from shared.messages.payload import BEAM_SEARCH, EMBEDDINGS
 
-LACKS = (BEAM_SEARCH,)
+LACKS = (BEAM_SEARCH, EMBEDDINGS)
 """What vLLM does not do here (`Sampling.needs`)."""
 
 TICKS_PER_S = 1000
@@ -18,6 +18,8 @@ def lacking(request: EngineRequest) -> str:
     """Why the request cannot run in vLLM, or ``""``; `gpu_node.engine.steps.limits` has the reasons of any engine."""
     if request.sampling.is_beam:
         return "this node's engine is vLLM, which has no beam search; leave use_beam_search out"
+    if request.sampling.is_embedding:
+        return "this node's engine is vLLM, which gives no embeddings here"
     return ""
 
 

@@ -120,6 +120,8 @@ class Ledger:
         if running is not None:
             if chunk.token_ids:  # their place tells the length: what is computed again is not counted twice
                 running.num_tokens[chunk.choice] = chunk.index + len(chunk.token_ids)
+            elif chunk.embedding:
+                running.num_tokens[chunk.choice] = 1  # as which it counts
             if chunk.is_last:
                 del self.running[chunk.request_id]
         return running

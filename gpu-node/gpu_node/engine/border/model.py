@@ -40,6 +40,8 @@ class LoadedModel:
     """Steps of so many rows, or more, go through a pipeline whose operators overlap; 0: none does."""
     adapters: tuple[str, ...] = ()
     """Names of its adapters, in the order of their numbers."""
+    embeds: bool = False
+    """Its draws give embeddings (`StepResult.embeddings`), and no tokens."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
 

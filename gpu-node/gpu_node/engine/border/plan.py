@@ -187,6 +187,9 @@ class StepResult:
     """How long blocks moved to or from host memory ahead of it, where the device is only predicted."""
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """By sequence id, of the draws that ask for them (`Draw.num_top`)."""
+    embeddings: Mapping[int, bytes] = field(default_factory=dict)
+    """By sequence id, of a model that embeds (`LoadedModel.embeds`): float32 [hidden size], little-endian, the last
+    row's hidden state behind the last norm. Its ``token_ids`` mean nothing."""
     is_remote_lost: bool = False
     """Remote sequences' rows, and what was sent and called back, are worth nothing: the receiver missed its deadline,
     or refused. Local rows are right."""

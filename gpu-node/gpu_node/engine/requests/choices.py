@@ -28,6 +28,21 @@ def token_chunk(
     )
 
 
+def embedding_chunk(request: EngineRequest, sequence: Sequence, embedding: bytes) -> OutputChunk:
+    """The whole answer of a request that asks for an embedding."""
+    return OutputChunk(
+        request.request_id,
+        request.payload.attempt,
+        0,
+        [],
+        "stop",
+        choice=sequence.choice,
+        is_last=True,
+        cached_tokens=_cached_tokens(request),
+        embedding=embedding,
+    )
+
+
 def ranked_chunks(request: EngineRequest) -> list[OutputChunk]:
     """All of a ranked request that is over: one chunk a choice, best first."""
     sampling = request.sampling

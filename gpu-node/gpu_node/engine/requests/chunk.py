@@ -32,3 +32,5 @@ class OutputChunk(NamedTuple):
     """No chunk of this attempt follows: every choice has ended."""
     cached_tokens: int | None = None
     """As in `shared.messages.requests.Chunk`."""
+    embedding: bytes = b""
+    """Likewise."""

@@ -42,12 +42,27 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, gramma
     if wrong:
         return f"token id {wrong[0]} is outside the vocabulary of {model.vocab_size}"
     return (
-        _filter_refusal(payload.sampling)
+        _task_refusal(payload.sampling, model)
+        or _filter_refusal(payload.sampling)
         or _constraint_refusal(payload.sampling, grammar_problem)
         or _penalty_refusal(payload.sampling, model)
         or _choices_refusal(payload, model, options)
         or _memory_refusal(num_prompt_tokens, payload.sampling, model)
     )
+
+
+def _task_refusal(sampling: Sampling, model: LoadedModel) -> str:
+    if model.embeds and not sampling.is_embedding:
+        return f"{model.name!r} gives embeddings and no text (task: embed)"
+    if not sampling.is_embedding:
+        return ""
+    if not model.embeds:
+        return f"{model.name!r} gives text and no embeddings (task: generate)"
+    if num_places(sampling) > 1 or sampling.is_beam or sampling.max_tokens != 1:
+        return "a text has one embedding: one choice, and max_tokens of 1"
+    if sampling.constraint is not None or sampling.has_penalties or sampling.num_logprobs is not None:
+        return "an embedding has no constraint, penalties or logprobs"
+    return ""
 
 
 def _filter_refusal(sampling: Sampling) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepResult
 from gpu_node.engine.requests.beams import Hypothesis, score
-from gpu_node.engine.requests.choices import error_chunk, ranked_chunks, token_chunk
+from gpu_node.engine.requests.choices import embedding_chunk, error_chunk, ranked_chunks, token_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
@@ -32,6 +32,9 @@ class StepOutcome:
             return [error_chunk(request.payload, error, sequence.choice, position)]
         if request.sampling.is_beam:
             return self._take_continuations(request, sequence, result)
+        if request.sampling.is_embedding:
+            self._end(request, sequence)
+            return [embedding_chunk(request, sequence, result.embeddings[sequence.sequence_id])]
         token_id = result.token_ids[sequence.sequence_id]
         sequence.num_drawn_tokens -= 1
         sequence.token_ids.append(token_id)

@@ -60,6 +60,8 @@ class _Prepared:
     program: CpuProgram
     lane_places: Mapping[int, LanePlace]
     """Of the operators of its program in a pipeline."""
+    num_columns: int
+    """Of its program's result: the vocabulary, or the hidden state of a model that embeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,12 @@ class _Model:
         return self.prepared.program
 
     @property
-    def vocab_size(self) -> int:
-        return self.prepared.model.vocab_size
+    def num_columns(self) -> int:
+        return self.prepared.num_columns
+
+    def embeddings(self, num_draws: int) -> Float32s | None:
+        """Room for those of a step's draws, float32 [draws, columns]; None where the model gives tokens."""
+        return np.empty((num_draws, self.num_columns), dtype=np.float32) if self.prepared.model.embeds else None
 
 
 class CpuExecutor:
@@ -152,7 +158,7 @@ class CpuExecutor:
         config = checkpoint.config
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
-        plain = build_program(config)
+        plain = build_program(config, spec.task)
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
         for change in self._passes:
@@ -183,7 +189,7 @@ class CpuExecutor:
             if isinstance(error, UnsupportedOperatorError):
                 raise ModelFileError(f"{checkpoint.path}: {error}") from error
             raise
-        return _Prepared(spec, in_lanes.told(model), fresh, places)
+        return _Prepared(spec, in_lanes.told(model), fresh, places, program.num_result_columns)
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory when the queue is empty."""
@@ -224,18 +230,19 @@ class CpuExecutor:
         model = model_of(plan.model, self._models)
         sequence_ids = tuple(draw.sequence_id for part in plan.sequences for draw in part.draws)
         first_cell = model.cells.take(len(sequence_ids))
-        draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.vocab_size, first_cell)
+        draws = CpuDraws.of(draws_of(model.feedback, plan.sequences), model.num_columns, first_cell)
         step = step_of(
             model.feedback,
             plan,
             draws=draws,
+            logits=model.embeddings(len(sequence_ids)),
             remotes=self.links.remotes_of(plan, model.prepared.spec.name),
             in_lanes=model.prepared.model.is_piped(plan.num_tokens),
             moves_beside=self._options.overlap_swaps,
         )
         event = self._device.submit(model.program, step)
         model.feedback.remember({draw: cell_mark(first_cell + i) for i, draw in enumerate(sequence_ids)})
-        return RunningStep(self._device, event, step, sequence_ids, model.vocab_size)
+        return RunningStep(self._device, event, step, sequence_ids, model.num_columns)
 
     def give_masks(self, step: RunningStep, masks: Mapping[int, bytes]) -> None:
         """As `LateMasks`."""
@@ -256,10 +263,11 @@ class CpuExecutor:
         }
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> Float32s:
-        """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
+        """Write the sequences' keys and values; returns float32 [sequences that draw, columns of the program's result],
+        in their order: logits or, of a model that embeds, hidden states."""
         loaded = model_of(model, self._models)
         num_rows = sum(bool(part.draws) for part in sequences)
-        logits = np.empty((num_rows, loaded.vocab_size), dtype=np.float32)
+        logits = np.empty((num_rows, loaded.num_columns), dtype=np.float32)
         step = step_of(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
         self._device.wait(self._device.submit(loaded.program, step))
         return logits

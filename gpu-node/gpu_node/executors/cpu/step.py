@@ -28,13 +28,14 @@ class RunningStep:
     """Keeps the memory alive that the device writes to."""
     sequence_ids: tuple[int, ...]
     """Of each draw: who gets the token."""
-    vocab_size: int
+    num_columns: int
+    """Of what is drawn from."""
 
     def give_masks(self, masks: Mapping[int, bytes]) -> None:
         """What its draws may give whose masks are late, by sequence."""
         draws = self.step.draws
         late = {number: masks.get(self.sequence_ids[number], b"") for number in draws.late_draws}
-        draws.put_late_masks(late, self.vocab_size)
+        draws.put_late_masks(late, self.num_columns)
         self.device.give_masks(self.step)
 
     def is_done(self) -> bool:
@@ -57,7 +58,16 @@ class RunningStep:
             is_remote_lost=bool(self.step.remotes.lost.any()),
             served_s=times.served_s,
             waited_s=times.waited_s,
+            embeddings=self._embeddings(),
         )
+
+    def _embeddings(self) -> dict[int, bytes]:
+        """Of a model that embeds, whose sequences have one draw each."""
+        if self.step.logits is None:
+            return {}
+        return {
+            sequence_id: row.tobytes() for sequence_id, row in zip(self.sequence_ids, self.step.logits, strict=True)
+        }
 
 
 def step_of(

@@ -12,6 +12,7 @@ from gpu_node.engine.border.plan import StepResult
 from gpu_node.executors.cuda.memory.marks import Mark
 from gpu_node.executors.draws.cells import NUM_CELLS
 from gpu_node.executors.draws.not_finite import NOT_FINITE
+from gpu_node.executors.memory.host_bytes import row_bytes
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
 from gpu_node.kernels.triton.draws.draw import draw_tokens
@@ -53,7 +54,7 @@ class RemotePart:
     @classmethod
     def of(cls, is_lost: torch.Tensor, link: Loses, generation: int) -> RemotePart:
         """As the device finds it when it has come here."""
-        return cls(_to_host(is_lost), link, generation)
+        return cls(to_host(is_lost), link, generation)
 
     def take(self) -> bool:
         """Whether it is lost; the link hears of that."""
@@ -74,6 +75,8 @@ class QueuedStep:
     tokens: torch.Tensor
     """int32 [draws], on the host once the step is done."""
     logprobs: Logprobs | None
+    embeddings: torch.Tensor | None
+    """float32 [draws, columns], likewise, of a model that embeds."""
     before: Mark
     """The end of the step before."""
     begin: Mark
@@ -99,6 +102,7 @@ class QueuedStep:
                 if tokens[sequence_id] != NOT_DRAWN
             },
             is_remote_lost=self.remote is not None and self.remote.take(),
+            embeddings={} if self.embeddings is None else row_bytes(self.sequence_ids, self.embeddings),
         )
 
     def _token_logprobs(self) -> dict[int, TokenLogprob]:
@@ -152,7 +156,7 @@ class TokenCells:
         tokens = torch.empty(len(draws), dtype=torch.int32, device=logits.device)
         cells = self.cells[first_cell : first_cell + len(draws)]
         draw_tokens(logits, adjusted_logits(logits, arrays.adjustments, self.cells), arrays, tokens, cells)
-        return _to_host(tokens), _logprobs(logits, draws, tokens)
+        return to_host(tokens), _logprobs(logits, draws, tokens)
 
     def warm_up(self, logits: torch.Tensor) -> None:
         """Draw what nobody wants, before any step names a cell, so that no draw has to compile or load code."""
@@ -170,10 +174,10 @@ def _logprobs(logits: torch.Tensor, draws: Sequence[TokenDraw], tokens: torch.Te
     logprobs = logits.index_select(0, rows).double().log_softmax(dim=-1)
     own = logprobs.gather(1, tokens.index_select(0, numbers).clamp(0, logits.shape[1] - 1).long()[:, None])[:, 0]
     values, token_ids = logprobs.sort(dim=-1, descending=True, stable=True)
-    return Logprobs(_to_host(own), _to_host(token_ids[:, :most]), _to_host(values[:, :most]))
+    return Logprobs(to_host(own), to_host(token_ids[:, :most]), to_host(values[:, :most]))
 
 
-def _to_host(values: torch.Tensor) -> torch.Tensor:
+def to_host(values: torch.Tensor) -> torch.Tensor:
     """A copy in host memory, which is there once the device has come to it."""
     there = torch.empty(values.shape, dtype=values.dtype, pin_memory=values.device.type == "cuda")
     return there.copy_(values, non_blocking=True)

@@ -170,10 +170,13 @@ class CudaExecutor:
                 one._replace(allowed=masks.get(who, one.allowed)) for who, one in zip(sequence_ids, draws, strict=True)
             ]
             tokens, logprobs = model.draw(logits, told if masks else draws, first_cell)
+            embeddings = model.embeddings(logits)
             remote = None if link is None or is_lost is None else RemotePart.of(is_lost, link, plan.generation)
             self._last_end = mark(self._device)
             model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
-            return QueuedStep(sequence_ids, nums_top, tokens, logprobs, before, begin, self._last_end, remote)
+            return QueuedStep(
+                sequence_ids, nums_top, tokens, logprobs, embeddings, before, begin, self._last_end, remote
+            )
 
         return MaskedStep(draw) if any(one.is_mask_late for one in draws) else draw({})
 

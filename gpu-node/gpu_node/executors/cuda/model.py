@@ -11,7 +11,7 @@ import torch
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.collectives import ALONE, DeviceGroup
-from gpu_node.executors.cuda.draws import Logprobs, TokenCells
+from gpu_node.executors.cuda.draws import Logprobs, TokenCells, to_host
 from gpu_node.executors.cuda.links.remote_moves import RemoteMoves
 from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.blocks import CudaBlocks
@@ -89,6 +89,11 @@ class CudaModel:
         with torch.inference_mode():
             return self.tokens.draw(logits, draws, first_cell)
 
+    def embeddings(self, rows: torch.Tensor | None) -> torch.Tensor | None:
+        """What a step's draws are embeddings of, on its way to the host, where the model embeds: ``rows`` as `run`
+        gives them, float32 [draws, hidden size]."""
+        return to_host(rows) if rows is not None and self.model.embeds else None
+
     def launch(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Queue a program; the logits of the rows that draw, in a buffer that the next step writes."""
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
@@ -134,10 +139,10 @@ class CudaBuilder:
             raise ModelFileError(f"{checkpoint.path}: the cuda executor has no int8 weights; set weights: bfloat16")
         world = self.group.world
         try:
-            program = tensor_parallel(build_program(checkpoint.config), self.group.rank, world)
+            program = tensor_parallel(build_program(checkpoint.config, spec.task), self.group.rank, world)
         except IndivisibleError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
-        adapters = open_adapters(spec, checkpoint, build_program(checkpoint.config))
+        adapters = open_adapters(spec, checkpoint, build_program(checkpoint.config, spec.task))
         program = adapt(optimized(program) if self.optimizes else program, adapters.ranks, len(adapters.names))
         for change in self.passes:
             program = change(program)

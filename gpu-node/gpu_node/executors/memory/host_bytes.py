@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 
 import torch
 
@@ -17,3 +18,9 @@ def bytes_of(numbers: torch.Tensor) -> memoryview:
     assert numbers.device.type == "cpu"
     assert numbers.is_contiguous()
     return memoryview((ctypes.c_ubyte * numbers.nbytes).from_address(numbers.data_ptr())).cast("B")
+
+
+def row_bytes(sequence_ids: Iterable[int], rows: torch.Tensor) -> dict[int, bytes]:
+    """A copy of each row of ``rows`` float32 [sequences, numbers], by the sequence that it is of."""
+    assert rows.dtype is torch.float32
+    return {one: bytes(bytes_of(row)) for one, row in zip(sequence_ids, rows.contiguous(), strict=True)}

@@ -18,6 +18,7 @@ from gpu_node.executors.memory.host_tier import HOST
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.predicted.lengths import SHAREGPT_OUTPUT
 from gpu_node.executors.predicted.made_up import MadeUpTokens
+from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.shape import shape_of
@@ -43,6 +44,7 @@ class VirtualExecutor:
         self._hardware = hardware.device_named(device)
         self._options = options
         self._words: dict[str, Words] = {}
+        self._embedding_columns: dict[str, int] = {}  # of models that embed
         self._models = PredictedModels(self._predicted, options)
 
     @property
@@ -60,7 +62,10 @@ class VirtualExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        return replace(self._models.load_model(spec, instead_of), vocab_size=self._words_of(spec).vocab_size)
+        model = self._models.load_model(spec, instead_of)
+        if spec.task == "embed":
+            self._embedding_columns[spec.name] = open_checkpoint(checked_path(spec)).config.hidden_size
+        return replace(model, vocab_size=self._words_of(spec).vocab_size, embeds=spec.task == "embed")
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""
@@ -107,7 +112,14 @@ class VirtualExecutor:
         result = self._models.submit(plan).computed
         words = self._words[plan.model].token_ids
         logprobs = {sequence_id: _in_words(one, words) for sequence_id, one in result.logprobs.items()}
-        return ComputedStep(replace(result, logprobs=logprobs))
+        return ComputedStep(replace(result, logprobs=logprobs, embeddings=self._embeddings(plan)))
+
+    def _embeddings(self, plan: StepPlan) -> dict[int, bytes]:
+        num_columns = self._embedding_columns.get(plan.model)
+        if num_columns is None:
+            return {}
+        ended = [part for part in plan.sequences if part.draws]
+        return {part.sequence_id: made_up_embedding(part.token_ids, num_columns) for part in ended}
 
 
 def _context_length(spec: ModelSpec) -> int:

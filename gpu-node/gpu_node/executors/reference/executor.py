@@ -19,7 +19,7 @@ from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.draws.sampler import Drawn, sample
-from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of
+from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of, row_bytes
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
@@ -122,10 +122,10 @@ class ReferenceExecutor:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         try:
-            program = tensor_parallel(build_program(config), self._group.rank, self._group.world)
+            program = tensor_parallel(build_program(config, spec.task), self._group.rank, self._group.world)
         except IndivisibleError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
-        adapters = open_adapters(spec, checkpoint, build_program(config))
+        adapters = open_adapters(spec, checkpoint, build_program(config, spec.task))
         program = adapt(program, adapters.ranks, len(adapters.names))
         for change in self._passes:
             program = change(program)
@@ -188,8 +188,12 @@ class ReferenceExecutor:
             copies_out = plan.copies_out if in_lanes is not None and in_lanes.copies_out else ()
             _move_blocks(model.memory, plan, plan.swaps_out if copies_out else plan.moves_out)
             drawn: dict[int, Drawn | None] = {}
+            embeddings: dict[int, bytes] = {}
             if plan.sequences:  # else it only moves blocks
-                drawn = _draw(model.feedback, plan.sequences, self._logits(model, plan.sequences, copies_out))
+                rows = self._logits(model, plan.sequences, copies_out)
+                drawn = _draw(model.feedback, plan.sequences, rows)
+                if model.prepared.model.embeds:
+                    embeddings = row_bytes(drawn, rows)
         tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
         model.feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})
         result = StepResult(
@@ -197,6 +201,7 @@ class ReferenceExecutor:
             duration_s=perf_counter() - started_s,
             errors={sequence_id: NOT_FINITE for sequence_id, each in drawn.items() if each is None},
             logprobs={sequence_id: each.logprob for sequence_id, each in drawn.items() if each and each.logprob},
+            embeddings=embeddings,
         )
         return ComputedStep(result)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gpu_node.graph.program import Program
 from gpu_node.models.architectures.gpt2 import build_gpt2
+from gpu_node.models.architectures.headless import without_head
 from gpu_node.models.architectures.llama import build_llama
 from gpu_node.models.architectures.mistral import build_mistral
 from gpu_node.models.architectures.mixtral import build_mixtral
@@ -13,6 +14,7 @@ from gpu_node.models.architectures.opt import build_opt
 from gpu_node.models.architectures.qwen2 import build_qwen2
 from gpu_node.models.architectures.qwen3 import build_qwen3
 from gpu_node.models.config import Family, ModelConfig
+from shared.config.engine import Task
 
 _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
     Family.LLAMA: build_llama,
@@ -25,8 +27,10 @@ _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
 }
 
 
-def build_program(config: ModelConfig) -> Program:
-    """The program of a model, checked."""
+def build_program(config: ModelConfig, task: Task = "generate") -> Program:
+    """The program of a model for what it is served for, checked."""
     program = _BUILDERS[config.family](config)
+    if task == "embed":
+        program = without_head(program)
     program.check()
     return program

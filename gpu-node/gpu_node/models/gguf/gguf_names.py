@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gpu_node.models.config import Family, ModelConfig
-from gpu_node.models.gguf.gguf_config import ROPE_FACTORS_TENSOR
+from gpu_node.models.gguf.gguf_config import HEAD_TENSOR, ROPE_FACTORS_TENSOR
 from gpu_node.models.stored import Stored
 
 
-def is_superfluous(name: str, config: ModelConfig) -> bool:
-    """Tensors that files hold besides the weights."""
+def is_superfluous(name: str, config: ModelConfig, weights: Collection[str]) -> bool:
+    """Tensors that files hold besides the wanted ``weights``, by canonical name: the head of a model that embeds."""
+    if name == HEAD_TENSOR:
+        return "lm_head" not in weights
     return name == ROPE_FACTORS_TENSOR and config.rope is not None
 
 
@@ -38,7 +40,7 @@ _MODEL = {
     "embedding": "token_embd",
     "position_embedding": "position_embd",
     "norm": "output_norm",
-    "lm_head": "output",
+    "lm_head": HEAD_TENSOR.removesuffix(".weight"),
 }
 _LAYER = {
     "attention_norm": "attn_norm",

@@ -23,7 +23,7 @@ def wanted_tensors(
     `ModelFileError` names file and tensor when one is missing, not wanted, of another shape, or of a type that cannot
     be read.
     """
-    names = {name for name in file.tensors if not is_superfluous(name, config)}
+    names = {name for name in file.tensors if not is_superfluous(name, config, stored_shapes)}
     wanted = {weight: stored(weight, config, names) for weight in stored_shapes}
     used = {name for place in wanted.values() for name in place.names}
     if used != names:

@@ -14,11 +14,10 @@ def prefix(family: Family) -> str:
     return {Family.GPT2: "transformer.", Family.OPT: "model.decoder."}.get(family, "model.")
 
 
-def is_superfluous(name: str, config: ModelConfig) -> bool:
-    """Tensors that some files hold besides the weights: constants, and the head where it is the embedding itself."""
-    if name == "lm_head.weight":
-        return config.tied_embedding
-    return _CONSTANTS.fullmatch(name) is not None
+def is_superfluous(name: str) -> bool:
+    """Tensors that some files hold besides the weights that are wanted: constants, and the head where it is the
+    embedding itself, or the model embeds."""
+    return name == "lm_head.weight" or _CONSTANTS.fullmatch(name) is not None
 
 
 _CONSTANTS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|layers\.\d+\.self_attn\.rotary_emb\.inv_freq")

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence, StepPlan
@@ -24,7 +25,7 @@ from shared.config.config import ConfigError, parse_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Sampling
-from tests.gpu_node import tiny
+from tests.gpu_node import embedding_model, tiny
 from tests.gpu_node.adapter_folders import modules_of, save_adapter
 from tests.gpu_node.engine.process.test_process import started
 from tests.gpu_node.masks import mask_of
@@ -92,6 +93,16 @@ def test_tokens_are_those_of_one_device(load: Load, name: str, tmp_path: Path) -
     expected = [run(alone, prompts(6)), run(alone, prompts(6), temperature=0.8, seed=3)]
     together = load(tmp_path)
     assert [run(together, prompts(6)), run(together, prompts(6), temperature=0.8, seed=3)] == expected
+
+
+@pytest.mark.parametrize("name", ["qwen3", "opt"])
+def test_embeddings_are_those_of_one_device(group: TensorParallelExecutor, name: str, tmp_path: Path) -> None:
+    model = save(name, tmp_path)
+    engine = Engine(group, EngineOptions(**OPTIONS))
+    engine.load_model(embedding_model.spec(tmp_path))
+    found = embedding_model.embedded(engine, prompts(6))
+    group.unload_model("tiny")
+    torch.testing.assert_close(found, embedding_model.expected(model, prompts(6)), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
