@@ -17,6 +17,7 @@ from gateway.endpoints import catalogue, tokenization
 from gateway.endpoints.batch_routes import batch_routes
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
+from gateway.endpoints.embeddings import EmbeddingEndpoint
 from gateway.endpoints.endpoint import Handler
 from gateway.endpoints.messages import MessagesEndpoint, count_tokens
 from gateway.endpoints.queue_report import show_queue
@@ -114,6 +115,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
         [
             web.post("/v1/chat/completions", Handler(ChatEndpoint()).handle),
             web.post("/v1/completions", Handler(CompletionEndpoint()).handle),
+            web.post("/v1/embeddings", Handler(EmbeddingEndpoint()).handle),
             web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
             web.post("/v1/messages", Handler(MessagesEndpoint()).handle),
             web.post("/v1/messages/count_tokens", count_tokens),

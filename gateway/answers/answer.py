@@ -20,6 +20,9 @@ from gateway.openai import errors
 from gateway.openai.answers import CompletionTokensDetails, PromptTokensDetails, Usage
 from gateway.openai.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged
 
+MAX_INLINE_BYTES = 1 << 14
+"""Of embeddings: a kilobyte of them takes some 50 us to write, and more than these go to a thread."""
+
 
 class Renderer(Protocol):
     """How one endpoint writes an answer."""
@@ -48,9 +51,15 @@ async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, pa
     while not call.is_complete:
         others = await rest(call, patience)
         deltas = [*deltas, *noted(record.timeline, call, others, now())]
+    choices, counts = merged(deltas), usage(call, record.timeline)
+
+    def body() -> bytes:
+        return msgspec.json.encode(renderer.whole(choices, counts))
+
+    is_long = sum(len(one.embedding) for one in choices) > MAX_INLINE_BYTES
+    data = await asyncio.to_thread(body) if is_long else body()
     record.outcome = call_record.OK
-    body = renderer.whole(merged(deltas), usage(call, record.timeline))
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return web.Response(body=data, content_type="application/json")
 
 
 def noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End, now: float) -> list[Delta]:

@@ -32,6 +32,7 @@ from gateway.openai.answers import (
     ModelList,
     Version,
 )
+from gateway.openai.embeddings import EmbeddingList
 from gateway.openai.queue_answers import QueueReport
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
 from gateway.responses.answer import ResponseAnswer
@@ -40,7 +41,7 @@ from gateway.tenants.auth import KEY_HEADER
 
 _ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ResponseAnswer, ErrorAnswer]
 _ANSWERS += [ModelCard, ModelList, QueueReport, TokenizeAnswer, DetokenizeAnswer, Version]
-_ANSWERS += [MessageAnswer, MessagesError, TokenCount]
+_ANSWERS += [MessageAnswer, MessagesError, TokenCount, EmbeddingList]
 _KEY_SCHEMES = {
     "securitySchemes": {
         "key": {"type": "http", "scheme": "bearer"},
@@ -72,6 +73,7 @@ def _paths() -> dict[str, Any]:
     return {
         "/v1/chat/completions": {"post": chat},
         "/v1/completions": {"post": post("Continue a text", "CompletionRequest", streamed("Completion", "Completion"))},
+        "/v1/embeddings": {"post": post("Embed texts", "EmbeddingRequest", json_of("EmbeddingList"))},
         "/v1/responses": {
             "post": post("Answer a conversation", "ResponsesRequest", streamed("ResponseAnswer", "ResponseStreamEvent"))
         },

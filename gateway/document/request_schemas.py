@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from gateway.anthropic.requests import UNSUPPORTED, CountTokensRequest, MessagesRequest
 from gateway.openai.batches import BatchRequest
 from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.embeddings import EmbeddingRequest
 from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest
 from gateway.openai.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
@@ -61,6 +62,16 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
         {"model": "smollm2-135m", "prompt": "Once upon a time", "max_tokens": 16, "temperature": 0},
         {"model": "smollm2-135m", "prompt": [[1, 2], [3]], "n": 2, "logprobs": 3, "stop": ["\n"], "slo": "batch"},
         {"model": "smollm2-135m", "prompt": "Is it wet? ", "structured_outputs": {"choice": ["yes", "no"]}},
+    ],
+    EmbeddingRequest: [
+        {"model": "smollm2-135m", "input": "Paris is the capital of France."},
+        {
+            "model": "smollm2-135m",
+            "input": [[1, 2], [3]],
+            "encoding_format": "base64",
+            "dimensions": 16,
+            "slo": "batch",
+        },
     ],
     ResponsesRequest: [
         {"model": "smollm2-135m", "input": "Say hello.", "max_output_tokens": 16},

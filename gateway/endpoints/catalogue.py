@@ -26,4 +26,4 @@ async def show_model(request: web.Request) -> web.Response:
 def _card(request: web.Request, name: str, model: ServedModel) -> ModelCard:
     created, length = request.app[STARTED_S], model.max_model_len
     parent = None if model.base is None else model.base.name
-    return ModelCard(id=name, created=created, root=model.name, parent=parent, max_model_len=length)
+    return ModelCard(id=name, created=created, root=model.name, parent=parent, max_model_len=length, task=model.task)

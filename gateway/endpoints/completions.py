@@ -10,14 +10,15 @@ from gateway.answers.event import DONE, SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.constraint_check import checked_constraint
+from gateway.endpoints.text_prompts import text_prompts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
-from gateway.openai import errors
 from gateway.openai.answers import Completion, CompletionChoice, Usage
 from gateway.openai.delta import Delta
 from gateway.openai.errors import ApiError
 from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
+from shared.config.engine import Task
 from shared.messages.payload import Constraint
 
 
@@ -27,6 +28,7 @@ class CompletionEndpoint:
     operation = "text_completion"
     prompt_param = "prompt"
     body_model = CompletionRequest
+    task: Task = "generate"
 
     def asked(self, body: CompletionRequest) -> CompletionRequest:
         """The body itself."""
@@ -38,21 +40,7 @@ class CompletionEndpoint:
 
     async def prompts(self, body: CompletionRequest, model: ServedModel) -> list[list[int]]:
         """The prompts' tokens; ids are taken as they are, if the model has them."""
-        tokenizer = model.tokenizer
-        for prompt in body.prompt:
-            if not prompt:
-                raise errors.invalid("the prompt is empty", "prompt")
-            if isinstance(prompt, str):
-                job_parts.check_characters(model, len(prompt), "prompt")
-                continue
-            if len(prompt) >= model.max_model_len:
-                raise errors.context_length_exceeded(model.max_model_len, len(prompt), body.max_tokens or 1, "prompt")
-            job_parts.check_token_ids(tokenizer, prompt, "prompt")
-
-        def encode() -> list[list[int]]:
-            return [prompt if isinstance(prompt, list) else tokenizer.encode(prompt) for prompt in body.prompt]
-
-        return await job_parts.tokenise(encode, sum(len(prompt) for prompt in body.prompt if isinstance(prompt, str)))
+        return await text_prompts(body.prompt, model, "prompt", body.max_tokens or 1, model.tokenizer.encode)
 
     def token_bytes(self, body: CompletionRequest, model: ServedModel) -> Sequence[bytes]:  # noqa: ARG002
         """Control tokens have no text."""

@@ -41,6 +41,7 @@ from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
+from shared.config.engine import Task
 from shared.messages.payload import Constraint
 from shared.messages.slo import Slo
 
@@ -55,6 +56,8 @@ class Endpoint(Protocol[Body]):
     prompt_param: str
     """The field that holds the prompt."""
     body_model: type[Body]
+    task: Task
+    """What its models are served for."""
 
     def asked(self, body: Body) -> GenerationRequest:
         """What is to be generated, in the words that all endpoints have in common."""
@@ -135,7 +138,7 @@ class Handler(Generic[Body]):
         body = await read_body(http, endpoint.body_model)
         asked = endpoint.asked(body)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
-        model = job_parts.find_model(context, asked.model)
+        model = job_parts.find_model(context, asked.model, endpoint.task)
         promise = choose_promise(
             context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
         )

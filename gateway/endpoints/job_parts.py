@@ -11,6 +11,7 @@ from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai import errors
 from gateway.openai.schema import GenerationRequest
+from shared.config.engine import Task
 from shared.messages.payload import Constraint, Sampling
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
@@ -42,11 +43,13 @@ class Room:
     param: str
 
 
-def find_model(context: GatewayContext, name: str) -> ServedModel:
-    """The model served under ``name``; `ApiError` 404 lists the ones there are."""
+def find_model(context: GatewayContext, name: str, task: Task | None = None) -> ServedModel:
+    """The model served under ``name``; `ApiError` 404 lists those there are, 400 where it is not for ``task``."""
     model = context.models.get(name)
     if model is None:
         raise errors.model_not_found(name, list(context.models))
+    if task is not None and model.task != task:
+        raise errors.wrong_task(name, task, [one for one, other in context.models.items() if other.task == task])
     return model
 
 
@@ -125,4 +128,5 @@ def sampling(
         is_beam=body.use_beam_search,
         length_penalty=body.length_penalty,
         constraint=constraint,
+        is_embedding=model.task == "embed",
     )

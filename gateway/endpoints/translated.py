@@ -10,6 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.schema import ChatCompletionRequest
 from gateway.openai.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
+from shared.config.engine import Task
 from shared.messages.payload import Constraint
 
 Translated = TypeVar("Translated", bound=TranslatedRequest)
@@ -17,6 +18,8 @@ Translated = TypeVar("Translated", bound=TranslatedRequest)
 
 class TranslatedEndpoint(Generic[Translated]):
     """All of an `Endpoint` but its names, its room and how it writes answers."""
+
+    task: Task = "generate"
 
     def __init__(self) -> None:
         self._chat = ChatEndpoint()

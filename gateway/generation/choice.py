@@ -63,6 +63,11 @@ class Choice:
             return delta
         return structs.replace(delta, num_thought_tokens=self._thoughts.found())
 
+    def take_embedding(self, embedding: bytes) -> Delta:
+        """Take the whole answer of a request for an embedding."""
+        self.finish_reason = "stop"
+        return Delta(num_tokens=1, finish_reason="stop", choice=self._number, embedding=embedding)
+
     def _counted_text(self, token_id: int) -> str:
         assert self._thoughts is not None
         text = self._detokenizer.feed(token_id)

@@ -30,6 +30,8 @@ MAX_CRASHES_IN_ALL = 8  # nor do a few tokens between two of them go on for ever
 # It gives way when a plan, or a Redis that lost its end, took it off its node: chance, but not so often in a row.
 MAX_GIVEN_WAY = 64
 
+FLOAT_BYTES = 4  # of a number of an embedding
+
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length"}  # all else a node says is a failure
 
 
@@ -65,6 +67,8 @@ class Generation:
         numbers = range(first_choice, first_choice + sampling.num_choices)
         self._choices = [Choice(number, token_bytes, stops, sampling, thoughts) for number in numbers]
         self._wants_logprobs = sampling.num_logprobs is not None
+        self._is_embedding = sampling.is_embedding
+        self._is_checked = self._wants_logprobs or self._is_embedding  # each chunk of it
         self._num_fruitless = 0
         self._num_given_way = 0
         self.num_crashes = 0
@@ -91,7 +95,7 @@ class Generation:
         if chunk.finish_reason == "refused":
             self.is_over = self.ended_by_node = True
             return NodeRefusal(chunk.error)
-        is_simple = not (chunk.finish_reason or chunk.is_last or chunk.choice or self._wants_logprobs)  # most are
+        is_simple = not (chunk.finish_reason or chunk.is_last or chunk.choice or self._is_checked)  # most are
         if not is_simple and self._is_wrong(chunk):
             self.is_over, self.ended_by_node = True, chunk.is_last
             return Failure.ENGINE
@@ -155,6 +159,7 @@ class Generation:
             (is_end and chunk.finish_reason not in _FINISH_REASONS)
             or not 0 <= chunk.choice < len(self._choices)
             or (self._wants_logprobs and len(chunk.logprobs) != len(chunk.token_ids))
+            or self._is_embedding != _is_embedding(chunk)
         )
 
     def _take(self, choice: Choice, chunk: Chunk, num_known: int) -> Delta:
@@ -163,10 +168,20 @@ class Generation:
         finish_reason = _FINISH_REASONS[chunk.finish_reason] if chunk.finish_reason else None
         if chunk.cached_tokens is not None and not choice.token_ids:
             self.num_cached_tokens = chunk.cached_tokens
-        delta = choice.take(token_ids, scores, finish_reason)
+        delta = (
+            choice.take_embedding(chunk.embedding)
+            if self._is_embedding
+            else choice.take(token_ids, scores, finish_reason)
+        )
         if delta.finish_reason is not None:
             self.is_over = all(one.finish_reason is not None for one in self._choices)
             self.ended_by_node = chunk.is_last
         if delta.num_tokens:
             self._num_fruitless = self._num_given_way = self.num_crashes = 0
         return delta
+
+
+def _is_embedding(chunk: Chunk) -> bool:
+    """Whether it is the whole of an answer that is an embedding, as a node has to send it."""
+    is_whole = chunk.finish_reason == "stop" and chunk.is_last and not chunk.token_ids
+    return is_whole and chunk.embedding != b"" and len(chunk.embedding) % FLOAT_BYTES == 0

@@ -54,6 +54,7 @@ def _tokenizer_parts(vocabulary: GgufVocabulary, path: Path) -> TokenizerParts:
         opening=encoder,
         inner=encoder,
         prefix_ids=(bos_id,) if has_prefix and bos_id is not None else (),
+        suffix_ids=vocabulary.eos_ids[:1] if vocabulary.add_eos else (),
         eos_ids=vocabulary.eos_ids,
         bos_token="" if bos_id is None else tokens[bos_id],
         eos_token=tokens[vocabulary.eos_ids[0]],

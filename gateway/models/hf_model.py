@@ -11,6 +11,7 @@ from pathlib import Path
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.hf_encoding import build_encoders
 from gateway.models.model_parts import ModelParts
+from gateway.models.text_edges import text_edges
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
@@ -37,55 +38,19 @@ def read_directory(directory: Path) -> ModelParts:
 
 def _tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary) -> TokenizerParts:
     texts = token_bytes(files, vocabulary)
+    edges = text_edges(files, vocabulary)
     opening, inner = build_encoders(files.tokenizer, vocabulary)
     return TokenizerParts(
         control=vocabulary.control,
         token_bytes=texts,
         opening=opening,
         inner=inner,
-        prefix_ids=_prefix_ids(files, vocabulary),
+        prefix_ids=tuple(edges.prefix_ids),
+        suffix_ids=tuple(edges.suffix_ids),
         eos_ids=vocabulary.eos_ids,
         bos_token="" if vocabulary.bos_id is None else vocabulary.names[vocabulary.bos_id],
         eos_token=vocabulary.names[vocabulary.eos_ids[0]],
     )
-
-
-def _prefix_ids(files: HfFiles, vocabulary: HfVocabulary) -> tuple[int, ...]:
-    """What the post-processor puts before a text, but for BOS ``add_bos_token`` has the last word if it is there.
-
-    So do llama.cpp and `transformers` 4; `transformers` 5 only looks at the post-processor. What a post-processor puts
-    after a text (EOS, for models that embed) is left out: a prompt is to be continued.
-    """
-    ids: list[int] = []
-    for step in files.tokenizer.steps("post_processor", "processors"):
-        type_ = step.get("type", str)
-        if type_ == "TemplateProcessing":
-            ids += _template_prefix(step)
-        elif type_ != "ByteLevel":  # which only has to do with offsets
-            raise files.tokenizer.error(f"a post_processor of type {type_!r} is not supported")
-    if any(token_id not in vocabulary.names for token_id in ids):
-        raise files.tokenizer.error(f"its post_processor adds {ids}, which are not all tokens")
-    wants_bos = files.tokenizer_config.get("add_bos_token", bool)
-    bos_id = vocabulary.bos_id
-    if wants_bos and bos_id is None:
-        raise files.tokenizer_config.error("prompts begin with BOS (add_bos_token), but bos_token is missing")
-    if wants_bos and bos_id is not None and bos_id not in ids:
-        return (bos_id, *ids)
-    return tuple(token_id for token_id in ids if wants_bos is not False or token_id != bos_id)
-
-
-def _template_prefix(step: ModelFields) -> list[int]:
-    ids: list[int] = []
-    tokens = step.section("special_tokens") or ModelFields({}, step.path)
-    for piece in step.sections("single"):
-        special = piece.section("SpecialToken")
-        if special is None:  # the text
-            return ids
-        token = tokens.section(special.need("id", str))
-        if token is None:
-            raise step.error(f"its post_processor names {special.values['id']!r} and gives no ids for it")
-        ids += token.token_ids("ids")
-    return ids
 
 
 _Source = tuple[Path, str | None]

@@ -14,7 +14,7 @@ from gateway.models.tokenizer import PromptTokenizer
 from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engine import ModelSpec, Task
 from shared.files.all_files import checked_paths
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import model_length
@@ -36,6 +36,8 @@ class ServedModel:
     """How it writes calls of functions."""
     reasoning: ReasoningMarks | None = None
     """How it marks thoughts before its answer; None for a model that only answers."""
+    task: Task = "generate"
+    """What it is served for."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
     _shown: dict[tuple[str, ...], list[bytes]] = field(default_factory=dict, repr=False)  # by marks that are shown
@@ -90,7 +92,9 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         telling = parts.tool_template or parts.template
         notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
         reasoning = marks_of("" if parts.template is None else parts.template.source, spec.reasoning)
-        base = ServedModel(spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation, reasoning)
+        base = ServedModel(
+            spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation, reasoning, spec.task
+        )
         models |= dict.fromkeys((spec.name, *spec.aliases), base)
         models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
     return models

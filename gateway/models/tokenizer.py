@@ -42,6 +42,9 @@ class TokenizerParts:
     """The same for text after a control token; often the same object."""
     prefix_ids: tuple[int, ...]
     """What a prompt begins with if its author does not write it himself: BOS, or nothing."""
+    suffix_ids: tuple[int, ...]
+    """What a text that is whole ends with, likewise: EOS, of models that embed, or nothing. A prompt, which is to be
+    continued, has none of it."""
     eos_ids: tuple[int, ...]
     """Tokens that end an answer."""
     bos_token: str
@@ -59,6 +62,7 @@ class PromptTokenizer:
         self.token_bytes = [b"" if index in parts.eos_ids else data for index, data in enumerate(parts.token_bytes)]
         """The text of each token id, as bytes; end tokens have none."""
         self._prefix_ids = list(parts.prefix_ids)
+        self._suffix_ids = list(parts.suffix_ids)
         self._control = parts.control
         self._control_names = {control.id: text for text, control in parts.control.items()}
         self._split = _any_of(list(parts.control))
@@ -106,6 +110,12 @@ class PromptTokenizer:
         """Tokenise a prompt as a whole, control tokens included; BOS comes first if the model wants it."""
         ids = self._encode(self._parts(text))
         return self.prefixed(ids) if has_prefix else ids
+
+    def encode_whole(self, text: str) -> list[int]:
+        """Likewise a text that is not to be continued: with what the model wants behind it, too."""
+        ids = self.encode(text)
+        has_suffix = not self._suffix_ids or ids[-len(self._suffix_ids) :] == self._suffix_ids
+        return ids if has_suffix else ids + self._suffix_ids
 
     def prefixed(self, ids: list[int]) -> list[int]:
         """The prompt with what the model wants it to begin with; one that brings its BOS gets no second one."""

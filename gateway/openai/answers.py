@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from shared.config.engine import Task
+
 FinishReason = Literal["stop", "length"]
 ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -196,6 +198,8 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The model that it is an adapter of; null where it is none."""
     max_model_len: int
+    task: Task = "generate"
+    """What it is served for: ``generate`` or ``embed``."""
 
 
 class ModelList(Struct, frozen=True, kw_only=True):

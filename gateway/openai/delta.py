@@ -79,6 +79,8 @@ class Delta(msgspec.Struct, frozen=True):
     """Tokens, of this delta or before it, that have turned out to be thoughts; 0 where these are not told apart."""
     stop_string: str | None = None
     """The one that ended it, where one did."""
+    embedding: bytes = b""
+    """As in `Chunk.embedding`: the whole of an answer that is one, and counts as a token."""
 
 
 def merged(deltas: Sequence[Delta]) -> list[Delta]:

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.openai.delta import Crashed, Rejection
+from shared.config.engine import Task
 from shared.messages.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
@@ -110,6 +111,20 @@ def model_not_found(name: str, known: list[str]) -> ApiError:
         f"the model {name!r} does not exist; there are: {', '.join(known)}",
         code="model_not_found",
         param="model",
+    )
+
+
+def wrong_task(name: str, task: Task, able: list[str]) -> ApiError:
+    """The model is served for something else; ``able``: those that are for this."""
+    if task == "embed":
+        others = f"these do: {', '.join(able)}" if able else "a model does with task: embed in the configuration"
+        return invalid(
+            f"the model {name!r} gives text and no embeddings; {others}", "model", code="model_not_supported"
+        )
+    return invalid(
+        f"the model {name!r} gives embeddings and no text: ask for them at /v1/embeddings",
+        "model",
+        code="model_not_supported",
     )
 
 

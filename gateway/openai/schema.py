@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai.chat_messages import ChatMessage, check_turns
 from gateway.openai.part import ApiObject, FieldConflictError, without_inert
+from gateway.openai.prompts import TextOrTokens, listed_texts
 from gateway.openai.sampling import SamplingFields
 from gateway.openai.structured_output import ResponseFormat, StructuredOutputs
 from gateway.openai.tools import MAX_TOOLS, GivenToolChoice, Tool, check_tools
@@ -117,21 +118,6 @@ def _slo_choice(value: Any) -> Any:
 
 def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
-
-
-def _prompts(value: Any) -> Any:
-    """``"text"`` and ``[1, 2]`` are one prompt; ``["a", "b"]`` and ``[[1], [2]]`` are several."""
-    prompts = value if isinstance(value, list) and value and isinstance(value[0], str | list) else [value]
-    # checked here and not by the union, whose errors would name its branches and not the field
-    if len(prompts) > MAX_PROMPTS:
-        raise ValueError(f"a request has at most {MAX_PROMPTS} prompts, not {len(prompts)}")
-    if not (all(isinstance(prompt, str) for prompt in prompts) or all(map(_is_token_ids, prompts))):
-        raise ValueError("a prompt is a string or a list of token ids; several are all of the same kind")
-    return prompts
-
-
-def _is_token_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is int for item in value)
 
 
 def _few(metadata: Any) -> Any:
@@ -306,7 +292,7 @@ class CompletionRequest(GenerationRequest):
 
     prompt: Annotated[
         SkipValidation[list[str | list[int]]],  # the validator has looked at each token id, in steps: a list is long
-        BeforeValidator(_prompts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]),
+        BeforeValidator(listed_texts("prompt", MAX_PROMPTS), json_schema_input_type=TextOrTokens),
     ]
     """Each gets ``n`` choices of its own."""
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None

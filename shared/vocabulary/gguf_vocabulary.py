@@ -52,6 +52,8 @@ class GgufVocabulary:
     """Tokens that end an answer, the file's EOS first."""
     add_bos: bool | None
     """Whether a prompt begins with BOS; None where the file does not say."""
+    add_eos: bool
+    """Whether a text that is not to be continued ends with EOS."""
 
     def of_kind(self, kind: TokenType) -> dict[str, int]:
         """The tokens of one kind, with their ids."""
@@ -90,6 +92,7 @@ def read_gguf_vocabulary(file: GgufFile, path: Path) -> GgufVocabulary:
         bos_id=fields.get(f"{_PREFIX}bos_token_id", int),
         eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
         add_bos=fields.get(f"{_PREFIX}add_bos_token", bool),
+        add_eos=fields.get(f"{_PREFIX}add_eos_token", bool) or False,
     )
     _check(vocabulary, path)
     return vocabulary

@@ -88,6 +88,7 @@ class MemoryQueue:
         is_last: bool | None = None,
         logprobs: Sequence[TokenLogprob] = (),
         cached_tokens: int | None = None,
+        embedding: bytes = b"",
     ) -> None:
         """One chunk for this attempt; returns when the gateway has taken it. With one choice its end is the last."""
         chunk = Chunk(
@@ -100,6 +101,7 @@ class MemoryQueue:
             logprobs=list(logprobs),
             is_last=bool(finish_reason) if is_last is None else is_last,
             cached_tokens=cached_tokens,
+            embedding=embedding,
         )
         await self._deliver(Tokens(node="node-0", chunks=[chunk]))
 

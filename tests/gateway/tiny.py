@@ -60,6 +60,8 @@ def write_model(
         writer.add_bos_token_id(fields["bos"])
     if "add_bos" in fields:
         writer.add_add_bos_token(fields["add_bos"])
+    if "add_eos" in fields:
+        writer.add_add_eos_token(fields["add_eos"])
     writer.add_token_list(fields.get("tokens", TOKENS))
     writer.add_token_types([int(kind) for kind in fields["kinds"]])
     writer.add_token_merges(fields.get("merges", MERGES))
