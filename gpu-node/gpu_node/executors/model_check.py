@@ -16,8 +16,8 @@ from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_paral
 from gpu_node.graph.program import Program
 from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import open_adapters, opened_adapters
-from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.served_program import served_program
 from gpu_node.models.weight_check import check_weights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
@@ -48,11 +48,11 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
     checkpoint = open_checkpoint(model_path(spec))
     config = checkpoint.config
     world = node.tensor_parallel
+    plain = served_program(spec, checkpoint)
     try:
-        program = tensor_parallel(build_program(config, spec.task), 0, world)
+        program = tensor_parallel(plain, 0, world)
     except IndivisibleError as error:
         raise ModelFileError(f"{checkpoint.path}: {error}") from error
-    plain = build_program(config, spec.task)
     if spec.load_format == "auto":
         check_weights(checkpoint, plain)
     adapters = open_adapters(spec, checkpoint, plain)

@@ -39,9 +39,9 @@ from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.adapters.adapters import open_adapters
-from gpu_node.models.architectures.families import build_program
 from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.served_program import served_program
 from gpu_node.models.unread_weights import UnreadWeights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
@@ -158,7 +158,7 @@ class CpuExecutor:
         config = checkpoint.config
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
-        plain = build_program(config, spec.task)
+        plain = served_program(spec, checkpoint)
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
         for change in self._passes:

@@ -38,8 +38,8 @@ from gpu_node.kernels.token_draw import TokenDraw
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
 from gpu_node.models.adapters.adapters import open_adapters
-from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.served_program import served_program
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
@@ -138,11 +138,12 @@ class CudaBuilder:
         if spec.weights == "int8":
             raise ModelFileError(f"{checkpoint.path}: the cuda executor has no int8 weights; set weights: bfloat16")
         world = self.group.world
+        plain = served_program(spec, checkpoint)
         try:
-            program = tensor_parallel(build_program(checkpoint.config, spec.task), self.group.rank, world)
+            program = tensor_parallel(plain, self.group.rank, world)
         except IndivisibleError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
-        adapters = open_adapters(spec, checkpoint, build_program(checkpoint.config, spec.task))
+        adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(program) if self.optimizes else program, adapters.ranks, len(adapters.names))
         for change in self.passes:
             program = change(program)

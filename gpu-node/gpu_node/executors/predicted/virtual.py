@@ -21,6 +21,7 @@ from gpu_node.executors.predicted.made_up import MadeUpTokens
 from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.pooling import check_pooling
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from shared.config import hardware
@@ -64,7 +65,9 @@ class VirtualExecutor:
         """
         model = self._models.load_model(spec, instead_of)
         if spec.task == "embed":
-            self._embedding_columns[spec.name] = open_checkpoint(checked_path(spec)).config.hidden_size
+            checkpoint = open_checkpoint(checked_path(spec))
+            check_pooling(checkpoint)
+            self._embedding_columns[spec.name] = checkpoint.config.hidden_size
         return replace(model, vocab_size=self._words_of(spec).vocab_size, embeds=spec.task == "embed")
 
     def _words_of(self, spec: ModelSpec) -> Words:

@@ -32,10 +32,10 @@ from gpu_node.graph.program import Program
 from gpu_node.kernels import operations
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.adapters.adapters import open_adapters
-from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.quantization import int8_weights
+from gpu_node.models.served_program import served_program
 from gpu_node.models.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines
@@ -121,11 +121,12 @@ class ReferenceExecutor:
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
+        plain = served_program(spec, checkpoint)
         try:
-            program = tensor_parallel(build_program(config, spec.task), self._group.rank, self._group.world)
+            program = tensor_parallel(plain, self._group.rank, self._group.world)
         except IndivisibleError as error:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
-        adapters = open_adapters(spec, checkpoint, build_program(config, spec.task))
+        adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(program, adapters.ranks, len(adapters.names))
         for change in self._passes:
             program = change(program)

@@ -40,15 +40,28 @@ def read_hf_config(directory: Path) -> ModelConfig:
 
 def read_json_values(path: Path) -> dict[str, object]:
     """A JSON file with a mapping at its top; `ModelFileError` where there is none."""
+    values = _read_json(path)
+    if not isinstance(values, dict):
+        raise ModelFileError(f"{path}: expected a mapping at the top, found {type(values).__name__}")
+    return values
+
+
+def read_json_list(path: Path) -> list[dict[str, object]]:
+    """A JSON file with a list of mappings at its top; `ModelFileError` where there is none."""
+    values = _read_json(path)
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+        raise ModelFileError(f"{path}: expected a list of mappings at the top")
+    return values
+
+
+def _read_json(path: Path) -> object:
     try:
         text = path.read_text("utf-8-sig")
-        values = json.loads(text)
+        values: object = json.loads(text)
         if _ESCAPED_SURROGATE in text.lower():  # half a character, which could be neither looked for nor logged
             json.dumps(values, ensure_ascii=False).encode()
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(values, dict):
-        raise ModelFileError(f"{path}: expected a mapping at the top, found {type(values).__name__}")
     return values
 
 

@@ -1,0 +1,67 @@
+"""Whether a model embeds texts as it is done here: by the hidden state of the last token, each token seeing those
+before it."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gpu_node.models.checkpoint import Checkpoint
+from gpu_node.models.fields import Fields
+from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_list, read_json_values
+
+MODULES_FILE = "modules.json"
+"""What sentence-transformers does with a text, in its order."""
+
+_GGUF_POOLING: Final = {1: "mean", 2: "cls", 4: "rank"}
+_LAST: Final = "lasttoken"
+_FLAG: Final = "pooling_mode_"
+_PLAIN_MODULES: Final = {"Transformer", "Normalize"}
+_ONLY_LAST = "task: embed takes the last token's state alone"
+
+
+def check_pooling(checkpoint: Checkpoint) -> None:
+    """`ModelFileError` where the model's files say that its embeddings are made in another way."""
+    if checkpoint.gguf is not None:
+        _check_gguf(checkpoint.gguf.metadata.get, checkpoint.path)
+        return
+    if not _fields(checkpoint.path / CONFIG_FILE).flag("is_causal", default=True):
+        raise _fields(checkpoint.path / CONFIG_FILE).error(
+            f"its tokens see those behind them (is_causal); {_ONLY_LAST}"
+        )
+    if (checkpoint.path / MODULES_FILE).is_file():
+        _check_modules(checkpoint.path)
+
+
+def _check_gguf(lookup: Callable[[str], object], path: Path) -> None:
+    fields = Fields(lookup, path)
+    arch = fields.text("general.architecture", default="")
+    pooling = _GGUF_POOLING.get(fields.index(f"{arch}.pooling_type", default=0))
+    if pooling is not None:
+        raise fields.error(f"its embeddings are pooled by {pooling!r} (pooling_type); {_ONLY_LAST}")
+    if not fields.flag(f"{arch}.attention.causal", default=True):
+        raise fields.error(f"its tokens see those behind them (attention.causal); {_ONLY_LAST}")
+
+
+def _check_modules(directory: Path) -> None:
+    path = directory / MODULES_FILE
+    for number, module in enumerate(read_json_list(path)):
+        fields = Fields(module.get, path)
+        name = fields.text("type", default="").rpartition(".")[2]
+        if name == "Pooling":
+            _check_pooling_module(directory / fields.text("path", default="") / CONFIG_FILE)
+        elif name not in _PLAIN_MODULES:
+            raise fields.error(f"module {number} is {reprlib.repr(name)}, which is not supported; {_ONLY_LAST}")
+
+
+def _check_pooling_module(path: Path) -> None:
+    """Newer files name the mode, older ones have a flag for each."""
+    values = read_json_values(path)
+    flagged = {
+        key.removeprefix("pooling_mode_") for key, value in values.items() if key[:13] == "pooling_mode_" and value
+    }
+    modes = flagged | {value for key, value in values.items() if key == "pooling_mode" and isinstance(value, str)}
+    if modes - {_LAST}:
+        raise Fields(values.get, path).error(f"its embeddings are pooled by {', '.join(sorted(modes))}; {_ONLY_LAST}")
