@@ -33,7 +33,7 @@ from gateway.openai.errors import ApiError
 from gateway.openai.schema import ChatCompletionRequest
 from gateway.openai.tools import num_told_characters
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
@@ -45,7 +45,7 @@ class ChatEndpoint:
     operation = "chat"
     prompt_param = "messages"
     body_model = ChatCompletionRequest
-    task: Task = "generate"
+    task: ModelTask = "generate"
 
     def asked(self, body: ChatCompletionRequest) -> ChatCompletionRequest:
         """The body itself."""

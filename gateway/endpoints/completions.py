@@ -18,7 +18,7 @@ from gateway.openai.delta import Delta
 from gateway.openai.errors import ApiError
 from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 
 
@@ -28,7 +28,7 @@ class CompletionEndpoint:
     operation = "text_completion"
     prompt_param = "prompt"
     body_model = CompletionRequest
-    task: Task = "generate"
+    task: ModelTask = "generate"
 
     def asked(self, body: CompletionRequest) -> CompletionRequest:
         """The body itself."""

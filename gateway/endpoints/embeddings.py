@@ -19,7 +19,7 @@ from gateway.openai.embeddings import Embedding, EmbeddingList, EmbeddingRequest
 from gateway.openai.errors import ApiError
 from gateway.openai.schema import CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 
 
@@ -29,7 +29,7 @@ class EmbeddingEndpoint:
     operation = "embeddings"
     prompt_param = "input"
     body_model = EmbeddingRequest
-    task: Task = "embed"
+    task: ModelTask = "embed"
 
     def asked(self, body: EmbeddingRequest) -> CompletionRequest:
         """A completion of one token, as which an embedding counts; nothing is drawn by chance."""

@@ -41,7 +41,7 @@ from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 from shared.messages.slo import Slo
 
@@ -56,7 +56,7 @@ class Endpoint(Protocol[Body]):
     prompt_param: str
     """The field that holds the prompt."""
     body_model: type[Body]
-    task: Task
+    task: ModelTask
     """What its models are served for."""
 
     def asked(self, body: Body) -> GenerationRequest:

@@ -11,7 +11,7 @@ from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai import errors
 from gateway.openai.schema import GenerationRequest
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint, Sampling
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
@@ -43,7 +43,7 @@ class Room:
     param: str
 
 
-def find_model(context: GatewayContext, name: str, task: Task | None = None) -> ServedModel:
+def find_model(context: GatewayContext, name: str, task: ModelTask | None = None) -> ServedModel:
     """The model served under ``name``; `ApiError` 404 lists those there are, 400 where it is not for ``task``."""
     model = context.models.get(name)
     if model is None:

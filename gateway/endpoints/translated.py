@@ -10,7 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.schema import ChatCompletionRequest
 from gateway.openai.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 
 Translated = TypeVar("Translated", bound=TranslatedRequest)
@@ -19,7 +19,7 @@ Translated = TypeVar("Translated", bound=TranslatedRequest)
 class TranslatedEndpoint(Generic[Translated]):
     """All of an `Endpoint` but its names, its room and how it writes answers."""
 
-    task: Task = "generate"
+    task: ModelTask = "generate"
 
     def __init__(self) -> None:
         self._chat = ChatEndpoint()

@@ -14,7 +14,7 @@ from gateway.models.tokenizer import PromptTokenizer
 from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec, Task
+from shared.config.engine import ModelSpec, ModelTask
 from shared.files.all_files import checked_paths
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import model_length
@@ -36,7 +36,7 @@ class ServedModel:
     """How it writes calls of functions."""
     reasoning: ReasoningMarks | None = None
     """How it marks thoughts before its answer; None for a model that only answers."""
-    task: Task = "generate"
+    task: ModelTask = "generate"
     """What it is served for."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 
 FinishReason = Literal["stop", "length"]
 ChatFinishReason = Literal["stop", "length", "tool_calls"]
@@ -198,7 +198,7 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     parent: str | None = None
     """The model that it is an adapter of; null where it is none."""
     max_model_len: int
-    task: Task = "generate"
+    task: ModelTask = "generate"
     """What it is served for: ``generate`` or ``embed``."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.openai.delta import Crashed, Rejection
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 from shared.messages.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
@@ -114,7 +114,7 @@ def model_not_found(name: str, known: list[str]) -> ApiError:
     )
 
 
-def wrong_task(name: str, task: Task, able: list[str]) -> ApiError:
+def wrong_task(name: str, task: ModelTask, able: list[str]) -> ApiError:
     """The model is served for something else; ``able``: those that are for this."""
     if task == "embed":
         others = f"these do: {', '.join(able)}" if able else "a model does with task: embed in the configuration"

@@ -26,6 +26,7 @@ from shared.config.problems import (
     listed,
     shared_cpus,
     taken_names,
+    task_problems,
     too_many_aliases,
     unknown_sizes,
 )
@@ -153,6 +154,7 @@ class ClusterConfig(Section):
             *unknown_sizes([model.predict_as for model in self.models]),
             *too_many_aliases(self.models),
             *adapter_problems(self.models, self.engine.pipeline),
+            *task_problems(self.models, [one.kind for one in [*self.nodes, *self.pools]]),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),

@@ -16,7 +16,7 @@ from shared.config.tiers import NO_TIERS, TierOptions
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
-Task = Literal["generate", "embed"]
+ModelTask = Literal["generate", "embed"]
 OffloadControl = Literal["host", "poll", "poll_split"]
 ToolCalls = Literal[
     "auto",
@@ -69,7 +69,7 @@ class ModelSpec:
     """``dummy``: weights are made up on the device, by shape, to measure a model without having it. Of ``source`` only
     the configuration is read, and the tokenizer, which the gateway needs to serve text: for a directory, config.json,
     tokenizer.json and tokenizer_config.json."""
-    task: Task = "generate"
+    task: ModelTask = "generate"
     """What it is served for. ``generate``: chats and completions; ``embed``: embeddings of texts, each what the model
     makes of a text's last token (``/v1/embeddings``)."""
     tool_calls: ToolCalls = "auto"

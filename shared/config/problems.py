@@ -125,6 +125,17 @@ def adapter_problems(models: Sequence[ModelSpec], pipeline: str) -> list[str]:
     return problems
 
 
+def task_problems(models: Sequence[ModelSpec], kinds: Iterable[str]) -> list[str]:
+    """Models that no node can serve as they are meant to be; ``kinds`` are the nodes' (`NodeTemplate.kind`)."""
+    if set(kinds) != {"vllm"}:
+        return []
+    return [
+        f"models.{number}.task: 'embed' needs a node with engine: treadle; vLLM gives no embeddings here"
+        for number, model in enumerate(models)
+        if model.task == "embed"
+    ]
+
+
 def describe_syntax(error: yaml.YAMLError) -> str:
     """What is wrong and where, without the line itself: it may hold a secret."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:

@@ -182,6 +182,7 @@ _SAMPLING = Sampling(
     is_beam=True,
     length_penalty=0.5,
     constraint=Constraint("regex", "[0-9]+"),
+    is_embedding=True,
 )
 
 MESSAGES: list[Message] = [
@@ -251,6 +252,7 @@ MESSAGES: list[Message] = [
                 logprobs=[TokenLogprob(-0.5, [(5, -0.5), (9, -1.25)]), TokenLogprob(-2.0, [(7, -0.25)])],
                 is_last=True,
                 cached_tokens=128,
+                embedding=b"\x00\x00\x80?",
             )
         ],
         traceparent=TRACE,

@@ -78,7 +78,15 @@ def test_what_clients_write_is_all_there() -> None:
         "ClientTool",
         "BatchRequest",
     }
-    assert {*REQUESTS, "ResponsesRequest", "MessagesRequest", "TokenizeRequest", *parts, *answers} == shown
+    assert {
+        *REQUESTS,
+        "ResponsesRequest",
+        "MessagesRequest",
+        "EmbeddingRequest",
+        "TokenizeRequest",
+        *parts,
+        *answers,
+    } == shown
 
 
 def test_paths() -> None:

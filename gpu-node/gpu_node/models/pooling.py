@@ -27,10 +27,10 @@ def check_pooling(checkpoint: Checkpoint) -> None:
     if checkpoint.gguf is not None:
         _check_gguf(checkpoint.gguf.metadata.get, checkpoint.path)
         return
-    if not _fields(checkpoint.path / CONFIG_FILE).flag("is_causal", default=True):
-        raise _fields(checkpoint.path / CONFIG_FILE).error(
-            f"its tokens see those behind them (is_causal); {_ONLY_LAST}"
-        )
+    path = checkpoint.path / CONFIG_FILE
+    fields = Fields(read_json_values(path).get, path)
+    if not fields.flag("is_causal", default=True):
+        raise fields.error(f"its tokens see those behind them (is_causal); {_ONLY_LAST}")
     if (checkpoint.path / MODULES_FILE).is_file():
         _check_modules(checkpoint.path)
 

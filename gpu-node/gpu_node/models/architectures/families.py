@@ -14,7 +14,7 @@ from gpu_node.models.architectures.opt import build_opt
 from gpu_node.models.architectures.qwen2 import build_qwen2
 from gpu_node.models.architectures.qwen3 import build_qwen3
 from gpu_node.models.config import Family, ModelConfig
-from shared.config.engine import Task
+from shared.config.engine import ModelTask
 
 _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
     Family.LLAMA: build_llama,
@@ -27,7 +27,7 @@ _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
 }
 
 
-def build_program(config: ModelConfig, task: Task = "generate") -> Program:
+def build_program(config: ModelConfig, task: ModelTask = "generate") -> Program:
     """The program of a model for what it is served for, checked."""
     program = _BUILDERS[config.family](config)
     if task == "embed":
