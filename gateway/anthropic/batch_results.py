@@ -14,23 +14,23 @@ from shared.messages.batch_lines import CANCELLED, EXPIRED, AnswerBody, AnswerLi
 _UNAUTHORISED = 401  # what a request without an answer would have got, where not its batch's end is why
 
 
-class Succeeded(Struct, frozen=True, tag_field="type", tag="succeeded"):
+class SucceededResult(Struct, frozen=True, tag_field="type", tag="succeeded"):
     """It has its answer."""
 
     message: Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/MessageAnswer"})]
 
 
-class Errored(Struct, frozen=True, tag_field="type", tag="errored"):
+class ErroredResult(Struct, frozen=True, tag_field="type", tag="errored"):
     """It has an error."""
 
     error: Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/MessagesError"})]
 
 
-class Canceled(Struct, frozen=True, tag_field="type", tag="canceled"):
+class CanceledResult(Struct, frozen=True, tag_field="type", tag="canceled"):
     """It had no answer when its batch was cancelled."""
 
 
-class Expired(Struct, frozen=True, tag_field="type", tag="expired"):
+class ExpiredResult(Struct, frozen=True, tag_field="type", tag="expired"):
     """It had no answer when the window of its batch was over."""
 
 
@@ -38,7 +38,7 @@ class MessageBatchResult(Struct, frozen=True):
     """A line of the results."""
 
     custom_id: str
-    result: Succeeded | Errored | Canceled | Expired
+    result: SucceededResult | ErroredResult | CanceledResult | ExpiredResult
 
 
 class _Detail(Struct, frozen=True):
@@ -77,16 +77,16 @@ async def result_pieces(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         yield result_line(left)
 
 
-def _result(line: AnswerLine) -> Succeeded | Errored | Canceled | Expired:
+def _result(line: AnswerLine) -> SucceededResult | ErroredResult | CanceledResult | ExpiredResult:
     if line.response is not None:
         is_answer = 200 <= line.response.status_code < 300
-        return Succeeded(line.response.body) if is_answer else Errored(_error(line.response))
+        return SucceededResult(line.response.body) if is_answer else ErroredResult(_error(line.response))
     why = line.error or NoAnswer(code="", message="")
     if why.code == CANCELLED:
-        return Canceled()
+        return CanceledResult()
     if why.code == EXPIRED:
-        return Expired()
-    return Errored(_told(ApiError(_UNAUTHORISED, why.message, code=why.code), line.id))
+        return ExpiredResult()
+    return ErroredResult(_told(ApiError(_UNAUTHORISED, why.message, code=why.code), line.id))
 
 
 def _error(answer: AnswerBody) -> Raw:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from shared.messages.batches import BatchRecord, BatchStatus
 
+Moment = Annotated[datetime, Meta(tz=True)]
 ProcessingStatus = Literal["in_progress", "canceling", "ended"]
 
 _STATUSES: dict[BatchStatus, ProcessingStatus] = {
@@ -51,10 +52,10 @@ class MessageBatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="mes
     id: str
     processing_status: ProcessingStatus
     request_counts: MessageBatchCounts
-    created_at: datetime
-    expires_at: datetime
-    ended_at: datetime | None
-    cancel_initiated_at: datetime | None
+    created_at: Moment
+    expires_at: Moment
+    ended_at: Moment | None
+    cancel_initiated_at: Moment | None
     archived_at: None = None
     """Results are there for as long as their batch is."""
     results_url: str | None
