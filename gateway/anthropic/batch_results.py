@@ -64,7 +64,10 @@ def result_line(line: bytes) -> bytes:
 
 
 async def result_pieces(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """A whole file's lines as Anthropic's, from its bytes as they come; a line's begin waits here for its end."""
+    """A whole file's lines as Anthropic's, from its bytes as they come.
+
+    A line's begin waits here for its end; the service bounds how long a line is.
+    """
     begin: list[bytes] = []
     async for piece in pieces:
         whole, newline, rest = piece.rpartition(b"\n")

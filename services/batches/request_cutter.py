@@ -18,7 +18,7 @@ MAX_HEAD_BYTES = 1024  # until the list has begun
 
 _HEAD = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*"requests"[ \t\r\n]*:[ \t\r\n]*\[')
 _SPACE = re.compile(rb"[ \t\r\n]*+")
-_MARK = re.compile(rb'["{}\[\]]')
+_MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["{}\[\]]', re.DOTALL)  # a bracket, a string, or the begin of one
 _TEXT = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)  # of a string, up to its end or the end of what has come
 _QUOTE, _COMMA, _OPEN, _CLOSE, _END = b'",{]}'
 
@@ -129,11 +129,11 @@ class RequestCutter:
             if mark is None:
                 at = len(data)
                 break
-            at = mark.end()
-            if mark[0] == b'"':
-                self._is_in_string = True
-            else:
-                self._depth += 1 if mark[0] in b"{[" else -1
+            begin_of_mark, at = mark.span()
+            if data[begin_of_mark] == _QUOTE:
+                self._is_in_string = at - begin_of_mark == 1
+                continue
+            self._depth += 1 if data[begin_of_mark] in b"{[" else -1
             if not self._depth:
                 self._scanned = 0
                 return at

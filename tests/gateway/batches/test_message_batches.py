@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -291,6 +292,32 @@ async def test_a_long_body_with_a_fault_at_its_begin_is_told_of_it(start_world: 
     async with client_of(world) as client:
         with pytest.raises(anthropic.BadRequestError, match="has 1 to 64 letters"):
             await client.messages.batches.create(requests=requests)
+
+
+async def test_requests_together_may_be_longer_than_a_body_elsewhere(start_world: WorldFactory) -> None:
+    world = await start_world(saying("fine"), gateway={"max_body_bytes": 4096})
+    requests = [asked(f"r{number}", "x" * 3000, model="nope") for number in range(200)]
+    async with client_of(world) as client:
+        done = await ended(client, await client.messages.batches.create(requests=requests))
+        results = await results_of(client, done)
+
+    assert done.request_counts.model_dump() == counts(errored=200)
+    assert {one.error.error.code for one in results.values()} == {"model_not_found"}
+
+
+async def test_a_full_disk_is_told_and_leaves_nothing(start_world: WorldFactory) -> None:
+    world = await start_world()
+    await world.end()
+    life = await world.begin_process()
+    async with client_of(world) as client:
+        for max_bytes in (10, 200, 280):  # of the requests, of what is known of them, of the batch
+            life.limit_files(max_bytes)
+            with pytest.raises(anthropic.APIStatusError, match="the disk of the batch service takes no more") as full:
+                await client.messages.batches.create(requests=[asked("a")])
+            assert full.value.status_code == 503
+        life.limit_files(resource.RLIM_INFINITY)
+        assert (await client.messages.batches.list()).data == []
+    assert [list((world.folder / name).iterdir()) for name in ("batches", "files", "uploads")] == [[], [], []]
 
 
 async def test_encoded_bodies_and_forms_are_refused(start_world: WorldFactory) -> None:
