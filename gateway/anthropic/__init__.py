@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: its requests, read as chats, and its answers, written from the blocks of one."""
+"""Anthropic's Messages API: its requests, read as chats, its answers, written from the blocks of one, its batches."""

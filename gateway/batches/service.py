@@ -1,4 +1,4 @@
-"""The batch service as the gateway asks it, for a tenant. Its refusals become `ApiError`."""
+"""The batch service as the gateway asks it, for a tenant and by an interface. Its refusals become `ApiError`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ import msgspec
 from gateway.batches.token import BatchToken
 from gateway.openai import errors
 from shared.messages.batches import (
+    INTERFACE_HEADER,
+    KEY_HEADER,
     TENANT_HEADER,
     TOKEN_HEADER,
+    BatchInterface,
     BatchPage,
     BatchRecord,
     BatchRefusal,
@@ -31,11 +34,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class BatchService:
-    """For one process; its connections are kept. Needs a running loop."""
+    """For one process and one interface; its connections are kept. Needs a running loop."""
 
-    def __init__(self, url: str, token: BatchToken) -> None:
+    def __init__(self, url: str, token: BatchToken, interface: BatchInterface = "openai") -> None:
         self._url = url
         self._token = token
+        self._interface = interface
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
         self._session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
 
@@ -45,12 +49,7 @@ class BatchService:
 
     async def take_file(self, tenant: str, content_type: str, form: AsyncIterable[bytes]) -> StoredFile:
         """A form with a file, as it comes from the client."""
-        headers = await self._headers(tenant) | {"content-type": content_type}
-        try:
-            async with self._session.post(f"{self._url}/files", data=form, headers=headers) as response:
-                return _decoded(await self._checked(response), StoredFile)
-        except (aiohttp.ClientError, OSError) as error:
-            raise _unreachable() from error
+        return await self._give("/files", form, tenant, {"content-type": content_type}, StoredFile)
 
     async def files(self, tenant: str, query: Mapping[str, str]) -> FilePage:
         """A page of them."""
@@ -80,6 +79,14 @@ class BatchService:
         """A new one."""
         return await self._ask("POST", "/batches", tenant, BatchRecord, body=msgspec.msgpack.encode(asked))
 
+    async def make_batch_of(self, tenant: str, key_id: str, requests: AsyncIterable[bytes]) -> BatchRecord:
+        """A new one of requests that come with it, as their client sends them."""
+        return await self._give("/batches/requests", requests, tenant, {KEY_HEADER: key_id}, BatchRecord)
+
+    async def remove_batch(self, tenant: str, batch: str) -> BatchRecord:
+        """The one that is no more, nor are its results."""
+        return await self._ask("DELETE", f"/batches/{quote(batch, safe='')}", tenant, BatchRecord)
+
     async def batches(self, tenant: str, query: Mapping[str, str]) -> BatchPage:
         """A page of them."""
         return await self._ask("GET", "/batches", tenant, BatchPage, query=query)
@@ -91,6 +98,17 @@ class BatchService:
     async def cancel_batch(self, tenant: str, batch: str) -> BatchRecord:
         """One that is to end."""
         return await self._ask("POST", f"/batches/{quote(batch, safe='')}/cancel", tenant, BatchRecord)
+
+    async def _give(
+        self, path: str, body: AsyncIterable[bytes], tenant: str, headers: Mapping[str, str], kind: type[T]
+    ) -> T:
+        """Send what a client sends, for as long as that takes."""
+        all_headers = await self._headers(tenant) | headers
+        try:
+            async with self._session.post(self._url + path, data=body, headers=all_headers) as response:
+                return _decoded(await self._checked(response), kind)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable() from error
 
     async def _ask(
         self,
@@ -133,7 +151,7 @@ class BatchService:
         token = await self._token.current()
         if token is None:
             raise _unreachable()
-        return {TOKEN_HEADER: token, TENANT_HEADER: tenant}
+        return {TOKEN_HEADER: token, TENANT_HEADER: tenant, INTERFACE_HEADER: self._interface}
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:

@@ -14,9 +14,9 @@ from shared.messages.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
 
 BATCH_ANSWERS: list[type[msgspec.Struct]] = [FileAnswer, FileList, FileRemoved, BatchAnswer, BatchList]
 
-_NO_SERVICE = {503: "The batch service cannot be reached, or its disk is full"}
-_BUSY = {429: "Too many files are on their way, or too many batches have not ended"} | _NO_SERVICE
-_GONE = {404: "There is none of that name"}
+NO_SERVICE = {503: "The batch service cannot be reached, or its disk is full"}
+BUSY = {429: "Too many files are on their way, or too many batches have not ended"} | NO_SERVICE
+GONE = {404: "There is none of that name"}
 _FORM = {
     "type": "object",
     "required": ["file", "purpose"],
@@ -33,58 +33,60 @@ def batch_paths() -> dict[str, Any]:
     """By path."""
     refused = {status: REFUSED[status] for status in (400, 408, 413, 415)}
     full = {403: "The tenant's files take all the room that they may"}
-    upload = operation("Send a file", json_of("FileAnswer"), KEYED | refused | full, _BUSY)
+    upload = operation("Send a file", json_of("FileAnswer"), KEYED | refused | full, BUSY)
     upload |= {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}}
     made = operation(
         "Begin a batch",
         json_of("BatchAnswer"),
         KEYED | refused | {403: "This key may not ask for answers within that window"},
-        _BUSY,
+        BUSY,
     )
     content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     order = [_choice("order", ["asc", "desc"]), _choice("purpose", list(get_args(FilePurpose)))]
-    cancelled = KEYED | _GONE | {409: "The batch has ended, or is about to"}
-    removed = KEYED | _GONE | {409: "A batch that has not ended reads the file"}
+    cancelled = KEYED | GONE | {409: "The batch has ended, or is about to"}
+    removed = KEYED | GONE | {409: "A batch that has not ended reads the file"}
     return {
         "/v1/files": {
             "post": upload,
             "get": _list("List files", "FileList", MAX_FILES_A_PAGE, MAX_FILES_A_PAGE, order),
         },
         "/v1/files/{file}": {
-            "get": _one("file", operation("Show a file", json_of("FileAnswer"), KEYED | _GONE, _NO_SERVICE)),
-            "delete": _one("file", operation("Remove a file", json_of("FileRemoved"), removed, _NO_SERVICE)),
+            "get": one_of("file", operation("Show a file", json_of("FileAnswer"), KEYED | GONE, NO_SERVICE)),
+            "delete": one_of("file", operation("Remove a file", json_of("FileRemoved"), removed, NO_SERVICE)),
         },
         "/v1/files/{file}/content": {
-            "get": _one("file", operation("Read a file", content, KEYED | _GONE, _BUSY)),
+            "get": one_of("file", operation("Read a file", content, KEYED | GONE, BUSY)),
         },
         "/v1/batches": {
             "post": made | takes("BatchRequest"),
             "get": _list("List batches", "BatchList", MAX_BATCHES_A_PAGE, BATCHES_A_PAGE, []),
         },
         "/v1/batches/{batch}": {
-            "get": _one("batch", operation("Show a batch", json_of("BatchAnswer"), KEYED | _GONE, _NO_SERVICE)),
+            "get": one_of("batch", operation("Show a batch", json_of("BatchAnswer"), KEYED | GONE, NO_SERVICE)),
         },
         "/v1/batches/{batch}/cancel": {
-            "post": _one("batch", operation("Cancel a batch", json_of("BatchAnswer"), cancelled, _NO_SERVICE)),
+            "post": one_of("batch", operation("Cancel a batch", json_of("BatchAnswer"), cancelled, NO_SERVICE)),
         },
     }
 
 
-def _one(what: str, asked: dict[str, Any]) -> dict[str, Any]:
+def one_of(what: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """An operation on the one that its path names."""
     name = {"name": what, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     return asked | {"parameters": [name]}
 
 
 def _list(summary: str, answer: str, most: int, usual: int, more: list[dict[str, Any]]) -> dict[str, Any]:
     limit = {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
-    parameters = [_query("limit", limit), _query("after", {"type": "string", "maxLength": 64}), *more]
+    parameters = [query("limit", limit), query("after", {"type": "string", "maxLength": 64}), *more]
     refused = KEYED | {400: REFUSED[400]}
-    return operation(summary, json_of(answer), refused, _NO_SERVICE) | {"parameters": parameters}
+    return operation(summary, json_of(answer), refused, NO_SERVICE) | {"parameters": parameters}
 
 
 def _choice(name: str, values: list[str]) -> dict[str, Any]:
-    return _query(name, {"enum": values})
+    return query(name, {"enum": values})
 
 
-def _query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+def query(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter of a query."""
     return {"name": name, "in": "query", "schema": schema}

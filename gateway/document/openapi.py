@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.anthropic.answers import MESSAGE_EVENTS, MessageAnswer, TokenCount
 from gateway.document.batch_paths import BATCH_ANSWERS, batch_paths
+from gateway.document.message_batch_paths import MESSAGE_BATCH_ANSWERS, message_batch_paths
 from gateway.document.operations import (
     KEYED,
     REFUSED,
@@ -53,14 +54,15 @@ _KEY_SCHEMES = {
 def openapi_document(version: str, *, has_keys: bool, has_batches: bool = False) -> dict[str, Any]:
     """OpenAPI 3.1 for the paths that clients use; ``has_keys``: they need one."""
     _, answers = msgspec.json.schema_components(
-        [*_ANSWERS, *BATCH_ANSWERS, *STREAM_EVENTS, *MESSAGE_EVENTS], ref_template=SCHEMAS + "{name}"
+        [*_ANSWERS, *BATCH_ANSWERS, *MESSAGE_BATCH_ANSWERS, *STREAM_EVENTS, *MESSAGE_EVENTS],
+        ref_template=SCHEMAS + "{name}",
     )
     answers["ResponseStreamEvent"] = _any_of(STREAM_EVENTS)
     answers["MessageStreamEvent"] = _any_of(MESSAGE_EVENTS)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Treadle", "version": version},
-        "paths": _paths() | (batch_paths() if has_batches else {}),
+        "paths": _paths() | (batch_paths() | message_batch_paths() if has_batches else {}),
         "components": {"schemas": request_schemas(SCHEMAS + "{model}") | answers} | (_KEY_SCHEMES if has_keys else {}),
         "security": [{"key": []}, {"header": []}] if has_keys else [],
     }

@@ -10,21 +10,24 @@ from gateway.batches.calls import BatchCalls
 from gateway.batches.service import BatchService
 from gateway.batches.token import BatchToken
 from gateway.batches.transfers import Transfers
-from gateway.endpoints import batches, files
-from gateway.http.context import BATCH_CALLS, BATCHES, TRANSFERS, GatewayContext
+from gateway.endpoints import batches, files, message_batches
+from gateway.http.context import BATCH_CALLS, BATCHES, MESSAGE_BATCHES, TRANSFERS, GatewayContext
 from gateway.openai import errors
 from gateway.tenants.keys import Keys
 from shared.config.addresses import batches_url
+
+_PATHS = ("files", "batches", "messages/batches")
 
 
 def batch_routes(app: web.Application, context: GatewayContext, keys: Keys) -> list[web.RouteDef]:
     """Where there is no batch service, they say so."""
     if context.read_batch_token is None:
-        return [web.route("*", f"/v1/{what}{{rest:(/.*)?}}", _no_batches) for what in ("files", "batches")]
+        return [web.route("*", f"/v1/{what}{{rest:(/.*)?}}", _no_batches) for what in _PATHS]
     token = BatchToken(context.read_batch_token, asyncio.get_running_loop().time)
     app[BATCH_CALLS], app[TRANSFERS] = BatchCalls(token, keys), Transfers()
-    app[BATCHES] = service = BatchService(batches_url(context.config), token)
-    app.on_cleanup.append(lambda _: service.close())
+    url = batches_url(context.config)
+    app[BATCHES], app[MESSAGE_BATCHES] = BatchService(url, token), BatchService(url, token, "anthropic")
+    app.on_cleanup.extend([lambda app: app[BATCHES].close(), lambda app: app[MESSAGE_BATCHES].close()])
     return [
         web.post("/v1/files", files.upload_file),
         web.get("/v1/files", files.list_files),
@@ -35,6 +38,12 @@ def batch_routes(app: web.Application, context: GatewayContext, keys: Keys) -> l
         web.get("/v1/batches", batches.list_batches),
         web.get("/v1/batches/{batch}", batches.show_batch),
         web.post("/v1/batches/{batch}/cancel", batches.cancel_batch),
+        web.post("/v1/messages/batches", message_batches.make_batch),
+        web.get("/v1/messages/batches", message_batches.list_batches),
+        web.get("/v1/messages/batches/{batch}", message_batches.show_batch),
+        web.delete("/v1/messages/batches/{batch}", message_batches.remove_batch),
+        web.post("/v1/messages/batches/{batch}/cancel", message_batches.cancel_batch),
+        web.get("/v1/messages/batches/{batch}/results", message_batches.send_results),
     ]
 
 

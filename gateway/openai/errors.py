@@ -239,6 +239,16 @@ def of_batch_service(status: int, code: str, message: str, param: str | None) ->
     return ApiError(status, message, code=code, param=param)
 
 
+def batch_not_ended() -> ApiError:
+    """There are no results yet."""
+    return ApiError(409, "the batch has not ended: its results are there when it has", code="batch_not_ended")
+
+
+def no_results(why: str) -> ApiError:
+    """A batch ended without any."""
+    return ApiError(404, f"the batch has no results: {why}; send its requests again", code="no_results")
+
+
 def batches_disabled() -> ApiError:
     """This cluster has no batch service."""
     return ApiError(404, "this cluster takes no files and batches (batches.enabled)", code="batches_disabled")

@@ -1,13 +1,14 @@
-"""Lines of result files, as OpenAI writes them: an answer with its status, or why there is none."""
+"""Lines of result files (`shared.messages.batch_lines`): how they are written, and what is read of them again."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from services.batches.core import CANCELLED, EXPIRED, REVOKED
+from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody, AnswerLine, NoAnswer
 
 _TEXTS = {
     EXPIRED: "this request could not be answered before the window of its batch was over",
@@ -17,28 +18,11 @@ _TEXTS = {
 _ID = re.compile(rb'^\{"id":"batch_req_[0-9a-f]{32}_([0-9]{1,7})"')
 
 
-class AnswerBody(msgspec.Struct, frozen=True):
-    """What a gateway answered."""
-
-    status_code: int
-    request_id: str
-    body: msgspec.Raw
-
-
-class NoAnswer(msgspec.Struct, frozen=True):
-    """Why there is none."""
-
-    code: str
-    message: str
-
-
-class AnswerLine(msgspec.Struct, frozen=True):
-    """One line."""
-
-    id: str
-    custom_id: str
-    response: AnswerBody | None
+class _Unanswered(msgspec.Struct, frozen=True):
     error: NoAnswer | None
+
+
+_unanswered = msgspec.json.Decoder(_Unanswered)
 
 
 def answer_line(batch: str, number: int, custom_id: str, answer: AnswerBody) -> bytes:
@@ -47,7 +31,7 @@ def answer_line(batch: str, number: int, custom_id: str, answer: AnswerBody) -> 
 
 
 def unanswered_line(batch: str, number: int, custom_id: str, code: str) -> bytes:
-    """The line of a request that has no answer; ``code`` is one of `services.batches.core`."""
+    """The line of a request that has no answer; ``code`` says why."""
     return _encoded(AnswerLine(_id(batch, number), custom_id, None, NoAnswer(code, _TEXTS[code])))
 
 
@@ -60,8 +44,14 @@ def read_numbers(lines: Iterable[bytes]) -> Iterator[int]:
         yield int(found[1])
 
 
+def count_unanswered(lines: Iterable[bytes]) -> Counter[str]:
+    """How many requests have no answer, by the code that says why."""
+    errors = (_unanswered.decode(line).error for line in lines)
+    return Counter(error.code for error in errors if error is not None)
+
+
 def _id(batch: str, number: int) -> str:
-    return f"batch_req_{batch.removeprefix('batch_')}_{number}"
+    return f"batch_req_{batch.rpartition('_')[2]}_{number}"
 
 
 def _encoded(line: AnswerLine) -> bytes:

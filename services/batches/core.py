@@ -15,11 +15,8 @@ from services.batches.open_batch import OpenBatch
 from services.batches.promise import promised_s
 from services.batches.send_window import SendWindow
 from services.batches.verdict import AnswerVerdict
+from shared.messages.batch_lines import REVOKED
 from shared.messages.batches import BatchCounts
-
-EXPIRED = "batch_expired"
-CANCELLED = "batch_cancelled"
-REVOKED = "key_revoked"
 
 
 @dataclass(frozen=True, slots=True)

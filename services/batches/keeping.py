@@ -11,10 +11,23 @@ import structlog
 from services.batches.metrics import BatchMetrics
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
+from shared.messages.batches import BatchRecord
 
 SWEEP_S = 60.0
 MAX_ENDED = 10_000  # batches of a tenant that are remembered when they have ended
 _log = structlog.get_logger()
+
+
+def remove_batch(files: FileStore, batches: BatchStore, record: BatchRecord) -> None:
+    """Remove one that has ended. Of Anthropic's interface its files go before it: nobody else knows them.
+
+    OSError where that fails half-way: it can be removed again.
+    """
+    if record.interface == "anthropic":
+        for file in (record.asked.input_file_id, record.output_file_id, record.error_file_id):
+            if file is not None and files.get(file) is not None:
+                files.remove(file)
+    batches.remove(record.id)
 
 
 class BatchKeeper:
@@ -49,7 +62,11 @@ class BatchKeeper:
                 kept[record.tenant] += record.has_ended
                 is_over = record.created_s + self._keep_s <= now or kept[record.tenant] > MAX_ENDED
                 if record.has_ended and is_over:
-                    self._batches.remove(record.id)
+                    remove_batch(self._files, self._batches, record)
+                elif (
+                    record.has_ended and record.interface == "anthropic" and self._files.get(record.asked.input_file_id)
+                ):
+                    self._files.remove(record.asked.input_file_id)
         except OSError as error:  # the next sweep goes on
             _log.error("not_removed", problem=str(error))
         self._metrics.stored.set(self._files.totals[1])

@@ -1,4 +1,4 @@
-"""InputLines of an input file: what each has to be, and all that is wrong with a file at once."""
+"""Lines of an input file: what each has to be, and all that is wrong with a file at once."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ class InputLines:
 def read_request(line: bytes) -> InputLine:
     """The request of a line that was found right; `msgspec.DecodeError` where it is not any more."""
     return _requests.decode(line)
+
+
+def written_line(custom_id: str, endpoint: str, body: msgspec.Raw) -> bytes:
+    """The line of a request that its client wrote in another form; ``body`` is JSON on one line."""
+    line = {"custom_id": custom_id, "method": "POST", "url": endpoint, "body": body}
+    return msgspec.json.encode(line) + b"\n"
 
 
 def check_lines(file: BinaryIO, endpoint: str, max_requests: int, max_line_bytes: int) -> InputLines:

@@ -33,7 +33,7 @@ class OpenBatch:
     failures: Counter[int] = field(default_factory=Counter)
     """Answers that were errors of the server, of requests that are not settled."""
     stops: str = ""
-    """Why no more are sent (a code of `services.batches.core`); empty while they are."""
+    """Why no more are sent (a code of `shared.messages.batch_lines`); empty while they are."""
 
     def __post_init__(self) -> None:
         self._skip_settled()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shared.messages.batches import BatchRefusal
 
 
@@ -24,9 +26,11 @@ def no_batch(batch: str) -> RefusedError:
     return RefusedError(404, "batch_not_found", f"there is no batch {batch[:64]!r}", "batch_id")
 
 
-def no_such_place(after: str) -> RefusedError:
-    """A list cannot go on behind what is not in it."""
-    return RefusedError(400, "invalid_value", f"there is no {after[:64]!r} to go on behind", "after")
+def no_such_place(query: Mapping[str, str]) -> RefusedError:
+    """A list cannot go on behind, or end before, what is not in it."""
+    name = "after" if "after" in query else "before"
+    how = "go on behind" if name == "after" else "end before"
+    return RefusedError(400, "invalid_value", f"there is no {query[name][:64]!r} to {how}", name)
 
 
 def no_storage() -> RefusedError:

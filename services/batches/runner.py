@@ -17,8 +17,8 @@ import msgspec
 import structlog
 
 from services.batches import transitions
-from services.batches.answer_line import AnswerBody, answer_line, unanswered_line
-from services.batches.core import CANCELLED, EXPIRED, REVOKED, BatchCore, Sending
+from services.batches.answer_line import answer_line, unanswered_line
+from services.batches.core import BatchCore, Sending
 from services.batches.lines import InputLines
 from services.batches.metrics import BatchMetrics
 from services.batches.open_batch import OpenBatch
@@ -29,6 +29,7 @@ from services.batches.store.file_store import FileStore
 from services.batches.store.ids import new_id
 from services.batches.store.result_files import ERRORS, OUTPUT, ResultFiles
 from services.batches.verdict import AnswerVerdict
+from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody
 from shared.messages.batches import BatchRecord, LineProblem, StoredFile
 from shared.service.tasks import cancel_all
 
@@ -227,9 +228,10 @@ class BatchRunner:
         await self._write_unanswered(batch, running, left)
         await asyncio.to_thread(running.results.sync)
         usage = await asyncio.to_thread(running.results.usage)
+        counts = await asyncio.to_thread(running.results.counted, left.counts)
         output = new_id("file-", self._clock()) if running.results.output.exists() else None
         errors = new_id("file-", self._clock()) if running.results.errors.exists() else None
-        results = transitions.BatchResults(left.counts, usage, left.stops, output, errors)
+        results = transitions.BatchResults(counts, usage, left.stops, output, errors)
         await self._update(batch, lambda record: transitions.finalizing(record, results, self._clock()))
         self._core.end(batch)
         running.close()
@@ -262,6 +264,7 @@ class BatchRunner:
                 num_bytes=path.stat().st_size,
                 created_s=int(self._clock()),
                 expires_s=expires_s,
+                interface=record.interface,
             )
             await _until_written(partial(self._files.add, stored, path))
         await self._update(batch, lambda record: transitions.ended(record, self._clock()))

@@ -58,7 +58,7 @@ async def serving(
     check = partial(_check, options.max_requests, config.gateway.max_body_bytes)
     runner = BatchRunner(core, files, batches, sender, metrics, check=check, keep_s=options.keep_s, clock=clock)
     keeper = BatchKeeper(files, batches, metrics, options.keep_s, clock)
-    app = BatchDoor(options, folder, files, batches, runner, token, clock).app()
+    app = BatchDoor(options, config.gateway.max_body_bytes, folder, files, batches, runner, token, clock).app()
     tasks = Supervised()
     admin = Admin(
         not_ready=lambda: tasks.failed,

@@ -8,17 +8,32 @@ from typing import Any
 
 import msgspec
 
-from services.batches.core import EXPIRED, REVOKED
-from shared.messages.batches import BatchCounts, BatchRecord, BatchUsage, LineProblem, NewBatch
+from shared.messages.batch_lines import EXPIRED, REVOKED
+from shared.messages.batches import BatchCounts, BatchInterface, BatchRecord, BatchUsage, LineProblem, NewBatch
 
 _REVOKED_TEXT = "the API key that made this batch is not valid any more"
 
 
-def created(batch: str, tenant: str, asked: NewBatch, now: float) -> BatchRecord:
-    """A new batch, whose file is to be read."""
+def created(
+    batch: str,
+    tenant: str,
+    asked: NewBatch,
+    now: float,
+    *,
+    interface: BatchInterface = "openai",
+    num_requests: int = 0,
+) -> BatchRecord:
+    """A new batch, whose file is to be read; ``num_requests``: as far as they are counted already."""
     at = int(now)
     return BatchRecord(
-        id=batch, tenant=tenant, asked=asked, status="validating", created_s=at, expires_s=at + asked.window_s
+        id=batch,
+        tenant=tenant,
+        asked=asked,
+        status="validating",
+        created_s=at,
+        expires_s=at + asked.window_s,
+        counts=BatchCounts(total=num_requests),
+        interface=interface,
     )
 
 

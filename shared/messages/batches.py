@@ -14,18 +14,25 @@ TOKEN_HEADER = "x-treadle-batch-token"  # noqa: S105 (its name)
 """The secret that both find in Redis (`shared.bus.streams.BATCH_TOKEN`): whoever can read it, may."""
 TENANT_HEADER = "x-treadle-batch-tenant"
 """To the service: whose files and batches are meant."""
+INTERFACE_HEADER = "x-treadle-batch-interface"
+"""To the service: by whose interface the client asks. What was made by another one is not there."""
 KEY_HEADER = "x-treadle-batch-key"
-"""To gateways: in whose name a request of a batch is sent: the digest of the key that made the batch, in hexadecimal;
-empty where there are no keys."""
+"""In whose name a request of a batch is sent: the digest of the key that made the batch, in hexadecimal; empty where
+there are no keys. To gateways with each request, to the service with requests that come with their batch."""
 PROMISE_HEADER = "x-treadle-batch-deadline"
 """To gateways: seconds until the answer is due."""
 
+BatchInterface = Literal["openai", "anthropic"]
+"""OpenAI's has files and batches of them; Anthropic's batches whose requests come with them."""
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 ENDED: frozenset[BatchStatus] = frozenset(("failed", "completed", "expired", "cancelled"))
 BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"]
 """Whose requests batches may have."""
+MESSAGES_ENDPOINT: BatchEndpoint = "/v1/messages"
+"""That of all batches of Anthropic's interface."""
+MESSAGES_WINDOW, MESSAGES_WINDOW_S = "24h", 86_400  # of these; Anthropic's clients name none
 MIN_KEEP_S, MAX_KEEP_S = 3_600, 30 * 86_400  # for how long clients may have files kept, as OpenAI has it
 FilePurpose = Literal["batch", "batch_output", "user_data"]
 
@@ -40,6 +47,7 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     num_bytes: int
     created_s: int
     expires_s: int | None = None
+    interface: BatchInterface = "openai"
 
 
 class FilePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +87,11 @@ class BatchCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     total: int = 0
     completed: int = 0
     failed: int = 0
+    """With an error, or without an answer."""
+    cancelled: int = 0
+    """Of the failed: those without an answer when the batch was cancelled. Counted, as the next, at its end."""
+    expired: int = 0
+    """Of the failed: those without an answer when its window was over."""
 
 
 class BatchUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,6 +129,8 @@ class BatchRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     expired_s: int | None = None
     cancelling_s: int | None = None
     cancelled_s: int | None = None
+    interface: BatchInterface = "openai"
+    """By which it was made, and by which alone it is found."""
 
     @property
     def has_ended(self) -> bool:

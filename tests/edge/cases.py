@@ -42,6 +42,7 @@ _SHARES = {
     "/v1/models/{name}": 2,
     "/v1/files": 1,
     "/v1/batches": 1,
+    "/v1/messages/batches": 1,
 }
 """Of all cases; the other paths take nothing from their clients, so they are asked once."""
 _NAMED_EVENTS = {

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from services.batches.store.folder import BatchFolder, sync_folder, write_whole
-from shared.messages.batches import BatchPage, BatchRecord
+from shared.messages.batches import BatchInterface, BatchPage, BatchRecord
 
 _log = structlog.get_logger()
 
@@ -75,12 +75,19 @@ class BatchStore:
         (place / "batch.json").unlink(missing_ok=True)
         shutil.rmtree(place)
 
-    def page(self, tenant: str, *, after: str | None, limit: int) -> BatchPage | None:
-        """Batches of a tenant that are older than ``after``, newest first; None where there is no such batch."""
-        own = [one for one in reversed(self._batches.values()) if one.tenant == tenant]
-        if after is not None:
-            place = next((place for place, one in enumerate(own) if one.id == after), None)
+    def page(
+        self, tenant: str, interface: BatchInterface, *, after: str | None = None, before: str | None = None, limit: int
+    ) -> BatchPage | None:
+        """Batches of a tenant and an interface, newest first: those behind ``after``, or the last before ``before``.
+
+        None where there is no such batch.
+        """
+        own = [one for one in reversed(self._batches.values()) if one.tenant == tenant and one.interface == interface]
+        mark = after if after is not None else before
+        if mark is not None:
+            place = next((place for place, one in enumerate(own) if one.id == mark), None)
             if place is None:
                 return None
-            own = own[place + 1 :]
-        return BatchPage(batches=own[:limit], has_more=len(own) > limit)
+            own = own[:place] if after is None else own[place + 1 :]
+        is_backwards = after is None and before is not None
+        return BatchPage(batches=own[-limit:] if is_backwards else own[:limit], has_more=len(own) > limit)

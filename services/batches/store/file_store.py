@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from services.batches.store.folder import BatchFolder, sync_folder, write_whole
-from shared.messages.batches import FilePage, FilePurpose, StoredFile
+from shared.messages.batches import BatchInterface, FilePage, FilePurpose, StoredFile
 
 MAX_FILES = 10_000  # of a tenant
 _log = structlog.get_logger()
@@ -92,11 +92,18 @@ class FileStore:
         return [one.id for one in self._files.values() if one.expires_s is not None and one.expires_s <= now_s]
 
     def page(
-        self, tenant: str, *, after: str | None, limit: int, newest_first: bool, purpose: FilePurpose | None
+        self,
+        tenant: str,
+        interface: BatchInterface,
+        *,
+        after: str | None,
+        limit: int,
+        newest_first: bool,
+        purpose: FilePurpose | None,
     ) -> FilePage | None:
-        """Files of a tenant behind ``after``, in the order of their making; None where there is no such file."""
+        """Files of a tenant and an interface behind ``after``, in the order of their making; None where it is none."""
         ordered: Iterable[StoredFile] = reversed(self._files.values()) if newest_first else self._files.values()
-        own = [one for one in ordered if one.tenant == tenant]
+        own = [one for one in ordered if one.tenant == tenant and one.interface == interface]
         if after is not None:
             place = next((place for place, one in enumerate(own) if one.id == after), None)
             if place is None:

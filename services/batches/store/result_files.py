@@ -10,10 +10,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.batches.answer_line import read_numbers
+import msgspec
+
+from services.batches.answer_line import count_unanswered, read_numbers
 from services.batches.store.folder import sync_file
 from services.batches.usage import usage_of
-from shared.messages.batches import BatchUsage
+from shared.messages.batch_lines import CANCELLED, EXPIRED
+from shared.messages.batches import BatchCounts, BatchUsage
 
 OUTPUT, ERRORS = "output.jsonl", "errors.jsonl"
 
@@ -56,6 +59,14 @@ class ResultFiles:
             return BatchUsage()
         with self.output.open("rb") as file:
             return usage_of(file)
+
+    def counted(self, counts: BatchCounts) -> BatchCounts:
+        """With how many of the failed have no answer, and why: also those whose lines an earlier life wrote."""
+        if not self.errors.exists():
+            return counts
+        with self.errors.open("rb") as file:
+            unanswered = count_unanswered(file)
+        return msgspec.structs.replace(counts, cancelled=unanswered[CANCELLED], expired=unanswered[EXPIRED])
 
     def sync(self) -> None:
         """What was written outlives a crash of the machine."""

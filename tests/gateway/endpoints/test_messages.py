@@ -266,7 +266,7 @@ async def test_errors_are_anthropic_s(start: Starter) -> None:
         with pytest.raises(BadRequestError) as long:
             await client.messages.create(model="hermes", max_tokens=9_999, messages=HI)
         with pytest.raises(NotFoundError) as nowhere:
-            await client.messages.batches.list()
+            await client.get("/v1/messages/nowhere", cast_to=object)
     assert unknown.value.type == "not_found_error"
     assert unknown.value.request_id == unknown.value.response.headers["x-treadle-request-id"]
     assert unknown.value.body == {

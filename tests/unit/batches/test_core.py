@@ -7,9 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.batches.core import CANCELLED, EXPIRED, REVOKED, BatchCore
+from services.batches.core import BatchCore
 from services.batches.open_batch import MAX_PAUSE_S, RETRY_S
 from services.batches.verdict import AnswerVerdict
+from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED
 from shared.messages.batches import BatchCounts
 
 DAY = 86_400.0

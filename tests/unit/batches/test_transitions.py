@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from services.batches import transitions
-from services.batches.core import CANCELLED, EXPIRED, REVOKED
 from services.batches.transitions import BatchResults
+from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED
 from shared.messages.batches import BatchCounts, BatchRecord, BatchUsage, LineProblem, NewBatch
 
 ASKED = NewBatch(key_id="", endpoint="/v1/completions", input_file_id="file-1", window="1h", window_s=3600)
