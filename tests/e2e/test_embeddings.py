@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from shared.config.engine import EngineOptions, ModelSpec
-from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.cluster import POLL_S, WAIT_S, Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gpu_node import tiny
 
@@ -35,6 +36,7 @@ def embedding(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Ite
         models=[model | {"name": "texts", "task": "embed"}, model | {"name": "chat"}],
         nodes=[{"name": "node-0"}, {"name": "node-1"}],
         engine={"max_num_seqs": 8, "kv_cache_bytes": 64 << 20},
+        batches={"enabled": True},
     )
     with cluster.running():
         yield cluster
@@ -85,3 +87,22 @@ async def test_a_node_that_dies_takes_none_with_it(embedding: Cluster) -> None:
         os.kill(embedding.pids()[name], signal.SIGKILL)
         assert torch.equal(await asking, calm)
     embedding.up()
+
+
+async def test_a_batch_of_them(embedding: Cluster) -> None:
+    lines = [
+        {"custom_id": text, "method": "POST", "url": "/v1/embeddings", "body": {"model": "texts", "input": text}}
+        for text in TEXTS
+    ]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    async with openai_client(embedding) as client:
+        alone = await embedded(client, TEXTS)
+        file = await client.files.create(file=("in.jsonl", data), purpose="batch")
+        made = await client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+        async with asyncio.timeout(WAIT_S):
+            while (made := await client.batches.retrieve(made.id)).status != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+        assert made.output_file_id is not None
+        answers = [json.loads(line) for line in (await client.files.content(made.output_file_id)).text.splitlines()]
+    found = {one["custom_id"]: one["response"]["body"]["data"][0]["embedding"] for one in answers}
+    assert torch.allclose(torch.tensor([found[text] for text in TEXTS]), alone)

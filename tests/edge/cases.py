@@ -34,6 +34,7 @@ _CHECKS: list[Any] = [
 _SHARES = {
     "/v1/chat/completions": 6,
     "/v1/completions": 6,
+    "/v1/embeddings": 3,
     "/v1/responses": 4,
     "/v1/messages": 4,
     "/v1/messages/count_tokens": 2,

@@ -135,6 +135,7 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "n": _FEW,
         "best_of": _FEW,
     },
+    "EmbeddingRequest": {"model": {"const": "texts"}, "input": _PROMPT, "dimensions": _FEW},
     "DetokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}, "tokens": _TOKEN_IDS},
 }
 """Of half of the cases: by schema and field. All others keep to the document as it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,12 +35,18 @@ LONG_MODEL_LEN = 2048
 MAX_BODY_BYTES = 1 << 18
 START_TIMEOUT_S = 30.0
 NO_REDIS = "redis://127.0.0.1:1/0"  # nobody has to read the secret of the batch service there
+EMBEDDING = struct.pack("<4f", 1.0, -2.0, 3.0, 0.5)
 CALL = b'Well: <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
 def answering(payload: Payload) -> list[Chunk]:
-    """A chunk a choice, of as many tokens as were asked for; every choice ends by its length, unless it has to call."""
+    """A chunk a choice, of as many tokens as were asked for; every choice ends by its length, unless it has to call.
+
+    Or an embedding of four numbers.
+    """
     sampling = payload.sampling
+    if sampling.is_embedding:
+        return [Chunk(payload.request_id, payload.attempt, 0, [], "stop", is_last=True, embedding=EMBEDDING)]
     token_ids = [97 + place % 26 for place in range(sampling.max_tokens)]
     finish_reason = "length"
     if sampling.constraint is not None and '"<tool_call>"' in sampling.constraint.text:
@@ -75,7 +82,8 @@ async def _token(batches: Path) -> str:
 
 @contextmanager
 def serving(folder: Path, **sections: Any) -> Iterator[str]:
-    """Its URL, with the models `tiny`, `long` (which has room for functions) and `base` (which has no chat).
+    """Its URL, with the models `tiny`, `long` (which has room for functions), `base` (which has no chat) and `texts`
+    (which embeds).
 
     ``sections``: of the configuration, beside.
     """
@@ -85,6 +93,7 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
         {"name": "tiny", "source": str(tiny), "max_model_len": MAX_MODEL_LEN},
         {"name": "long", "source": str(long), "max_model_len": LONG_MODEL_LEN},
         {"name": "base", "source": str(base), "max_model_len": MAX_MODEL_LEN},
+        {"name": "texts", "source": str(base), "max_model_len": MAX_MODEL_LEN, "task": "embed"},
     ]
     batches = folder / "batches"
     options = {

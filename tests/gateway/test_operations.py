@@ -173,6 +173,7 @@ async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
     assert set(document["paths"]) == {
         "/v1/chat/completions",
         "/v1/completions",
+        "/v1/embeddings",
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/responses",

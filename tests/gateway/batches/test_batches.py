@@ -243,7 +243,7 @@ async def test_a_tenant_has_a_bounded_number_of_open_batches(
     [
         ({"endpoint": CHAT}, "input_file_id", "missing_required_parameter"),
         ({"input_file_id": "file-1"}, "endpoint", "missing_required_parameter"),
-        ({"input_file_id": "file-1", "endpoint": "/v1/embeddings"}, "endpoint", "invalid_value"),
+        ({"input_file_id": "file-1", "endpoint": "/v1/images"}, "endpoint", "invalid_value"),
         ({"input_file_id": "file-1", "endpoint": CHAT}, "input_file_id", "file_not_found"),
         ({"input_file_id": "file-1", "endpoint": CHAT, "completion_window": "59s"}, "completion_window", None),
         ({"input_file_id": "file-1", "endpoint": CHAT, "completion_window": "8d"}, "completion_window", None),

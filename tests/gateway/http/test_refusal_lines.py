@@ -34,7 +34,7 @@ async def refused_lines(start_gateway: GatewayFactory, path: str, **sent: Any) -
         (TEXT, {"json": {"prompt": "my secret"}}, (400, "missing_required_parameter", "model", "acme")),
         (TEXT, {"data": b"{secret"}, (400, "invalid_json", None, "acme")),
         (TEXT, {"data": b"secret" * 1000}, (413, "request_entity_too_large", None, "acme")),
-        ("/v1/embeddings", {"json": {}}, (404, "not_found", None, "acme")),
+        ("/v1/images", {"json": {}}, (404, "not_found", None, "acme")),
         ("/v1/models", {"json": {}}, (405, "method_not_allowed", None, "acme")),
         (TEXT, {"headers": {"Authorization": "Bearer secret"}}, (401, "invalid_api_key", None, "")),
     ],

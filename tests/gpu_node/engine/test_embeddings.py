@@ -110,7 +110,7 @@ def test_a_predicted_device_makes_embeddings_up(model_file: Path) -> None:
     executor = VirtualExecutor("a100", options)
     engine = engine_of(executor, model_file, block_size=16, kv_cache_bytes=None)
     first, again, other = embedded(engine, [[5, 6, 7], [5, 6, 7], [5, 6, 8]])
-    assert len(first) == 576  # of SmolLM2-135M's own files
+    assert len(first) == 576  # the hidden size of SmolLM2-135M
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

@@ -65,9 +65,9 @@ class VirtualExecutor:
         """
         model = self._models.load_model(spec, instead_of)
         if spec.task == "embed":
-            checkpoint = open_checkpoint(checked_path(spec))
-            check_pooling(checkpoint)
-            self._embedding_columns[spec.name] = checkpoint.config.hidden_size
+            if spec.predict_as is None:
+                check_pooling(open_checkpoint(checked_path(spec)))
+            self._embedding_columns[spec.name] = model_shape(spec).hidden_size
         return replace(model, vocab_size=self._words_of(spec).vocab_size, embeds=spec.task == "embed")
 
     def _words_of(self, spec: ModelSpec) -> Words:
