@@ -56,7 +56,7 @@ class Ours:
         sampling = Sampling(max_tokens=1, temperature=0.0, is_embedding=True)
         for number, text in enumerate(texts):
             assert self._engine.add(Payload(str(number), 0, "bench", SPEC.name, list(text), sampling)) == []
-        found = {}
+        found: dict[str, bytes] = {}
         while self._engine.has_work:
             found |= {chunk.request_id: chunk.embedding for chunk in self._engine.step(time.monotonic())}
         assert len(found) == len(texts)
@@ -78,7 +78,6 @@ def peer_round(peer: Path, model: Path, points: str, num_threads: int) -> dict[s
             [peer / "bin/python", script, model, points],
             stdout=subprocess.PIPE,
             stderr=errors,
-            text=True,
             env=plain_environment() | tuned_settings(peer, num_threads),
             start_new_session=True,
         )
@@ -86,7 +85,7 @@ def peer_round(peer: Path, model: Path, points: str, num_threads: int) -> dict[s
             out, _ = process.communicate(timeout=PEER_TIMEOUT_S)
         finally:
             end_session(process)
-        lines = [line for line in out.splitlines() if line.startswith('{"seconds"')]
+        lines = [line for line in out.decode().splitlines() if line.startswith('{"seconds"')]
         if not lines:
             errors.seek(0)
             raise SystemExit(f"vLLM told nothing:\n{''.join(errors.readlines()[-20:])}")
@@ -124,7 +123,7 @@ def main() -> None:
                     seconds[point].setdefault("vllm", []).append(value)
     for point, (num_texts, num_tokens) in zip(seconds, points, strict=True):
         rates = {name: num_texts * num_tokens / statistics.median(each) for name, each in seconds[point].items()}
-        line = {"point": point, "input_tokens_per_s": rates, "seconds": seconds[point]}
+        line: dict[str, Any] = {"point": point, "input_tokens_per_s": rates, "seconds": seconds[point]}
         if "vllm" in rates:
             line |= {"ratio": rates["treadle"] / rates["vllm"], "similarity": similarity}
         if arguments.json:

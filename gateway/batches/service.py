@@ -103,7 +103,7 @@ class BatchService:
         self, path: str, body: AsyncIterable[bytes], tenant: str, headers: Mapping[str, str], kind: type[T]
     ) -> T:
         """Send what a client sends, for as long as that takes."""
-        all_headers = await self._headers(tenant) | headers
+        all_headers = {**await self._headers(tenant), **headers}
         try:
             async with self._session.post(self._url + path, data=body, headers=all_headers) as response:
                 return _decoded(await self._checked(response), kind)

@@ -22,7 +22,8 @@ OPTIONS: dict[str, Any] = {"kv_cache_bytes": 2 << 20, "block_size": 4}
 
 def spec(path: Path, **options: Any) -> ModelSpec:
     """A tiny model that embeds."""
-    return ModelSpec(name="tiny", source=str(path), **{"max_model_len": tiny.CONTEXT, "task": "embed"} | options)
+    fields: dict[str, Any] = {"max_model_len": tiny.CONTEXT, "task": "embed"} | options
+    return ModelSpec(name="tiny", source=str(path), **fields)
 
 
 def engine_of(executor: Executor, path: Path, **options: Any) -> Engine:

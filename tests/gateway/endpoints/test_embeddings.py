@@ -47,7 +47,7 @@ def embedding(*numbers: float, cached_tokens: int | None = None) -> Answer:
     """Nodes that answer every request with these."""
 
     def answer(payload: Payload) -> list[Chunk]:
-        names = {"is_last": True, "cached_tokens": cached_tokens, "embedding": floats(*numbers)}
+        names: dict[str, Any] = {"is_last": True, "cached_tokens": cached_tokens, "embedding": floats(*numbers)}
         return [Chunk(payload.request_id, payload.attempt, 0, [], "stop", **names)]
 
     return answer
@@ -206,7 +206,7 @@ async def test_a_model_that_embeds_answers_nothing_else(start: Starter, path: st
 )
 async def test_what_no_node_may_send_ends_the_request(start: Starter, wrong: dict[str, Any]) -> None:
     def answer(payload: Payload) -> list[Chunk]:
-        fields = {"index": 0, "token_ids": [], "finish_reason": "stop", "is_last": True} | wrong
+        fields: dict[str, Any] = {"index": 0, "token_ids": [], "finish_reason": "stop", "is_last": True} | wrong
         return [Chunk(payload.request_id, payload.attempt, **fields)]
 
     gateway = await start(answer)
