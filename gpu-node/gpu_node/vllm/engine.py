@@ -92,6 +92,8 @@ class VllmEngine:
 
         Raises `ModelsBusyError`, or `gpu_node.vllm.border.ModelRefusedError`; then nothing has changed.
         """
+        if spec.task == "embed":
+            raise ModelRefusedError(f"model {spec.name!r}: vLLM gives no embeddings here (task: embed)")
         if spec.name not in self._residents:
             self._start_beside(spec)
         elif not self._is_awake(spec.name):

@@ -18,8 +18,6 @@ def lacking(request: EngineRequest) -> str:
     """Why the request cannot run in vLLM, or ``""``; `gpu_node.engine.steps.limits` has the reasons of any engine."""
     if request.sampling.is_beam:
         return "this node's engine is vLLM, which has no beam search; leave use_beam_search out"
-    if request.sampling.is_embedding:
-        return "this node's engine is vLLM, which gives no embeddings here"
     return ""
 
 

@@ -45,6 +45,13 @@ def test_a_model_that_cannot_come_changes_nothing() -> None:
     assert one.add(payload("r", model="b")) == []
 
 
+def test_a_model_that_embeds_is_for_other_nodes() -> None:
+    one = engine(Starter(), "a")
+    with pytest.raises(ModelRefusedError, match=r"model 'texts': vLLM gives no embeddings here \(task: embed\)"):
+        one.load_model(replace(spec("texts"), task="embed"))
+    assert list(one.tiers) == ["a"]
+
+
 def test_a_model_with_requests_does_not_go() -> None:
     one = engine(Starter(), "a", "b")
     one.add(payload("r", model="a"))
