@@ -10,9 +10,10 @@ from cli.config.machine_check import machine_memory_bytes
 from gateway.models.model_parts import ModelParts
 from gateway.models.models import length_of, read_parts
 from gpu_node.executors.model_check import load_problem
+from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.config.model_source import PREFIX, adapter_source_problem, source_problem
+from shared.config.model_source import adapter_source_problem, is_fetched, source_problem
 from shared.config.nodes import NodeTemplate
 from shared.files.model_file import ModelFileError, checked_path, model_path
 
@@ -25,7 +26,7 @@ class ModelReport:
     lengths: dict[str, int]
     """By model, the tokens of its longest request."""
     missing: list[str]
-    """Models that are fetched first."""
+    """Models and adapters that are fetched first."""
 
 
 def check_models(config: ClusterConfig) -> ModelReport:
@@ -33,20 +34,21 @@ def check_models(config: ClusterConfig) -> ModelReport:
     report = ModelReport([], {}, [])
     read: dict[Path, ModelParts | ModelFileError] = {}
     for number, spec in enumerate(config.models):
+        report.missing.extend(one.name for one in spec.adapters if _is_missing(one))
         of_adapters = _adapter_problems(spec)
         report.problems.extend(f"models.{number}.adapters.{place}: {text}" for place, text in of_adapters.items())
         if source_problem(spec.source):
             continue  # the configuration's own problem, which is told where it is read
         path = model_path(spec)
         if not path.exists():
-            if spec.source.startswith(PREFIX):
+            if is_fetched(spec.source):
                 report.missing.append(spec.name)
             else:
                 report.problems.append(f"models.{number}.source: {path} does not exist")
             continue
         if path not in read:
             read[path] = _parts(path)
-        usable = [one for place, one in enumerate(spec.adapters) if place not in of_adapters]
+        usable = [one for place, one in enumerate(spec.adapters) if place not in of_adapters and not _is_missing(one)]
         known = replace(spec, adapters=tuple(one for one in usable if not adapter_source_problem(one.source)))
         texts = [*_node_problems(known, _kinds(config), config), *_gateway_problems(spec, read[path], config, report)]
         report.problems.extend(f"models.{number}: {text}" for text in dict.fromkeys(texts))
@@ -60,13 +62,18 @@ def _adapter_problems(spec: ModelSpec) -> dict[int, str]:
     """
     problems: dict[int, str] = {}
     for number, adapter in enumerate(spec.adapters):
-        if adapter_source_problem(adapter.source):
+        if adapter_source_problem(adapter.source) or _is_missing(adapter):
             continue
         try:
             checked_path(adapter)
         except ModelFileError as error:
             problems[number] = str(error)
     return problems
+
+
+def _is_missing(adapter: AdapterSpec) -> bool:
+    """Whether it is fetched first."""
+    return is_fetched(adapter.source) and not model_path(adapter).exists()
 
 
 def _kinds(config: ClusterConfig) -> Sequence[NodeTemplate]:

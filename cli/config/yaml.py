@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.config.model_source import PREFIX
+from shared.config.model_source import is_fetched
 from shared.config.nodes import NodeTemplate
 
 Template = TypeVar("Template", bound=NodeTemplate)
@@ -44,12 +44,11 @@ def process_yaml(config: ClusterConfig) -> str:
 
 def _with_absolute_sources(model: ModelSpec) -> ModelSpec:
     adapters = tuple(replace(adapter, source=_absolute(adapter.source)) for adapter in model.adapters)
-    source = model.source if model.source.startswith(PREFIX) else _absolute(model.source)
-    return replace(model, source=source, adapters=adapters)
+    return replace(model, source=_absolute(model.source), adapters=adapters)
 
 
 def _absolute(source: str) -> str:
-    return str(Path(source).expanduser().absolute())
+    return source if is_fetched(source) else str(Path(source).expanduser().absolute())
 
 
 def _with_absolute_python(node: Template) -> Template:

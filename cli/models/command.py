@@ -12,7 +12,9 @@ from rich.table import Table
 from cli.config.option import config_option
 from cli.models.argument import find_model
 from cli.models.export import export_model
+from cli.models.hub_download import latest_commit
 from cli.models.pull import pull_models
+from cli.models.source import HUB_PREFIX
 from cli.tables import print_table
 from shared.config.adapters import AdapterSpec
 from shared.config.config import load_config
@@ -31,6 +33,14 @@ def pull(config_file: Path | None) -> None:
     """Fetch every configured model that is not there yet, and check its digest and those of adapters."""
     if not pull_models(load_config(config_file), Console(stderr=True)):
         click.echo("all models are there")
+
+
+@command.command("pin")
+@click.argument("source")
+def pin(source: str) -> None:
+    """Print SOURCE, hf:ORG/NAME or hf:ORG/NAME@BRANCH, with the commit that it stands at now."""
+    repository, _, revision = source.removeprefix(HUB_PREFIX).partition("@")
+    click.echo(f"{HUB_PREFIX}{repository}@{latest_commit(repository, revision or 'main')}")
 
 
 @command.command("export")

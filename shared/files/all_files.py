@@ -7,6 +7,7 @@ from pathlib import Path
 
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
+from shared.config.model_source import is_fetched
 from shared.config.problems import listed
 from shared.files.model_file import ModelFileError, checked_path
 
@@ -23,8 +24,9 @@ def checked_paths(models: Iterable[ModelSpec]) -> dict[str, Path]:
 
 
 def checked_adapters(models: Iterable[ModelSpec]) -> dict[str, Path]:
-    """The same of the adapters alone."""
-    return _checked(adapter for model in models for adapter in model.adapters)
+    """The same of the adapters alone that are not fetched."""
+    adapters = (adapter for model in models for adapter in model.adapters)
+    return _checked(adapter for adapter in adapters if not is_fetched(adapter.source))
 
 
 def _checked(specs: Iterable[ModelSpec | AdapterSpec]) -> dict[str, Path]:

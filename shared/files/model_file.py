@@ -8,11 +8,11 @@ from pathlib import Path
 
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import ModelSpec
+from shared.config.model_source import is_fetched
 from shared.errors import OperatorError
 
 MODELS_ENV = "TREADLE_MODELS_DIR"
 _READ_BYTES = 1 << 20
-_REMEDY = {False: "run `treadle models pull`", True: "put its directory there: adapters are not fetched"}
 _QUICK_BYTES = 1 << 30  # read in a second or two; who waits for `treadle up` to say why does not wait longer
 
 
@@ -29,8 +29,8 @@ def models_dir() -> Path:
 
 def model_path(spec: ModelSpec | AdapterSpec) -> Path:
     """The file or directory that a source stands for on this machine (whether or not it is there yet)."""
-    if spec.source.startswith("pypi:"):
-        # a digest of the source keeps apart two packages whose files have the same name
+    if is_fetched(spec.source):
+        # a digest of the source keeps apart two of them whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
         return models_dir() / mark / spec.source.rpartition("/")[2]
     return Path(spec.source).expanduser()
@@ -79,7 +79,7 @@ def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
     is_adapter = isinstance(spec, AdapterSpec)
     what = f"{'adapter' if is_adapter else 'model'} {spec.name!r}: {path}"
     if not path.exists():
-        raise ModelFileError(f"{what} does not exist; {_REMEDY[is_adapter]}")
+        raise ModelFileError(f"{what} does not exist; {_remedy(spec)}")
     if is_adapter and not path.is_dir():
         raise ModelFileError(f"{what} is a file; name its directory, which holds adapter_config.json")
     if spec.sha256 is not None:
@@ -87,6 +87,11 @@ def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
         if found != spec.sha256:
             raise ModelFileError(
                 f"{what} is damaged or another {'adapter' if is_adapter else 'file'}: its sha256 is {found}, "
-                f"expected {spec.sha256}; delete it and {_REMEDY[is_adapter]}"
+                f"expected {spec.sha256}; delete it and {_remedy(spec)}"
             )
     return path
+
+
+def _remedy(spec: ModelSpec | AdapterSpec) -> str:
+    is_local_adapter = isinstance(spec, AdapterSpec) and not is_fetched(spec.source)
+    return "put its directory there: it is not fetched" if is_local_adapter else "run `treadle models pull`"

@@ -26,7 +26,7 @@ emptyDir:
 {{- if or (eq $storage.kind "download") (and (eq $storage.kind "pvc") $storage.pvc.pull) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The init container that does. Several at a time may share a claim: files come by a rename, whole and checked. */}}
+{{/* The init container that does. Several at a time may share a claim: models come by a rename, whole and checked. */}}
 {{- define "treadle.pullModels" -}}
 {{- if include "treadle.pulls" . -}}
 {{- $pull := .Values.modelStorage.pull -}}

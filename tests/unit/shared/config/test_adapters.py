@@ -10,7 +10,7 @@ from shared.config.engine import MAX_ALIASES
 from tests.unit.shared.config.test_config import problems
 
 DIGEST = "0123456789abcdef" * 4
-KIND = "a directory in PEFT's layout"
+KIND = "a directory in PEFT's layout, or hf:ORG/NAME@COMMIT"
 
 
 def test_a_model_has_its_adapters_in_their_order() -> None:
@@ -61,7 +61,7 @@ def test_aliases_are_names_like_others() -> None:
     assert problems(many) == [f"models.0.aliases: there are {MAX_ALIASES + 1}; a model has {MAX_ALIASES} at most"]
 
 
-def test_an_adapter_is_a_directory_and_is_never_fetched() -> None:
+def test_an_adapter_is_a_directory_here_or_on_the_hub() -> None:
     text = """
         models:
           - name: smol
@@ -70,11 +70,15 @@ def test_an_adapter_is_a_directory_and_is_never_fetched() -> None:
               - {name: a, source: "pypi:loras==1.0/loras/a"}
               - {name: b, source: "https://example.com/b"}
               - {name: c, source: " "}
+              - {name: d, source: "hf:acme/legal@0123456789abcdef0123456789abcdef01234567"}
+              - {name: e, source: "hf:acme/legal@0123456789abcdef0123456789abcdef01234567/a.gguf"}
     """
     assert problems(text) == [
         f"models.0.adapters.0.source: nothing is fetched from pypi: addresses; download the adapter and name {KIND}",
         f"models.0.adapters.1.source: nothing is fetched from https: addresses; download the adapter and name {KIND}",
         f"models.0.adapters.2.source: it is empty; name {KIND}",
+        "models.0.adapters.4.source: 'hf:acme/legal@0123456789abcdef0123456789abcdef01234567/a.gguf': an adapter is a "
+        "directory; name hf:ORG/NAME@COMMIT alone",
     ]
 
 

@@ -44,13 +44,13 @@ def test_the_digest_of_an_adapter_is_what_its_documented_command_prints(adapter:
     found = model_digest(adapter)
     assert refused(AdapterSpec("legal", str(adapter), sha256=printed)) == (
         f"adapter 'legal': {adapter} is damaged or another adapter: its sha256 is {found}, expected {printed}; "
-        "delete it and put its directory there: adapters are not fetched"
+        "delete it and put its directory there: it is not fetched"
     )
 
 
 def test_an_adapter_that_is_missing_or_a_file_is_named_with_the_remedy(adapter: Path, tmp_path: Path) -> None:
     assert refused(AdapterSpec("legal", str(tmp_path / "none"))) == (
-        f"adapter 'legal': {tmp_path / 'none'} does not exist; put its directory there: adapters are not fetched"
+        f"adapter 'legal': {tmp_path / 'none'} does not exist; put its directory there: it is not fetched"
     )
     file = adapter / "adapter_model.safetensors"
     assert refused(AdapterSpec("legal", str(file))) == (
