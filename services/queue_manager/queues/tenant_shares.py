@@ -94,7 +94,7 @@ class TenantShares:
                 if group.model == node.model:
                     found.setdefault(group.tenant, []).append(group)
         return {
-            tenant: [group.gid for group in heapq.nsmallest(MAX_FAVOURED, groups, key=attrgetter("start_by_s"))]
+            tenant: [group.gid for group in sorted(groups, key=attrgetter("start_by_s"))[:MAX_FAVOURED]]
             for tenant, groups in found.items()
         }
 
