@@ -77,7 +77,7 @@ class BatchLimits:
         typical = self._groups.typical(node.model, now)
         if typical is None:
             return None
-        return harmless_batch(batching(node.known, typical), promised_ends(self._state, node))
+        return harmless_batch(batching(node.known, typical), promised_ends(node))
 
 
 def first_groups(state: State, node: Node) -> list[Group]:
