@@ -40,7 +40,7 @@ IDLE_S = 0.25  # but this often where a node has nothing to do, and another has
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while a request waits
 SIZING_INTERVAL_S = 5.0  # nor than this while a request has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
-CHECK_GROUPS = 128  # groups that are predicted in one decision; then a look goes on with the next message, or at once
+CHECK_GROUPS = 128  # groups that are predicted in one decision: where there are more, ticks go on with the look
 GROWN, LEAST_GROWN = 1.5, 8  # as many groups as in the last question so many times, and so many more, are a burst
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
 MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
@@ -117,7 +117,7 @@ class Planning:
         asked = self._state.plan.num_asked_groups
         return len(self._state.groups) >= max(GROWN * asked, asked + LEAST_GROWN)
 
-    def ask(self, now: float) -> list[Effect]:
+    def ask(self, now: float, *, is_tick: bool) -> list[Effect]:
         """Look at the queues that have changed; send a question if one is due."""
         plan = self._state.plan
         if self._demand:
@@ -129,9 +129,12 @@ class Planning:
             plan.asked_at_s, plan.asked_version = None, -1  # it was lost: the same is asked again
         if self._is_idle():
             return []
+        is_soon_done = False
         if plan.touched and not plan.checking and now >= plan.checked_at_s + CHECK_INTERVAL_S:
             plan.checking, plan.touched, plan.checked_at_s = plan.touched, {}, now
-        self._check(now)
+            is_soon_done = sum(map(self._num_predicted, plan.checking)) <= CHECK_GROUPS
+        if is_soon_done or is_tick:
+            self._check(now)
         if self._by_prediction and now >= plan.flows_seen_s + LEISURE_S:
             plan.flows_seen_s = now
             plan.has_chance |= is_outrun(self._state.nodes.values(), self._groups.newcomers(now))
@@ -191,14 +194,17 @@ class Planning:
         plan = self._state.plan
         num_looked = 0
         while plan.checking and num_looked < CHECK_GROUPS:
-            node = self._state.nodes[next(iter(plan.checking))]
-            del plan.checking[node.node]
-            num_looked += min(len(node.queue), FORECAST_GROUPS)
-            found = self._lateness.look(node, now)
+            name = next(iter(plan.checking))
+            del plan.checking[name]
+            num_looked += self._num_predicted(name)
+            found = self._lateness.look(self._state.nodes[name], now)
             if found.is_news:
                 plan.version += 1
             elif found.is_late:
                 plan.has_chance = True
+
+    def _num_predicted(self, name: str) -> int:
+        return min(len(self._state.nodes[name].queue), FORECAST_GROUPS)
 
     def _question(self, now: float) -> Effect:
         plan = self._state.plan
