@@ -4,8 +4,8 @@ A queue manager's core is filled with ``--queued`` requests of several models, c
 come off the wire. Then, as many being queued as ever, requests are submitted, pulled and finished; each message is one
 decision, timed by itself; and so once more with a core that was restored from a snapshot. Periodic work stands apart:
 ticks, which come when the core wants one (``tick``), decisions that ask for a plan (``ask``), and plans that are
-answered as things stand (``plan``); the last question is also solved. Memory is counted object by object, in a run of its own. Times are processor time: what else the machine
-does counts for less.
+answered as things stand (``plan``); the last question is also solved. Memory is counted object by object, in a run of
+its own. Times are processor time: what else the machine does counts for less.
 
     python benchmarks/qlm/queue_overhead.py --queued 100000 --json
 """
