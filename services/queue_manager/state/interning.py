@@ -47,8 +47,6 @@ class Interning:
         gids = {group.gid: group.gid for group in state.groups.values()} | {"": ""}
         self._share_requests(state, names, gids)
         _share_groups(state, names, gids)
-        for group in state.groups.values():
-            group.promise = None if group.promise is None else self._slo(group.promise)
         for node in state.nodes.values():
             node.queue = [gids[gid] for gid in node.queue]
             node.told = [(gids.get(gid, gid), num_waiting, bound) for gid, num_waiting, bound in node.told]
