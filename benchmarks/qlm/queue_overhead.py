@@ -3,9 +3,9 @@
 A queue manager's core is filled with ``--queued`` requests of several models, classes, tenants and lengths, as they
 come off the wire. Then, as many being queued as ever, requests are submitted, pulled and finished; each message is one
 decision, timed by itself; and so once more with a core that was restored from a snapshot. Periodic work stands apart:
-decisions that ask for a plan (``ask``), and plans that are answered as things stand (``plan``); the last question is
-also solved. Memory is counted object by object, in a run of its own. Times are processor time: what else the machine
-does counts for less.
+ticks, which come when the core wants one (``tick``), decisions that ask for a plan (``ask``), and plans that are
+answered as things stand (``plan``); the last question is also solved. Memory is counted object by object, in a run of
+its own. Times are processor time: what else the machine does counts for less.
 
     python benchmarks/qlm/queue_overhead.py --queued 100000 --json
 """
@@ -33,6 +33,7 @@ from shared.config.config import ClusterConfig
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
 from shared.messages.codec import decode, encode
+from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.placement import PlacementProblem, Plan, PlanRequest
@@ -95,7 +96,9 @@ class Load:
         )
 
     def round(self) -> Iterator[tuple[str, AnyMessage]]:
-        """One request comes, one is pulled, one finishes where a node is full, and a plan is answered."""
+        """A tick where one is due; a request comes, one is pulled, one finishes where a node is full; a plan comes."""
+        if (wake_at := self.core.wake_at) is not None and wake_at <= self.now:
+            yield "tick", Tick()
         yield "submit", self.submit()
         node = self._chance.choice(self.nodes).node
         running = self._running[node]
@@ -153,7 +156,7 @@ def _node(name: str, model: str) -> NodeState:
 
 def measure_decisions(load: Load, num_rounds: int, progress: Progress) -> dict[str, object]:
     """Time each message while the length of the queue stays."""
-    taken: dict[str, list[float]] = {"submit": [], "pull": [], "finish": [], "plan": [], "ask": []}
+    taken: dict[str, list[float]] = {"submit": [], "pull": [], "finish": [], "tick": [], "plan": [], "ask": []}
     for _ in progress.track(range(num_rounds), description="decide"):
         for kind, message in load.round():
             before = load.question
@@ -167,6 +170,8 @@ def measure_decisions(load: Load, num_rounds: int, progress: Progress) -> dict[s
         "decisions": len(requests),
         "decision_us_p50_by_kind": {kind: _us(statistics.median(times)) for kind, times in taken.items() if times},
         "decision_us_p99_by_kind": {kind: _us(_quantile(times, 0.99)) for kind, times in taken.items() if times},
+        "decision_us_max_by_kind": {kind: _us(max(times)) for kind, times in taken.items() if times},
+        "ticks": len(taken["tick"]),
         "groups": len(load.core.state.groups),
     }
 

@@ -90,15 +90,16 @@ class QueueManagerCore:
         self.state.now_s = now
         effects = self._dispatch(message, now)
         self._evictions.settle(now)
-        return [*effects, *self._tell(now)]
+        return [*effects, *self._tell(now, is_tick=isinstance(message, Tick))]
 
-    def _tell(self, now: float) -> list[Effect]:
-        """What others are to hear of all that has changed."""
+    def _tell(self, now: float, *, is_tick: bool) -> list[Effect]:
+        """What others are to hear of all that has changed. Looks over long queues are for ticks: requests wait less."""
         journal = self._journal
         self.predictions.bounds.hear(journal.started, journal.ended, now)
         self._planning.hear(journal)
         effects = self._take_over(list(journal.queues), now)
-        effects += [*self._notices.tell(journal, now), *self._planning.ask(now), *self._status.tell(now)]
+        effects += self._notices.tell(journal, now)
+        effects += [*self._planning.ask(now, is_tick=is_tick), *self._status.tell(now, is_tick=is_tick)]
         journal.clear()
         return effects
 

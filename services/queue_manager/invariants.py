@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.queue_manager.state.node_counts import counted_members, counted_running, summed_promises
+from services.queue_manager.state.node_counts import counted_members, counted_promised, counted_running, summed_promises
 from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
 from services.queue_manager.telling.giving_way import yielding
@@ -52,6 +52,8 @@ def check(state: State) -> None:
         assert node.num_members == num_members, f"{node.node} counts {node.num_members} members, it has {num_members}"
         num_running = counted_running(state, node)
         assert node.num_running == num_running, f"{node.node} counts {node.num_running} that run, it is {num_running}"
+        promised = counted_promised(state, node)
+        assert node.promised == promised, f"{node.node} counts groups by promise: {node.promised}, it is {promised}"
         promises = summed_promises(state, node)
         assert node.promises in (None, promises), f"{node.node}: {node.promises}, {promises}"
         assert -ROUNDING <= node.unread.share <= 1.0 + ROUNDING, f"{node.node}: {node.unread} is more than all"

@@ -8,7 +8,8 @@ late is known before any of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -66,12 +67,18 @@ def harmless_batch(work: Batching, promised: Iterable[PromisedEnd]) -> int | Non
     Harm is that more than `MAX_LATE` of a kind are late because so many run together.
     """
     kinds = list(promised)
+    sizes = list(_sizes(work.batch))
+    # no share falls as steps get longer, so the first size that does harm is found by halves
+    first = bisect_left(sizes, True, key=lambda size: late_by_batch(work, kinds, size + 1) > MAX_LATE)
+    return sizes[first] if first < len(sizes) else None
+
+
+def _sizes(batch: float) -> Iterator[int]:
+    """Those that are looked at."""
     size = 1
-    while size < work.batch:
-        if late_by_batch(work, kinds, size + 1) > MAX_LATE:
-            return size
+    while size < batch:
+        yield size
         size = next_size(size)
-    return None
 
 
 def next_size(size: int) -> int:

@@ -23,7 +23,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import Batches
 from services.queue_manager.state.journal import Journal
-from services.queue_manager.state.node_counts import note_members
+from services.queue_manager.state.node_counts import note_members, note_promise
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.config.corrections import Correction
@@ -275,6 +275,8 @@ class RequestGroups:
             heapq.heappop(group.hurried)
         first = next(iter(group.waiting or group.running), None)
         if first is not None:
-            group.start_by_s = self._state.requests[first].start_by_s
+            speaks = self._state.requests[first]
+            note_promise(self._state, group, speaks.slo)
+            group.start_by_s = speaks.start_by_s
             if group.waiting and group.hurried:
                 group.start_by_s = min(group.start_by_s, group.hurried[0][0])

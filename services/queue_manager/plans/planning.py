@@ -27,7 +27,7 @@ from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.interruptions import interruptions
 from services.queue_manager.waits.overflow import is_outrun
-from services.queue_manager.waits.predictions import Predictions
+from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions
 from shared.bus import streams
 from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
@@ -40,6 +40,7 @@ IDLE_S = 0.25  # but this often where a node has nothing to do, and another has
 WAITING_INTERVAL_S = 10.0  # a plan no older than this while a request waits
 SIZING_INTERVAL_S = 5.0  # nor than this while a request has come of late, where there are pools of nodes
 CHECK_INTERVAL_S = 0.25  # queues that have changed are looked at this often
+CHECK_GROUPS = 128  # groups that are predicted in one decision: where there are more, ticks go on with the look
 GROWN, LEAST_GROWN = 1.5, 8  # as many groups as in the last question so many times, and so many more, are a burst
 PLAN_TIMEOUT_S = 5.0  # an unanswered request for a plan is sent again
 MAX_PLANNED_GROUPS = 400  # bounds the scheduler's work; groups that run and those due first are planned first
@@ -93,6 +94,7 @@ class Planning:
         if self._is_idle():
             return None
         times = [plan.checked_at_s + CHECK_INTERVAL_S] if plan.touched else []
+        times += [self._state.now_s] if plan.checking else []
         return min([*times, *self._asking_times()], default=None)
 
     def _asking_times(self) -> list[float]:
@@ -115,7 +117,7 @@ class Planning:
         asked = self._state.plan.num_asked_groups
         return len(self._state.groups) >= max(GROWN * asked, asked + LEAST_GROWN)
 
-    def ask(self, now: float) -> list[Effect]:
+    def ask(self, now: float, *, is_tick: bool) -> list[Effect]:
         """Look at the queues that have changed; send a question if one is due."""
         plan = self._state.plan
         if self._demand:
@@ -127,7 +129,11 @@ class Planning:
             plan.asked_at_s, plan.asked_version = None, -1  # it was lost: the same is asked again
         if self._is_idle():
             return []
-        if plan.touched and now >= plan.checked_at_s + CHECK_INTERVAL_S:
+        is_soon_done = False
+        if plan.touched and not plan.checking and now >= plan.checked_at_s + CHECK_INTERVAL_S:
+            plan.checking, plan.touched, plan.checked_at_s = plan.touched, {}, now
+            is_soon_done = sum(map(self._num_predicted, plan.checking)) <= CHECK_GROUPS
+        if is_soon_done or is_tick:
             self._check(now)
         if self._by_prediction and now >= plan.flows_seen_s + LEISURE_S:
             plan.flows_seen_s = now
@@ -149,8 +155,9 @@ class Planning:
     def _note_who_waits(self, now: float) -> None:
         """Where none waits there is nothing to look at, and no plan that could get old but for the sizes of pools."""
         plan, waiting_at = self._state.plan, self._state.waiting_at
-        for name in [name for name in plan.touched if name not in waiting_at]:
-            del plan.touched[name]
+        for names in (plan.touched, plan.checking):
+            for name in [name for name in names if name not in waiting_at]:
+                del names[name]
         if self._is_idle() if self._demand else not waiting_at:
             plan.stale_at_s = None
         elif plan.stale_at_s is None:
@@ -175,23 +182,29 @@ class Planning:
         plan = self._state.plan
         journal.work.clear()
         plan.touched.clear()
+        plan.checking.clear()
         plan.checked_at_s = now
         self._lateness.begin_anew()
 
     def _check(self, now: float) -> None:
-        """Find out which groups are predicted to start too late, at the nodes that have changed.
+        """Find out which groups are predicted to start too late, at the nodes that have changed: some of them, if many.
 
         Where the last plan has left a group late, more of that is no reason for haste.
         """
         plan = self._state.plan
-        plan.checked_at_s = now
-        for name in plan.touched:
+        num_looked = 0
+        while plan.checking and num_looked < CHECK_GROUPS:
+            name = next(iter(plan.checking))
+            del plan.checking[name]
+            num_looked += self._num_predicted(name)
             found = self._lateness.look(self._state.nodes[name], now)
             if found.is_news:
                 plan.version += 1
             elif found.is_late:
                 plan.has_chance = True
-        plan.touched.clear()
+
+    def _num_predicted(self, name: str) -> int:
+        return min(len(self._state.nodes[name].queue), FORECAST_GROUPS)
 
     def _question(self, now: float) -> Effect:
         plan = self._state.plan

@@ -23,7 +23,7 @@ from operator import attrgetter
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import BatchLimit, Node
-from services.queue_manager.state.node_counts import promises
+from services.queue_manager.state.node_counts import promised_ends
 from services.queue_manager.state.state import State
 from shared.estimator.batching import batching
 from shared.estimator.harm import harmless_batch
@@ -77,7 +77,7 @@ class BatchLimits:
         typical = self._groups.typical(node.model, now)
         if typical is None:
             return None
-        return harmless_batch(batching(node.known, typical), promises(self._state, node).ends)
+        return harmless_batch(batching(node.known, typical), promised_ends(node))
 
 
 def first_groups(state: State, node: Node) -> list[Group]:

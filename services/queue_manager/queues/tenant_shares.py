@@ -83,18 +83,14 @@ class TenantShares:
 
     def _waiting_at(self, node: Node) -> dict[str, list[str]]:
         """Of each tenant the first groups in which a request waits for the node's model, due first first."""
-        num_left = sum(share.num_members - share.num_running for share in node.shares.values())
+        groups, model = self._state.groups, node.model
         found: dict[str, list[Group]] = {}
-        for gid in node.queue[:MAX_LOOKED]:
-            if num_left <= 0:
-                break
-            group = self._state.groups[gid]
-            if group.waiting:
-                num_left -= len(group.waiting)
-                if group.model == node.model:
+        if any(share.num_members > share.num_running for share in node.shares.values()):
+            for group in map(groups.__getitem__, islice(node.queue, MAX_LOOKED)):
+                if group.waiting and group.model == model:
                     found.setdefault(group.tenant, []).append(group)
         return {
-            tenant: [group.gid for group in heapq.nsmallest(MAX_FAVOURED, groups, key=attrgetter("start_by_s"))]
+            tenant: [group.gid for group in sorted(groups, key=attrgetter("start_by_s"))[:MAX_FAVOURED]]
             for tenant, groups in found.items()
         }
 

@@ -12,7 +12,7 @@ from services.queue_manager.queues.planned_order import is_before
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
-from services.queue_manager.state.node_counts import PATIENCE_S, forget_promises, note_members
+from services.queue_manager.state.node_counts import PATIENCE_S, forget_promises, note_members, note_place
 from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
@@ -147,6 +147,7 @@ class VirtualQueues:
         assert not group.node, f"{group.gid} has a place already"
         node.queue.insert(index, group.gid)
         group.node = node.node
+        note_place(node, group, 1)
         note_members(self._state, group, group.num_members, group.num_running)
         self._journal.note_queue(node.node)
         self._state.num_placed += 1
@@ -158,6 +159,7 @@ class VirtualQueues:
             return None
         node = self._state.nodes[group.node]
         node.queue.remove(group.gid)
+        note_place(node, group, -1)
         note_members(self._state, group, -group.num_members, -group.num_running)
         self._journal.note_queue(node.node)
         if group.gid in node.yielding:

@@ -9,6 +9,7 @@ import msgspec
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.totals import Totals
 from shared.messages.request_kind import RequestKind
+from shared.messages.slo import Slo
 
 
 class Group(msgspec.Struct, gc=False):
@@ -52,6 +53,8 @@ class Group(msgspec.Struct, gc=False):
     """The node in whose virtual queue it stands; ``""`` while it has no place."""
     drain_s: float = 0.0
     """Its part of `Node.drain_s`."""
+    promise: Slo | None = None
+    """Of its first member, which speaks for all: the first that waits, or the first that runs when none waits."""
     is_planned: bool = False
     """It stands where a plan has put it; else where a rule has."""
 

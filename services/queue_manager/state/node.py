@@ -88,6 +88,8 @@ class Node(msgspec.Struct):
     """Predicted time until all that stands in the queue is done; kept up group by group."""
     num_members: int = 0
     """Of the groups in the queue."""
+    promised: dict[tuple[str, float, float], int] = {}
+    """Groups in the queue by model and promised end (`node_counts`)."""
     promises: Promises | None = None
     """Of these members; None: to be summed up, should a newcomer ask."""
     yielding: list[str] = []

@@ -2,13 +2,15 @@
 
 Their number is kept up, and that of those that run. What they were promised is summed up when a newcomer asks and kept
 until something changes, which at most nodes nothing has: kept up by steps, a sum of floats would drift, and depend on
-the order of events. These functions own `Node.num_members`, `Node.num_running`, `Node.shares` and
-`Node.promises`.
+the order of events. Which ends were promised at all is counted, group by group. These functions own `Node.num_members`,
+`Node.num_running`, `Node.shares`, `Node.promised`, `Node.promises` and `Group.promise`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from services.queue_manager.state.group import Group
@@ -85,7 +87,11 @@ def note_members(state: State, group: Group, num_more: int, num_more_running: in
 
 def recount(state: State) -> None:
     """Count all members: a snapshot of an earlier version does not tell."""
+    for group in state.groups.values():
+        group.promise = _promise(state, group)
     for node in state.nodes.values():
+        promised = counted_promised(state, node)
+        node.promised = {key: promised[key] for key in (*node.promised, *promised) if key in promised}
         node.num_members = counted_members(state, node)
         node.num_running = counted_running(state, node)
         counted = counted_shares(state, node)
@@ -122,20 +128,66 @@ def summed_promises(state: State, node: Node) -> Promises:
     first = next((groups[gid] for gid in node.queue if groups[gid].waiting), None)
     is_leaving = bool(node.awaits) or (first is not None and first.model != model)
     per_s, known_tokens = math.inf if is_leaving else 0.0, 0
-    kinds: dict[tuple[float, float], int] = {}
+    patience: dict[int, tuple[float, PromisedEnd]] = {}  # by promise: equal ones are one object (`interning`)
+    kinds: dict[PromisedEnd, int] = {}
     for gid in reversed(node.queue):
         group = groups[gid]
         if group.model != model:
             continue
         waiting, running = group.waiting, group.running
         slo = requests[next(iter(waiting or running))].slo
+        known = patience.get(id(slo))
+        if known is None:
+            known = patience[id(slo)] = min(PATIENCE_S, slo.start_by_s(0.0)), promised_end(slo)
+        patience_s, kind = known
         number = len(waiting) + len(running)
-        for totals in (group.waiting_totals, group.running_totals):
-            known_tokens += totals.prompt_tokens + totals.done_tokens
-        per_s += number / min(PATIENCE_S, slo.start_by_s(0.0))
-        kind = promised_end(slo)
+        per_s += number / patience_s
         kinds[kind] = kinds.get(kind, 0) + number
+        waits, runs = group.waiting_totals, group.running_totals
+        known_tokens += waits.prompt_tokens + waits.done_tokens + runs.prompt_tokens + runs.done_tokens
     return Promises(per_s, [(end_s, token_s, number) for (end_s, token_s), number in kinds.items()], known_tokens)
+
+
+def promised_ends(node: Node) -> Iterator[PromisedEnd]:
+    """What groups of the node's model were promised, each kind once: as in `promises`, without a walk."""
+    return ((end_s, token_s) for model, end_s, token_s in node.promised if model == node.model)
+
+
+def note_place(node: Node, group: Group, num_more: int) -> None:
+    """The group comes to the node's queue (1), or leaves it (-1)."""
+    if group.promise is None:
+        return
+    key = (group.model, *promised_end(group.promise))
+    number = node.promised.get(key, 0) + num_more
+    if number:
+        node.promised[key] = number
+    else:
+        del node.promised[key]
+
+
+def note_promise(state: State, group: Group, promise: Slo) -> None:
+    """Another member of the group is the first."""
+    if promise is group.promise or promise == group.promise:
+        return
+    node = state.nodes.get(group.node)
+    if node is not None:
+        note_place(node, group, -1)
+    group.promise = promise
+    if node is not None:
+        note_place(node, group, 1)
+
+
+def counted_promised(state: State, node: Node) -> dict[tuple[str, float, float], int]:
+    """Groups by model and promised end, by a walk."""
+    return Counter((group.model, *promised_end(_promise(state, group))) for group in _queue(state, node))
+
+
+def _promise(state: State, group: Group) -> Slo:
+    return state.requests[next(iter(group.waiting or group.running))].slo
+
+
+def _queue(state: State, node: Node) -> Iterator[Group]:
+    return (state.groups[gid] for gid in node.queue)
 
 
 def promised_end(slo: Slo) -> PromisedEnd:

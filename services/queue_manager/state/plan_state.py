@@ -41,7 +41,10 @@ class PlanState(msgspec.Struct):
     """So it may, for a node has nothing to do while others have."""
     touched: dict[str, None] = {}
     """Nodes whose queues are to be looked at: a group may start too late there by now."""
+    checking: dict[str, None] = {}
+    """Of those, the ones that the look which goes on has not come to."""
     checked_at_s: float = 0.0
+    """When the last look began."""
     late: dict[str, None] = {}
     """Groups that are predicted to start too late, as far as that was found since the last plan."""
     unseen: dict[str, None] = {}

@@ -57,6 +57,8 @@ class StatusState(msgspec.Struct):
     """They believe that there are requests, waiting or running."""
     waits: dict[tuple[str, str, str], ToldWait] = {}
     """By tenant, model and kind of promise; no tenant for all of them."""
+    turns: dict[tuple[str, str, str], str] = {}
+    """Of these lines, those that have a new wait before gateways are told next, and the last group of each."""
 
 
 class InventoryDate(msgspec.Struct, frozen=True, array_like=True):

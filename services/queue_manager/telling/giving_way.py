@@ -10,7 +10,7 @@ nearly always, and a plan can do better.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from services.queue_manager.state.group import Group
@@ -49,13 +49,26 @@ def yielding(state: State, node: Node, head: Sequence[GroupRef]) -> list[str]:
     first = _first(state, head)
     if first is None or not (node.yielding or node.hurried == first.gid):
         return []
-    found: Iterable[str] = islice(node.queue, MAX_LOOKED_AT) if node.hurried == first.gid else _by_plan(node, first)
-    groups = (state.groups[gid] for gid in found if gid not in state.hand_overs)
+    running = _running(state, node) if node.hurried == first.gid else _by_plan(state, node, first)
     return [
         group.gid
-        for group in groups
-        if group.running and _gives_way(group, first) and (group.gid in node.yielding or _has_time(group, first))
+        for group in running
+        if group.gid not in state.hand_overs
+        and _gives_way(group, first)
+        and (group.gid in node.yielding or _has_time(group, first))
     ]
+
+
+def _running(state: State, node: Node) -> Iterator[Group]:
+    """Those that run among the first groups of a queue; behind the last of them nobody is looked at."""
+    num_left = node.num_running
+    for gid in islice(node.queue, MAX_LOOKED_AT):
+        if num_left <= 0:
+            break
+        group = state.groups[gid]
+        if group.running:
+            num_left -= len(group.running)
+            yield group
 
 
 def _first(state: State, head: Sequence[GroupRef]) -> Group | None:
@@ -68,9 +81,10 @@ def _hurries_at_s(state: State, group: Group) -> float:
     return group.start_by_s - HURRIED_SHARE * promise_s if promise_s <= PATIENCE_S else math.inf
 
 
-def _by_plan(node: Node, first: Group) -> list[str]:
+def _by_plan(state: State, node: Node, first: Group) -> Iterator[Group]:
     wanted = set(node.yielding)
-    return [gid for gid in node.queue[node.queue.index(first.gid) + 1 :] if gid in wanted]
+    behind = (state.groups[gid] for gid in node.queue[node.queue.index(first.gid) + 1 :] if gid in wanted)
+    return (group for group in behind if group.running)
 
 
 def _gives_way(runs: Group, waits: Group) -> bool:

@@ -15,7 +15,7 @@ from services.queue_manager.telling.lines import Lines
 from services.queue_manager.waits.elsewhere import NOWHERE_ELSE, Elsewhere
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
-from shared.messages.requests import QueuePlace, QueueStatus
+from shared.messages.requests import QueueLine, QueuePlace, QueueStatus, TenantLine
 from shared.service.core import Effect, Send
 
 STATUS_DELAY_S = 0.25  # a request pulled sooner than this has not waited: no gateway is told
@@ -38,34 +38,44 @@ class Status:
 
     @property
     def wake_at(self) -> float | None:
-        """When the gateways are told next, though no plan come."""
+        """When the gateways are told next, though no plan come; at once, while waits are predicted for that."""
+        if self._state.status.turns:
+            return self._state.now_s
         due_s = self._state.status.due_s
         return due_s + PLAN_PATIENCE_S if due_s is not None and self._state.plan.asked_at_s is not None else due_s
 
-    def tell(self, now: float) -> list[Effect]:
+    def tell(self, now: float, *, is_tick: bool) -> list[Effect]:
         """Tell every live gateway, if it is time."""
         if self._state.anybody_waits:
-            return self._while_waiting(now)
+            return self._while_waiting(now, is_tick=is_tick)
         status = self._state.status
-        status.due_s = None
+        status.due_s, status.turns = None, {}
         if status.told_at_s is None:
             status.told_at_s = now  # since then none has been told
         is_news = status.has_told or (status.has_shown and not self._state.groups)
         if not is_news and now < status.told_at_s + QUIET_INTERVAL_S:
             return []
         status.has_told = False
-        return self._to_gateways({}, NOWHERE_ELSE, now)
+        return self._to_gateways({}, *self._lines.look(NOWHERE_ELSE, now), now)
 
-    def _while_waiting(self, now: float) -> list[Effect]:
+    def _while_waiting(self, now: float, *, is_tick: bool) -> list[Effect]:
+        """When it is due, waits are predicted, where there are many groups one a tick; then gateways are told."""
         status = self._state.status
         if status.due_s is None:
             status.due_s = now + STATUS_DELAY_S
-        if self.wake_at is None or now < self.wake_at:
+        if self.wake_at is None or now < self.wake_at or (self._lines.has_many and not is_tick):
+            return []
+        elsewhere = self._predictions.elsewhere(now)
+        if not status.turns:
+            self._watch(elsewhere, now)
+            self._lines.begin()
+            if self._lines.has_many:
+                return []
+        self._lines.predict(elsewhere, now)
+        if status.turns:
             return []
         status.due_s, status.has_told = now + STATUS_INTERVAL_S, True
-        elsewhere = self._predictions.elsewhere(now)
-        self._watch(elsewhere, now)
-        return self._to_gateways(self._places(elsewhere, now), elsewhere, now)
+        return self._to_gateways(self._places(elsewhere, now), *self._lines.told(now), now)
 
     def _watch(self, elsewhere: Elsewhere, now: float) -> None:
         """One node at a time, so that it costs the same whatever their number."""
@@ -75,8 +85,13 @@ class Status:
         if names:
             self._predictions.watch(self._state.nodes[names[self._state.status.num_told % len(names)]], elsewhere, now)
 
-    def _to_gateways(self, places: dict[str, list[QueuePlace]], elsewhere: Elsewhere, now: float) -> list[Effect]:
-        lines, by_tenant = self._lines.look(elsewhere, now)
+    def _to_gateways(
+        self,
+        places: dict[str, list[QueuePlace]],
+        lines: list[QueueLine],
+        by_tenant: list[TenantLine],
+        now: float,
+    ) -> list[Effect]:
         self._state.status.told_at_s, self._state.status.has_shown = now, bool(self._state.groups)
         return [
             Send(

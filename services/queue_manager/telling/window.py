@@ -28,8 +28,8 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
     """The first groups of a queue with waiting requests. No node pulls from a group that is handed over.
 
     Groups that may have to wait for headroom do not hide those behind them: of each sort there are enough. Those that
-    `batch_limit` does not look at do not overtake the ones that it has told to wait. ``first``: those that it does look
-    at, where they are at hand.
+    `batch_limit` does not look at do not overtake the ones that it has told to wait, nor those of tenants held back:
+    a tenant below its share is favoured wherever it stands. ``first``: those that it does look at, where at hand.
     """
     head: list[GroupRef] = []
     patient, held_back = set(node.patient), set(node.held_back)
@@ -56,7 +56,7 @@ def window(state: State, node: Node, first: list[Group] | None = None) -> list[G
 def _in_turn(state: State, node: Node, first: list[Group] | None) -> Iterable[Group]:
     """The groups of a queue that count: the one in a hurry first, then those of tenants below their share."""
     groups: Iterable[Group] = (state.groups[gid] for gid in node.queue)
-    if node.max_running is not None:
+    if node.max_running is not None or node.held_back:
         groups = first_groups(state, node) if first is None else first
     ahead = [*([node.hurried] if node.hurried else []), *node.favoured]
     if not ahead:

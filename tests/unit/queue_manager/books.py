@@ -6,7 +6,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
-from services.queue_manager.state.node_counts import note_members
+from services.queue_manager.state.node_counts import note_members, note_place
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
@@ -86,6 +86,9 @@ def place(state: State, name: str, *gids: str) -> None:
     for gid in gids:
         state.groups[gid].node = name
         state.nodes[name].queue.append(gid)
+        group = state.groups[gid]
+        group.promise = state.requests[next(iter(group.waiting or group.running))].slo
+        note_place(state.nodes[name], group, 1)
         note_members(state, state.groups[gid], state.groups[gid].num_members, state.groups[gid].num_running)
 
 

@@ -195,5 +195,5 @@ def test_when_everybody_has_left_nothing_remains(inbox: list[tuple[float, AnyMes
             core.handle(NodeDown(node=node, epoch=epoch), now)
     state = core.state
     assert (state.requests, state.groups, state.nodes, state.open_groups) == ({}, {}, {}, {})
-    assert (state.watching, state.hand_overs, state.plan.late, state.plan.touched) == ({}, {}, {}, {})
+    assert (state.watching, state.hand_overs, state.plan.late, state.plan.touched, state.plan.checking) == ({},) * 5
     assert state.gateways.heard_s == {}

@@ -12,11 +12,13 @@ from services.queue_manager.state.node_counts import (
     forget_promises,
     is_full,
     note_members,
+    promised_ends,
     promises,
     recount,
 )
 from services.queue_manager.state.state import State
 from shared.messages.nodes import NodeState
+from shared.messages.slo import Slo
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
@@ -88,6 +90,21 @@ def test_what_was_promised_is_counted_by_kind_and_what_is_held_by_tokens() -> No
     state.nodes["n0"].queue.insert(0, state.nodes["n0"].queue.pop())
     forget_promises(state.nodes["n0"])
     assert promises(state, state.nodes["n0"]) == Promises(math.inf, found.kinds, 32)
+
+
+def test_ends_are_known_without_the_sums() -> None:
+    """Of the model that the node holds: two groups of 20 s, one without an end."""
+    state = make_state(n0="a")
+    make_group(state, "g0", waiting=1, running=1, due_s=20.0)
+    make_group(state, "g1", waiting=0, running=1)
+    make_group(state, "g2", waiting=1, due_s=20.0)
+    make_group(state, "g3", model="b", due_s=7.0)
+    state.requests["g1.0"].slo = Slo("pace", tpot_s=0.1)
+    place(state, "n0", "g0", "g1", "g2", "g3")
+    node = state.nodes["n0"]
+    assert set(promised_ends(node)) == {(20.0, math.inf), (math.inf, 0.1)}
+    assert node.promises is None
+    assert set(promised_ends(node)) == set(promises(state, node).ends)
 
 
 def test_a_node_that_is_to_load_another_model_leaves_no_room() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from services.queue_manager.telling.lines import MAX_LINES, MAX_PREDICTED, Lines
+from services.queue_manager.telling.lines import MANY_GROUPS, MAX_LINES, MAX_PREDICTED, Lines
 from services.queue_manager.waits.elsewhere import NOWHERE_ELSE
 from services.queue_manager.waits.predictions import Prospect
 from shared.estimator.wait import NOW, Wait
@@ -62,6 +62,27 @@ def test_many_take_turns_and_begin_with_their_kinds_wait() -> None:
     assert [one.line.num_waiting for one in tenants] == [1] * 9 + [2], "counts are of now"
     (of_all,), tenants = lines.look(NOWHERE_ELSE, 3.0)
     assert [one.line.wait_s for one in tenants[7:]] == [18.0, 19.0, 20.0], "their turn, behind the line of all"
+
+
+def test_of_many_groups_one_line_is_predicted_at_a_time() -> None:
+    groups, predicted, lines = made(num_tenants=MANY_GROUPS)
+    lines.begin()
+    for number in range(1, MAX_PREDICTED + 1):
+        lines.predict(NOWHERE_ELSE, float(number))
+        assert (len(predicted.asked), len(groups.state.status.turns)) == (number, MAX_PREDICTED - number)
+    (of_all,), tenants = lines.told(9.0)
+    assert (of_all.wait_s, of_all.num_waiting) == (1.0, MANY_GROUPS)
+    assert [one.line.wait_s for one in tenants[:9]] == [2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 1.0, 1.0]
+
+
+def test_a_line_whose_last_group_ends_before_its_turn_keeps_the_wait_that_it_had() -> None:
+    groups, predicted, lines = made(num_tenants=MANY_GROUPS + 1)
+    lines.begin()
+    groups.finish(groups.state.requests["0.0"])
+    lines.predict(NOWHERE_ELSE, 1.0)
+    lines.predict(NOWHERE_ELSE, 1.0)
+    assert len(predicted.asked) == 1, "of all; the first tenant has gone"
+    assert [one.tenant for one in lines.told(2.0)[1]][:2] == ["t1", "t2"]
 
 
 def test_tenants_that_come_and_go_take_no_turn_from_lines_of_all() -> None:

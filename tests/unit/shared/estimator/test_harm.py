@@ -6,9 +6,11 @@ import math
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared.estimator.batching import Batching, batching
-from shared.estimator.harm import harmless_batch, late_by_batch, late_share, paced
+from shared.estimator.harm import MAX_LATE, PromisedEnd, harmless_batch, late_by_batch, late_share, next_size, paced
 from shared.messages.nodes import NodeState
 from shared.messages.placement import RequestShape
 from shared.messages.step_cost import ModelRate, StepCost
@@ -56,6 +58,23 @@ def test_the_harmless_batch_is_the_last_before_more_than_a_twentieth_are_late() 
     """
     assert harmless_batch(work_of(), [(3.605, math.inf), (3600.0, math.inf)]) == 26
     assert harmless_batch(work_of(), [(120.0, math.inf)]) is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 120.0), st.sampled_from([0.15, 0.3, math.inf])), max_size=3),
+    st.floats(0.0, 30.0),
+    st.sampled_from([0.0, 0.1, 1.0]),
+)
+def test_the_size_that_is_found_by_halves_is_the_first_of_all_that_does_harm(
+    promised: list[PromisedEnd], std_tokens: float, step_s: float
+) -> None:
+    work = work_of(std_tokens, step_s)
+    sizes, size = [], 1
+    while size < work.batch:
+        sizes.append(size)
+        size = next_size(size)
+    harmful = (size for size in sizes if late_by_batch(work, promised, size + 1) > MAX_LATE)
+    assert harmless_batch(work, promised) == next(harmful, None)
 
 
 def test_a_node_is_counted_with_the_batch_that_keeps_promises() -> None:
