@@ -155,23 +155,22 @@ def _bar(progress: Progress, task: TaskID) -> Any:
     """What the hub's package tells how much has come, in its own kind of progress bar."""
     from tqdm.auto import tqdm
 
-    class Bar(tqdm):  # type: ignore[misc, type-arg]  # its types are not installed
-        def __init__(self, *_: Any, **__: Any) -> None:
-            super().__init__(disable=True)
+    def begin(bar: Any, *_: Any, **__: Any) -> None:
+        tqdm.__init__(bar, disable=True)
 
-        def update(self, n: float | None = 1) -> None:
-            progress.advance(task, n or 0)
+    def update(_: Any, num_bytes: float | None = 1) -> None:
+        progress.advance(task, num_bytes or 0)
 
-    return Bar
+    return type("Bar", (tqdm,), {"__init__": begin, "update": update})
 
 
 @contextmanager
 def _telling(repository: str) -> Iterator[None]:
     """What the hub refuses, and what is in the way to it, as `CliError` with what to do."""
+    import httpx2  # what the hub's package asks with
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
-        HTTPError,
         LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -193,7 +192,7 @@ def _telling(repository: str) -> Iterator[None]:
         raise CliError(f"the hub cannot be reached for {repository}: {error.__cause__ or error}") from error
     except HfHubHTTPError as error:
         raise CliError(f"the hub refuses {repository}: {error}") from error
-    except HTTPError as error:
+    except httpx2.HTTPError as error:
         raise CliError(f"the hub broke off with {repository}: {error}; pull again, and it goes on") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -68,8 +68,8 @@ def is_present(spec: ModelSpec | AdapterSpec) -> bool:
 def _files(config: ClusterConfig) -> dict[Path, ModelSpec | AdapterSpec]:
     """Each file or directory once, with the first that uses it: two names for one model share their file."""
     files: dict[Path, ModelSpec | AdapterSpec] = {}
-    adapters = (adapter for model in config.models for adapter in model.adapters)
-    for spec in (*config.models, *adapters):
+    specs: list[ModelSpec | AdapterSpec] = [*config.models]
+    for spec in (*specs, *(adapter for model in config.models for adapter in model.adapters)):
         other = files.setdefault(model_path(spec), spec)
         if (other.source, other.sha256) != (spec.source, spec.sha256):
             raise CliError(
