@@ -45,6 +45,8 @@ from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 from shared.messages.slo import Slo
 
+JOBS_A_ROUND = 32  # of one call, that are made in one round of the loop
+
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -148,7 +150,7 @@ class Handler(Generic[Body]):
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
         # a call has one slot already
         room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
-        jobs = self._jobs(context, record, body, model, prompts, constraint, promise.slo)
+        jobs = await self._jobs(context, record, body, model, prompts, constraint, promise.slo)
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
@@ -165,7 +167,7 @@ class Handler(Generic[Body]):
         rates.take_prompt(client, num_tokens, now())
         room.callback(lambda: rates.settle(client, num_tokens, record.timeline.num_tokens, now()))
 
-    def _jobs(
+    async def _jobs(
         self,
         context: GatewayContext,
         record: Visit,
@@ -182,25 +184,29 @@ class Handler(Generic[Body]):
         limits = [
             job_parts.max_tokens(model, one, room, endpoint.prompt_param, asked.num_candidates) for one in prompts
         ]
-        return [
-            Job(
-                request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
-                model=model.model,
-                adapter=model.adapter,
-                prompt_token_ids=prompt,
-                sampling=job_parts.sampling(context, model, asked, limit, constraint),
-                stops=asked.stop,
-                token_bytes=endpoint.token_bytes(body, model),
-                slo=slo,
-                tenant=record.tenant,
-                enqueued_s=now_s,
-                span=record.span,
-                wants_place=asked.include_queue,
-                thoughts=thoughts,
-                block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
+        jobs = []
+        for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
+            if number % JOBS_A_ROUND == JOBS_A_ROUND - 1:
+                await asyncio.sleep(0)
+            jobs.append(
+                Job(
+                    request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
+                    model=model.model,
+                    adapter=model.adapter,
+                    prompt_token_ids=prompt,
+                    sampling=job_parts.sampling(context, model, asked, limit, constraint),
+                    stops=asked.stop,
+                    token_bytes=endpoint.token_bytes(body, model),
+                    slo=slo,
+                    tenant=record.tenant,
+                    enqueued_s=now_s,
+                    span=record.span,
+                    wants_place=asked.include_queue,
+                    thoughts=thoughts,
+                    block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
+                )
             )
-            for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True))
-        ]
+        return jobs
 
 
 async def _respond(

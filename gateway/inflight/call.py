@@ -40,6 +40,7 @@ class InflightCall:
         self._timeout_s = 0.0
         self._is_due = False
         self._is_over = False
+        self._num_over = 0  # requests at the beginning that are; those behind the next have not been looked at
         self.num_passed = 0
         """How often there was something to `pass_on`."""
         self._is_collected = False
@@ -203,13 +204,19 @@ class InflightCall:
         assert len(self._news) < self._max_news
         self._news.append(news)
         if not isinstance(news, Delta) or news.finish_reason is not None:
-            self._is_over = all(request.generation.is_over for request in self.requests)
+            self._is_over = self._are_over()
         if self._take is not None:
             if not self._is_due:
                 self._is_due = True
                 self._rounds.add(self._pass)
         elif not self._is_collected or self._is_over or not isinstance(news, Delta):
             self._bell.ring()
+
+    def _are_over(self) -> bool:
+        """Whether all requests are; each is looked at once more than it ends, however many there are."""
+        while self._num_over < len(self.requests) and self.requests[self._num_over].generation.is_over:
+            self._num_over += 1
+        return self._num_over == len(self.requests)
 
 
 def _max_news(sampling: Sampling) -> int:

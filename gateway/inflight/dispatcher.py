@@ -22,6 +22,8 @@ from shared.messages.requests import Attempt, QueueStatus, Rejected, Resubmit, T
 Inbound = Tokens | Resubmit | Rejected | QueueStatus
 """What the cluster says to a gateway."""
 
+SUBMITS_A_ROUND = 16  # of one call, which are on their way together
+
 _log = structlog.get_logger(__name__)
 
 
@@ -60,15 +62,17 @@ class Dispatcher:
         call = InflightCall(jobs, self._gateway_id, self.view, self._rounds)
         begun: dict[str, asyncio.Task[None]] = {}
         try:
-            for request in call.requests:
+            for start in range(0, len(call.requests), SUBMITS_A_ROUND):
+                portion = call.requests[start : start + SUBMITS_A_ROUND]
                 if self._is_stopping:
-                    request.stop()
+                    portion[0].stop()
                     break
-                # before the submit: the first token may be faster than its return
-                self._inflight[request.job.request_id] = request
-                submit = asyncio.create_task(self._submit(request, 0))
-                begun[request.job.request_id] = submit
-                await asyncio.shield(submit)
+                for request in portion:
+                    # before the submit: the first token may be faster than its return
+                    self._inflight[request.job.request_id] = request
+                    begun[request.job.request_id] = asyncio.create_task(self._submit(request, 0))
+                for request in portion:
+                    await asyncio.shield(begun[request.job.request_id])
             yield call
         finally:
             call.close()
