@@ -87,6 +87,6 @@ async def test_while_redis_is_away_each_goes_by_what_it_knows(own_server: OwnSer
         await redis.flushdb()
         await until(one.is_among_others)
         assert await one.num_let_in(3) == 0
-        # A Redis that comes back empty is told what is left. The other uses what it still has in advance, half of six at
-        # most and one more, and no new bucket.
+        # A Redis that comes back empty is told what is left. The other uses what it still has in advance, half of six
+        # at most and one more, and no new bucket.
         assert await other.num_let_in(LIMIT) <= 4
