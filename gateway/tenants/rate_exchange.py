@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from gateway.tenants.auth import Client
 from gateway.tenants.kept_rates import TellsRates
-from gateway.tenants.rates import Due, Rates
+from gateway.tenants.rates import DueRate, Rates
 from gateway.tenants.shared_bucket import LATELY_S
 from shared.service.tasks import Supervised
 
@@ -128,7 +128,7 @@ class RateExchange:
             self._was_told.set()
             self._was_told = asyncio.Event()
 
-    async def _tell_of(self, kept: TellsRates, due: list[Due], *, is_last: bool) -> None:
+    async def _tell_of(self, kept: TellsRates, due: list[DueRate], *, is_last: bool) -> None:
         now = self._clock()
         told = [(one, one.bucket.tell(now, is_last=is_last)) for one in due]
         is_heard = False

@@ -17,7 +17,7 @@ from itertools import islice
 
 from gateway.openai import errors
 from gateway.tenants.auth import Client, KeyRing
-from gateway.tenants.shared_bucket import LATELY_S, SharedBucket, Verdict
+from gateway.tenants.shared_bucket import LATELY_S, RateVerdict, SharedBucket
 
 
 @dataclass
@@ -27,7 +27,7 @@ class _Buckets:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueRate:
     """A bucket of which there is something to tell."""
 
     what: str
@@ -40,7 +40,7 @@ class Rates:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, _Buckets] = {}
-        self._due: dict[tuple[bytes, str], Due] = {}  # who has waited longest comes first
+        self._due: dict[tuple[bytes, str], DueRate] = {}  # who has waited longest comes first
         self.is_alone = True
         """There is nobody to ask, so this process goes by what it knows."""
         self.is_urgent = False
@@ -107,11 +107,11 @@ class Rates:
 
     # --- telling --------------------------------------------------------------------------------------------------
 
-    def due(self, num_buckets: int) -> list[Due]:
+    def due(self, num_buckets: int) -> list[DueRate]:
         """Of as many buckets as may be told of at a time, those that have waited longest."""
         return list(islice(self._due.values(), num_buckets))
 
-    def told(self, told: Sequence[Due]) -> None:
+    def told(self, told: Sequence[DueRate]) -> None:
         """These were told of, or could not be: where there is more to tell, it is due behind the others."""
         for due in told:
             if self._due.get((due.key_id, due.what)) is due:
@@ -124,14 +124,14 @@ class Rates:
         client: Client,
         what: str,
         bucket: SharedBucket,
-        verdict: Verdict,
+        verdict: RateVerdict,
         wish: tuple[int, float],
         *,
         may_wait: bool,
     ) -> bool:
-        if verdict is Verdict.GOES_ON:
+        if verdict is RateVerdict.GOES_ON:
             return True
-        if verdict is Verdict.ASKS and may_wait:
+        if verdict is RateVerdict.ASKS and may_wait:
             bucket.ask()
             self.is_urgent = True
             self._note_due(client, what, bucket)
@@ -148,7 +148,7 @@ class Rates:
     def _note_due(self, client: Client, what: str, bucket: SharedBucket) -> None:
         due = self._due.get((client.key_id, what))
         if due is None or due.bucket is not bucket:
-            self._due[client.key_id, what] = Due(what, client.key_id, bucket)
+            self._due[client.key_id, what] = DueRate(what, client.key_id, bucket)
 
     def _of(self, client: Client, now: float) -> _Buckets:
         if client.requests_per_minute is None and client.tokens_per_minute is None:

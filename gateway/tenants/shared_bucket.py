@@ -23,7 +23,7 @@ LATELY_S = 0.5  # what was heard so lately is believed where it says that there 
 ADVANCE_S = 2.0  # then it is given up; in Redis it holds for longer, so clocks need not agree
 
 
-class Verdict(enum.Enum):
+class RateVerdict(enum.Enum):
     """What becomes of a request now."""
 
     GOES_ON = "goes on"
@@ -46,7 +46,7 @@ class Telling:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardRate:
     """What is said to it."""
 
     free: float
@@ -78,18 +78,18 @@ class SharedBucket:
         """As `TokenBucket.full_s`, by that."""
         return self._bucket.full_s(now)
 
-    def has(self, amount: float, now: float, *, is_alone: bool) -> Verdict:
+    def has(self, amount: float, now: float, *, is_alone: bool) -> RateVerdict:
         """Whether so much is left, which nobody takes now. ``is_alone``: there is nobody to ask."""
         if self._bucket.wait_s(amount, now) <= 0:
-            return Verdict.GOES_ON
-        return Verdict.REFUSED if is_alone or self._has_heard(now) else Verdict.ASKS
+            return RateVerdict.GOES_ON
+        return RateVerdict.REFUSED if is_alone or self._has_heard(now) else RateVerdict.ASKS
 
-    def verdict(self, amount: float, now: float, *, is_alone: bool) -> Verdict:
+    def verdict(self, amount: float, now: float, *, is_alone: bool) -> RateVerdict:
         """Of a request for so much, likewise."""
         verdict = self.has(amount, now, is_alone=is_alone)
-        if verdict is not Verdict.GOES_ON or is_alone or self._untold < self._advance_left(now):
+        if verdict is not RateVerdict.GOES_ON or is_alone or self._untold < self._advance_left(now):
             return verdict
-        return Verdict.GOES_ON if self._untold <= 0 and not self._has_heard(now) else Verdict.ASKS
+        return RateVerdict.GOES_ON if self._untold <= 0 and not self._has_heard(now) else RateVerdict.ASKS
 
     def take(self, amount: float, now: float) -> None:
         """Take it, wherever that leads; a negative amount is given back."""
@@ -125,7 +125,7 @@ class SharedBucket:
         self._is_wanted = False
         return Telling(self._untold, self.level(now), keeps, wants)
 
-    def hear(self, heard: Heard, now: float) -> None:
+    def hear(self, heard: HeardRate, now: float) -> None:
         """The telling was taken; what came meanwhile goes off what was heard."""
         self._untold -= self._being_told
         self._being_told = 0.0

@@ -11,7 +11,7 @@ import pytest
 from redis.exceptions import RedisError
 
 from gateway.tenants.kept_rates import KeptRates
-from gateway.tenants.rates import Due
+from gateway.tenants.rates import DueRate
 from gateway.tenants.shared_bucket import SharedBucket, Telling
 from shared.bus import scripts, streams
 from shared.bus.bus import connect
@@ -159,7 +159,7 @@ async def test_the_kv_manager_is_asked_by_gateways_and_answers_the_queue_manager
 async def test_gateways_alone_know_what_keys_have_left(server: Server) -> None:
     bucket = streams.rate("requests", 60, "01")
     async with connect(url(server, "gateway")) as gateway:
-        [told] = await KeptRates(gateway, "g").tell([(Due("requests", b"\1", SharedBucket(60, 0.0)), TOLD)])
+        [told] = await KeptRates(gateway, "g").tell([(DueRate("requests", b"\1", SharedBucket(60, 0.0)), TOLD)])
         assert told.free == 59
     for role in ("node", "queue-manager", "scheduler", "kv-manager", "batches"):
         async with connect(url(server, role)) as redis:

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from gateway.inflight.batched_scripts import BatchedScripts
 from gateway.tenants.kept_rates import KEPT_ADVANCE_MS, KeptRates
-from gateway.tenants.rates import Due
-from gateway.tenants.shared_bucket import Heard, SharedBucket, Telling
+from gateway.tenants.rates import DueRate
+from gateway.tenants.shared_bucket import HeardRate, SharedBucket, Telling
 from shared.bus import streams
 from tests.gateway.tenants.rates_in_memory import KeptBucket
 from tests.redis.wire import transactions
@@ -23,8 +23,8 @@ FIRST = Telling(taken=10, level=50, keeps=0, wants_advance=True)
 MINUTE_MS = 60_000
 
 
-def due(key_id: bytes = b"\x01\xff", per_minute: int = LIMIT) -> Due:
-    return Due("requests", key_id, SharedBucket(per_minute, 0.0))
+def due(key_id: bytes = b"\x01\xff", per_minute: int = LIMIT) -> DueRate:
+    return DueRate("requests", key_id, SharedBucket(per_minute, 0.0))
 
 
 async def tell(redis: Redis, process: str, telling: Telling) -> tuple[int, int]:
@@ -103,14 +103,14 @@ async def test_what_is_no_bucket_is_made_one(redis: Redis, value: str) -> None:
 async def test_keys_are_named_by_digest_and_limit_and_told_of_in_one_step(redis: Redis) -> None:
     others = [(due(b"\x02"), FIRST), (due(per_minute=30), replace(FIRST, level=20)), (due(), FIRST)]
     scripts = BatchedScripts(redis)
-    heard: list[Heard] = []
+    heard: list[HeardRate] = []
 
     async def all_of_them() -> None:
         heard.extend(await KeptRates(scripts, "a").tell(others))
 
     assert await transactions(redis, all_of_them()) == [["TIME", *["GET", "SET"] * 3]]
     await scripts.aclose()
-    assert heard == [Heard(50, 25), Heard(20, 10), Heard(50, 25)]
+    assert heard == [HeardRate(50, 25), HeardRate(20, 10), HeardRate(50, 25)]
     found: list[Any] = await redis.keys()
     assert sorted(found) == [
         b"treadle:rate:requests:30:01ff",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gateway.tenants.bucket import MINUTE_S
 from gateway.tenants.kept_rates import KEPT_ADVANCE_MS
-from gateway.tenants.rates import Due
-from gateway.tenants.shared_bucket import Heard, Telling
+from gateway.tenants.rates import DueRate
+from gateway.tenants.shared_bucket import HeardRate, Telling
 
 
 class KeptBucket:
@@ -19,7 +19,7 @@ class KeptBucket:
         self._told_s = 0.0
         self._advances: dict[int, tuple[float, float]] = {}
 
-    def tell(self, process: int, telling: Telling, now: float) -> Heard:
+    def tell(self, process: int, telling: Telling, now: float) -> HeardRate:
         passed_s, self._told_s = now - self._told_s, now
         self.level = min(self.per_minute, self.level + passed_s * self.per_minute / MINUTE_S) - telling.taken
         self._advances = {
@@ -31,7 +31,7 @@ class KeptBucket:
         advance = max(telling.keeps, free / 2, 0.0) if telling.wants_advance else 0.0
         if advance:
             self._advances[process] = (advance, now)
-        return Heard(free, advance)
+        return HeardRate(free, advance)
 
 
 class MemoryRates:
@@ -39,10 +39,10 @@ class MemoryRates:
 
     def __init__(self) -> None:
         self.is_away = False
-        self.heard = Heard(0.0, 0.0)
+        self.heard = HeardRate(0.0, 0.0)
         self.told: list[list[tuple[str, Telling]]] = []
 
-    async def tell(self, told: Sequence[tuple[Due, Telling]]) -> list[Heard]:
+    async def tell(self, told: Sequence[tuple[DueRate, Telling]]) -> list[HeardRate]:
         if self.is_away:
             raise ConnectionError("away")
         self.told.append([(due.what, telling) for due, telling in told])

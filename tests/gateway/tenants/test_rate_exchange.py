@@ -12,7 +12,7 @@ from gateway.openai.errors import ApiError
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.rate_exchange import MAX_BUCKETS, RateExchange, RateMetrics
 from gateway.tenants.rates import Rates
-from gateway.tenants.shared_bucket import Heard
+from gateway.tenants.shared_bucket import HeardRate
 from tests.gateway.tenants.rates_in_memory import MemoryRates
 
 SIX, FREE = Client("a", None, None, 6, key_id=b"six"), Client("a", None, key_id=b"free")
@@ -37,7 +37,7 @@ class Process:
 
 async def test_the_first_request_waits_for_nobody_and_the_next_for_what_others_took() -> None:
     process = Process()
-    process.kept.heard = Heard(free=3, advance=1.5)
+    process.kept.heard = HeardRate(free=3, advance=1.5)
     async with process.telling():
         await process.exchange.enter(SIX)
         assert process.kept.told == []
@@ -45,7 +45,7 @@ async def test_the_first_request_waits_for_nobody_and_the_next_for_what_others_t
         [[(what, telling)]] = process.kept.told
         assert (what, telling.taken, telling.wants_advance) == ("requests", 1, True)
         await process.exchange.enter(SIX)
-        process.kept.heard = Heard(free=0, advance=0)
+        process.kept.heard = HeardRate(free=0, advance=0)
         with pytest.raises(ApiError) as refusal:
             await process.exchange.enter(SIX)
     assert refusal.value.headers["Retry-After"] == "10"
@@ -82,7 +82,7 @@ async def test_where_nobody_answers_each_goes_by_what_it_knows_and_tells_it_late
         assert process.is_alone
         process.kept.is_away = False
     assert not process.kept.told, "it has left alone"
-    process.kept.heard = Heard(free=-2, advance=0)
+    process.kept.heard = HeardRate(free=-2, advance=0)
     async with process.telling():
         with pytest.raises(ApiError):
             await process.exchange.enter(SIX)
@@ -92,7 +92,7 @@ async def test_where_nobody_answers_each_goes_by_what_it_knows_and_tells_it_late
 
 async def test_no_more_than_so_many_buckets_are_told_of_at_a_time() -> None:
     process = Process()
-    process.kept.heard = Heard(free=5, advance=0)
+    process.kept.heard = HeardRate(free=5, advance=0)
     async with process.telling():
         for number in range(2 * MAX_BUCKETS + 1):
             await process.exchange.enter(Client("a", None, None, 6, key_id=str(number).encode()))

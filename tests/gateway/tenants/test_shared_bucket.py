@@ -6,26 +6,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.tenants.bucket import MINUTE_S
-from gateway.tenants.shared_bucket import ADVANCE_S, LATELY_S, Heard, SharedBucket, Telling, Verdict
+from gateway.tenants.shared_bucket import ADVANCE_S, LATELY_S, HeardRate, RateVerdict, SharedBucket, Telling
 from tests.gateway.tenants.rates_in_memory import KeptBucket
 
 NUM_PROCESSES = 4
 LARGEST = 5  # that one request takes
 
 
-def verdict(bucket: SharedBucket, amount: float, now: float) -> Verdict:
+def verdict(bucket: SharedBucket, amount: float, now: float) -> RateVerdict:
     return bucket.verdict(amount, now, is_alone=False)
 
 
 def test_the_first_request_goes_on_and_the_next_asks() -> None:
     bucket = SharedBucket(60, now=0.0)
-    assert verdict(bucket, 1, 0.0) is Verdict.GOES_ON
+    assert verdict(bucket, 1, 0.0) is RateVerdict.GOES_ON
     bucket.take(1, 0.0)
     assert bucket.is_urgent(0.0)
-    assert verdict(bucket, 1, 0.0) is Verdict.ASKS
-    assert bucket.verdict(1, 0.0, is_alone=True) is Verdict.GOES_ON
+    assert verdict(bucket, 1, 0.0) is RateVerdict.ASKS
+    assert bucket.verdict(1, 0.0, is_alone=True) is RateVerdict.GOES_ON
     assert bucket.tell(0.0) == Telling(taken=1, level=59, keeps=0, wants_advance=True)
-    bucket.hear(Heard(free=39, advance=19.5), 0.0)
+    bucket.hear(HeardRate(free=39, advance=19.5), 0.0)
     assert bucket.level(0.0) == 39, "others have taken twenty"
     bucket.take(9, 0.0)
     assert not bucket.is_urgent(0.0)
@@ -37,24 +37,24 @@ def test_a_request_larger_than_what_is_left_of_the_advance_goes_on_and_the_next_
     bucket = SharedBucket(60, now=0.0)
     bucket.take(1, 0.0)
     bucket.tell(0.0)
-    bucket.hear(Heard(free=40, advance=20), 0.0)
-    assert verdict(bucket, 40, 0.0) is Verdict.GOES_ON
+    bucket.hear(HeardRate(free=40, advance=20), 0.0)
+    assert verdict(bucket, 40, 0.0) is RateVerdict.GOES_ON
     bucket.take(30, 0.0)
-    assert verdict(bucket, 1, 0.0) is Verdict.ASKS
+    assert verdict(bucket, 1, 0.0) is RateVerdict.ASKS
 
 
 def test_while_a_telling_is_under_way_half_of_what_is_left_of_the_advance_is_used() -> None:
     bucket = SharedBucket(60, now=0.0)
     bucket.take(1, 0.0)
     bucket.tell(0.0)
-    bucket.hear(Heard(free=40, advance=20), 0.0)
+    bucket.hear(HeardRate(free=40, advance=20), 0.0)
     bucket.take(4, 0.0)
     assert bucket.tell(0.0) == Telling(taken=4, level=36, keeps=8, wants_advance=True)
     bucket.take(7, 0.0)
-    assert verdict(bucket, 1, 0.0) is Verdict.GOES_ON
+    assert verdict(bucket, 1, 0.0) is RateVerdict.GOES_ON
     bucket.take(1, 0.0)
-    assert verdict(bucket, 1, 0.0) is Verdict.ASKS
-    bucket.hear(Heard(free=36, advance=18), 0.0)
+    assert verdict(bucket, 1, 0.0) is RateVerdict.ASKS
+    bucket.hear(HeardRate(free=36, advance=18), 0.0)
     assert bucket.level(0.0) == 28, "what was taken meanwhile goes off"
     assert bucket.tell(0.0) == Telling(taken=8, level=28, keeps=5, wants_advance=True)
 
@@ -63,10 +63,10 @@ def test_an_advance_that_nobody_uses_is_given_back() -> None:
     bucket = SharedBucket(60, now=0.0)
     bucket.take(1, 0.0)
     bucket.tell(0.0)
-    bucket.hear(Heard(free=40, advance=20), 0.0)
+    bucket.hear(HeardRate(free=40, advance=20), 0.0)
     assert not bucket.is_settled
     assert bucket.tell(0.0) == Telling(taken=0, level=40, keeps=0, wants_advance=False)
-    bucket.hear(Heard(free=40, advance=0), 0.0)
+    bucket.hear(HeardRate(free=40, advance=0), 0.0)
     assert bucket.is_settled
 
 
@@ -83,20 +83,20 @@ def test_nobody_is_refused_by_what_was_heard_long_ago() -> None:
     bucket = SharedBucket(60, now=0.0)
     bucket.take(1, 0.0)
     bucket.tell(0.0)
-    bucket.hear(Heard(free=-9, advance=0), 0.0)
-    assert verdict(bucket, 1, LATELY_S) is Verdict.REFUSED
-    assert verdict(bucket, 1, LATELY_S + 0.1) is Verdict.ASKS
-    assert bucket.verdict(1, LATELY_S + 0.1, is_alone=True) is Verdict.REFUSED, "nobody can be asked"
+    bucket.hear(HeardRate(free=-9, advance=0), 0.0)
+    assert verdict(bucket, 1, LATELY_S) is RateVerdict.REFUSED
+    assert verdict(bucket, 1, LATELY_S + 0.1) is RateVerdict.ASKS
+    assert bucket.verdict(1, LATELY_S + 0.1, is_alone=True) is RateVerdict.REFUSED, "nobody can be asked"
 
 
 def test_an_old_advance_is_none() -> None:
     bucket = SharedBucket(60, now=0.0)
     bucket.take(1, 0.0)
     bucket.tell(0.0)
-    bucket.hear(Heard(free=40, advance=20), 0.0)
+    bucket.hear(HeardRate(free=40, advance=20), 0.0)
     bucket.take(1, 0.0)
-    assert verdict(bucket, 1, ADVANCE_S) is Verdict.GOES_ON
-    assert verdict(bucket, 1, ADVANCE_S + 0.1) is Verdict.ASKS
+    assert verdict(bucket, 1, ADVANCE_S) is RateVerdict.GOES_ON
+    assert verdict(bucket, 1, ADVANCE_S + 0.1) is RateVerdict.ASKS
 
 
 class Processes:
@@ -105,7 +105,7 @@ class Processes:
     def __init__(self, per_minute: int) -> None:
         self.kept = KeptBucket(per_minute)
         self.buckets = [SharedBucket(per_minute, 0.0) for _ in range(NUM_PROCESSES)]
-        self.answers: dict[int, Heard] = {}
+        self.answers: dict[int, HeardRate] = {}
         """Of processes whose telling is under way: Redis has done it."""
         self.left = float(per_minute)
         self.now = 0.0
@@ -114,10 +114,10 @@ class Processes:
         self.now += seconds
         self.left = min(self.kept.per_minute, self.left + seconds * self.kept.per_minute / MINUTE_S)
 
-    def ask(self, process: int, amount: int) -> Verdict:
+    def ask(self, process: int, amount: int) -> RateVerdict:
         bucket = self.buckets[process]
         found = verdict(bucket, amount, self.now)
-        if found is Verdict.GOES_ON:
+        if found is RateVerdict.GOES_ON:
             bucket.take(amount, self.now)
             self.left -= amount
         else:
@@ -173,7 +173,7 @@ def test_of_forty_requests_for_twenty_no_more_than_one_a_process_goes_on_beyond(
     all_of_them, num_taken = Processes(20), 0
     for process in order:
         for _ in range(2):
-            if all_of_them.ask(process, 1) is Verdict.GOES_ON:
+            if all_of_them.ask(process, 1) is RateVerdict.GOES_ON:
                 num_taken += 1
                 break
             all_of_them.begin_telling(process)
@@ -185,13 +185,13 @@ def test_one_process_after_another_has_all_that_is_there() -> None:
     all_of_them = Processes(8)
     taken = 0
     for _ in range(12):
-        while all_of_them.ask(0, 1) is Verdict.GOES_ON:
+        while all_of_them.ask(0, 1) is RateVerdict.GOES_ON:
             taken += 1
         all_of_them.begin_telling(0)
         all_of_them.end_telling(0)
     assert taken == 8, "alone, it loses nothing"
     all_of_them.wait(LATELY_S)
-    assert all_of_them.ask(1, 1) is Verdict.GOES_ON, "it has heard nothing: the one beyond the limit"
+    assert all_of_them.ask(1, 1) is RateVerdict.GOES_ON, "it has heard nothing: the one beyond the limit"
     all_of_them.begin_telling(1)
     all_of_them.end_telling(1)
-    assert all_of_them.ask(1, 1) is Verdict.REFUSED
+    assert all_of_them.ask(1, 1) is RateVerdict.REFUSED
