@@ -37,6 +37,7 @@ from gateway.http.context import (
     LARGE_BODIES,
     LEAVING,
     METRICS,
+    RATES,
     REQUEST_ID,
     SLOTS,
     STARTED_S,
@@ -51,6 +52,7 @@ from gateway.metrics.redis_metrics import RedisCollector
 from gateway.openai import errors
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
+from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
@@ -82,6 +84,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app[CONTEXT] = context
     app[KEYS] = keys
     app[METRICS] = GatewayMetrics(context.registry)
+    app[RATES] = RateExchange(keys.rates, RateMetrics(context.registry))
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))

@@ -15,11 +15,12 @@ from redis.asyncio import Redis
 
 from gateway.app import build_app
 from gateway.http.clients_port import ClientsRunner
-from gateway.http.context import ADMIN, LEAVING, GatewayContext
+from gateway.http.context import ADMIN, LEAVING, RATES, GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.redis_queue import RedisQueue
 from gateway.models.models import load_models
+from gateway.tenants.kept_rates import KeptRates
 from gateway.workers.admin_thread import served_aside
 from gateway.workers.key_watch import watching_keys
 from gateway.workers.open_files import allow_connections
@@ -78,6 +79,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     num_processes = worker.num_workers if worker else 1
     async with (
         queue.serving(dispatcher, stop.set),
+        app[RATES].telling(KeptRates(queue.scripts, gateway_id), stop.set),
         watching_keys(app, stop.set, num_processes),
         served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)),
     ):

@@ -19,6 +19,7 @@ from gateway.inflight.queue_view import QueueView
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
+from gateway.tenants.rate_exchange import RateMetrics
 from gateway.workers.key_watch import KeyMetrics
 from gateway.workers.parent_metrics import WorkersCollector
 from gateway.workers.worker_pool import WorkerPool
@@ -70,6 +71,7 @@ def catalogue() -> list[Family]:
             *_made_in(gateway),
             *_made_in(gateway.predictions),
             *_made_in(KeyMetrics(CollectorRegistry())),
+            *_made_in(RateMetrics(CollectorRegistry())),
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),
             *ConnectionCollector(Connections(1)).collect(),

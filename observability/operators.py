@@ -268,11 +268,12 @@ SERVICES = Row(
         ),
         Panel(
             "Keys of clients",
-            "Gateways that cannot use the keys' file as it is now, files read again in 15 minutes, and requests that "
-            "ended because their key was revoked.",
+            "Gateways that cannot use the keys' file as it is now, or count rates alone since Redis does not answer; "
+            "files read again in 15 minutes, and requests that ended because their key was revoked.",
             "short",
             [
                 Query("sum(treadle_keys_stale)", "gateways with older keys"),
+                Query("sum(treadle_key_rates_alone)", "that count rates alone"),
                 Query(increase("treadle_key_reloads_total", "outcome", window="15m"), "read again: {{outcome}}"),
                 Query(increase("treadle_revoked_requests_total", "instance", window="15m"), "revoked at {{instance}}"),
             ],

@@ -23,6 +23,7 @@ from gateway.http.context import (
     CONTEXT,
     KEYS,
     METRICS,
+    RATES,
     REQUEST_ID,
     SLOTS,
     VISITED,
@@ -109,7 +110,7 @@ class Handler(Generic[Body]):
             http[VISITED] = True
             try:
                 await http.app[ENTRANCE].turn(http[CLIENT].tenant)
-                http.app[KEYS].rates.enter(http[CLIENT], loop.time())
+                await http.app[RATES].enter(http[CLIENT])
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
                 held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
@@ -146,7 +147,7 @@ class Handler(Generic[Body]):
         )
         constraint = await endpoint.constraint(body, model)
         prompts = await endpoint.prompts(body, model)
-        self._meter(http, record, sum(map(len, prompts)), room)
+        await self._meter(http, record, sum(map(len, prompts)), room)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
         # a call has one slot already
         room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
@@ -161,11 +162,11 @@ class Handler(Generic[Body]):
                 return await _respond(http, record, call, renderer, patience, asked)
 
     @staticmethod
-    def _meter(http: web.Request, record: Visit, num_tokens: int, room: ExitStack) -> None:
+    async def _meter(http: web.Request, record: Visit, num_tokens: int, room: ExitStack) -> None:
         """Count the prompts for their key, and when ``room`` is left, the answer."""
-        rates, client, now = http.app[KEYS].rates, http[CLIENT], asyncio.get_running_loop().time
-        rates.take_prompt(client, num_tokens, now())
-        room.callback(lambda: rates.settle(client, num_tokens, record.timeline.num_tokens, now()))
+        rates, client = http.app[RATES], http[CLIENT]
+        await rates.take_prompt(client, num_tokens)
+        room.callback(lambda: rates.settle(client, num_tokens, record.timeline.num_tokens))
 
     async def _jobs(
         self,

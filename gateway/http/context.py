@@ -22,6 +22,7 @@ from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
 from gateway.tenants.auth import Client
 from gateway.tenants.keys import Keys
+from gateway.tenants.rate_exchange import RateExchange
 from gateway.tenants.slots import Slots
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
@@ -58,6 +59,7 @@ class GatewayContext:
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)
 KEYS = web.AppKey("KEYS", Keys)
+RATES = web.AppKey("RATES", RateExchange)
 CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 BATCHES = web.AppKey("BATCHES", BatchService)  # where there are batches, like the next three
 MESSAGE_BATCHES = web.AppKey("MESSAGE_BATCHES", BatchService)  # the same, as Anthropic's interface finds it

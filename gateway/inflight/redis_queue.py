@@ -48,9 +48,10 @@ class RedisQueue:
         self._reader = StreamReader(redis, streams.tokens(gateway_id))
         self._waiting = waiting
         self._confirmations = Confirmations(redis, waiting) if waiting else None
-        self._scripts = BatchedScripts(redis)
-        self._submit_new = self._scripts.register_script(scripts.SUBMIT)
-        self._writer = SystemWriter(self._scripts)
+        self.scripts = BatchedScripts(redis)
+        """What else this process runs goes along with its writes."""
+        self._submit_new = self.scripts.register_script(scripts.SUBMIT)
+        self._writer = SystemWriter(self.scripts)
         self._read_ahead: asyncio.Queue[list[Inbound]] = asyncio.Queue(MAX_READS_AHEAD)
         self._tasks = Supervised()
         self._released = Released()
@@ -161,7 +162,7 @@ class RedisQueue:
                 if self._confirmations:
                     await self._confirmations.aclose()
                 await self._say_goodbye()
-                await self._scripts.aclose()
+                await self.scripts.aclose()
 
     async def _say_goodbye(self) -> None:
         try:

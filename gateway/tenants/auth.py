@@ -25,10 +25,9 @@ class Client:
     """Classes it may ask for; None stands for all."""
     max_inflight: int | None = None
     """Requests that this process holds for the key at a time; None: as many as its tenant may have."""
-    requests_per_minute: float | None = None
-    """Requests that this process takes for the key within a minute; None: as many as come. A part of one is one more
-    in as many minutes."""
-    tokens_per_minute: float | None = None
+    requests_per_minute: int | None = None
+    """Requests that the cluster takes for the key within a minute; None: as many as come."""
+    tokens_per_minute: int | None = None
     """Tokens of prompts and answers, likewise."""
     key_id: bytes = field(default=b"", repr=False, compare=False)
     """The key's digest; empty where the gateway is open."""
@@ -41,7 +40,7 @@ class KeyRing:
     """The configured keys, which do not change: others are another ring. Without any, the gateway is open."""
 
     def __init__(self, keys: Sequence[ApiKey], num_processes: int = 1) -> None:
-        """``num_processes``: among as many a key's limit is divided."""
+        """``num_processes``: among as many a key's ``max_inflight`` is divided."""
         self._clients = {client.key_id: client for client in (_client(key, num_processes) for key in keys)}
         self._tenants = {client.tenant for client in self._clients.values()}
 
@@ -114,8 +113,8 @@ def _client(key: ApiKey, num_processes: int) -> Client:
         tenant=key.tenant,
         slo_classes=None if key.slo_classes is None else tuple(key.slo_classes),
         max_inflight=None if key.max_inflight is None else divided(key.max_inflight, num_processes),
-        requests_per_minute=None if key.requests_per_minute is None else key.requests_per_minute / num_processes,
-        tokens_per_minute=None if key.tokens_per_minute is None else key.tokens_per_minute / num_processes,
+        requests_per_minute=key.requests_per_minute,
+        tokens_per_minute=key.tokens_per_minute,
         key_id=_digest(key.key.get_secret_value()),
     )
 

@@ -33,3 +33,8 @@ class TokenBucket:
     def take(self, amount: float, now: float) -> None:
         """Take it, wherever that leads; a negative amount is given back."""
         self._level = min(self._size, self.level(now) - amount)
+
+    def set_level(self, level: float, now: float) -> None:
+        """Somebody knows better what is left."""
+        self._seen_s = now
+        self._level = min(self._size, level)

@@ -68,7 +68,7 @@ ROLES: tuple[Role, ...] = (
         commands=_OF_ALL,
         reads=(streams.BATCH_TOKEN,),
         writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.DEAD_LETTER),
-        owns=(streams.tokens(ALL),),
+        owns=(streams.tokens(ALL), streams.RATES),
     ),
     _service(
         "queue-manager",

@@ -241,6 +241,46 @@ end
 return faults
 """
 
+# What a gateway's process has taken of keys' buckets since it told last; it hears what is left for it, and gets half of
+# that as an advance, which others leave alone until it tells again, or for as long as an advance holds. A bucket is
+# filled up by the time that has passed on Redis's clock, if that went forwards. One that is not here (expired, or lost
+# with a Redis), or is no bucket, is as full as the process says.
+# KEYS buckets   ARGV process, ms that an advance holds, spare s of a bucket's life, most s of it,
+#   then (a minute's worth, taken, level that the process knows, advance that it keeps, whether it wants one) a bucket
+#   -> list of (free, advance)
+TELL_RATES: Final = """#!lua flags=allow-oom
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local answers = {}
+for i, key in ipairs(KEYS) do
+  local size, taken, level, keeps = unpack(ARGV, 5 * i, 5 * i + 3)
+  size = tonumber(size)
+  local is_read, bucket = pcall(cjson.decode, redis.pcall('GET', key))
+  if is_read and type(bucket) == 'table' and bucket.told_ms then
+    local passed_ms = math.max(0, now - bucket.told_ms)
+    bucket.level = math.min(size, bucket.level + passed_ms * size / 60000) - taken
+  else
+    bucket = {level = tonumber(level), advances = {}}
+  end
+  bucket.told_ms = now
+  local free = bucket.level
+  for process, advance in pairs(bucket.advances) do
+    if process == ARGV[1] or math.abs(now - advance.given_ms) > tonumber(ARGV[2]) then
+      bucket.advances[process] = nil
+    else
+      free = free - advance.amount
+    end
+  end
+  local amount = 0
+  if ARGV[5 * i + 4] == '1' then amount = math.max(tonumber(keeps), free / 2, 0) end
+  if amount > 0 then bucket.advances[ARGV[1]] = {amount = amount, given_ms = now} end
+  local full_s = math.ceil((size - bucket.level) * 60 / size)
+  redis.call('SET', key, cjson.encode(bucket), 'EX', math.min(full_s + ARGV[3], tonumber(ARGV[4])))
+  answers[i] = {string.format('%.6f', free), string.format('%.6f', amount)}
+end
+return answers
+"""
+
 # Keep what nobody could read, as evidence.
 # KEYS dead letters   ARGV max dead letters, then (field, value) of the letter
 BURY: Final = """#!lua flags=allow-oom

@@ -59,6 +59,12 @@ KV_IMAGE_TTL_S: Final = 120
 # KV of a request that can be handed over; a longer one is computed again elsewhere. Redis holds some hundreds of these.
 MAX_IMAGE_BYTES: Final = 64 << 20
 
+# A bucket of a key's rate outlives the moment when it is full by so long: whoever has an advance of it tells before.
+# One in deep debt is kept for a day at most.
+RATES: Final = "treadle:rate:*"
+RATE_SPARE_S: Final = 60
+MAX_RATE_TTL_S: Final = 86_400
+
 # Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
 # working on what.
 CONSUMER_GROUP: Final = "nodes"
@@ -82,6 +88,15 @@ def group(gid: str) -> str:
 def payload(request_id: str) -> str:
     """Token ids and sampling parameters of a request; owned by its gateway."""
     return f"treadle:req:{request_id}"
+
+
+def rate(what: str, per_minute: int, key_id: str) -> str:
+    """What an API key has left of its ``requests`` or ``tokens`` a minute, for all gateways; see `scripts.TELL_RATES`.
+
+    The key is named by its digest. Another limit is another bucket, so gateways that have read the keys again and those
+    that have not do not mix theirs up.
+    """
+    return f"treadle:rate:{what}:{per_minute}:{key_id}"
 
 
 def kv_image(request_id: str) -> str:

@@ -85,7 +85,7 @@ class ApiKey(Section):
     max_inflight: Annotated[int, Field(ge=1)] | None = None
     """Requests with this key that each gateway holds open at a time; None: as many as its tenant may have."""
     requests_per_minute: Annotated[int, Field(ge=1)] | None = None
-    """Requests with this key that each gateway takes within a minute; None: as many as come."""
+    """Requests with this key that all gateways together take within a minute; None: as many as come."""
     tokens_per_minute: Annotated[int, Field(ge=1)] | None = None
     """Tokens of their prompts and answers, likewise."""
 

@@ -17,6 +17,8 @@ import pytest
 
 from tests.e2e.cluster import POLL_S, Cluster, runs, wait_for
 
+ALL, FEW = ({"Authorization": f"Bearer {key}"} for key in ("all", "few"))
+NUM_FEW = 8  # requests of a key within a minute
 LONG, SHORT = 700, 4  # tokens; a long answer takes seconds
 NUM_STREAMS = 12
 MAX_CONNECTIONS = 60  # until each worker has some
@@ -27,7 +29,8 @@ NUM_CLIENTS = 6
 def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("workers")
     nodes = [{"name": "node-0", "executor": "predicted", "device": "a100"}]
-    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=nodes)
+    keys = [{"key": "all", "tenant": "a"}, {"key": "few", "tenant": "a", "requests_per_minute": NUM_FEW}]
+    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=nodes, keys=keys)
     with cluster.running():
         yield cluster
 
@@ -87,7 +90,7 @@ async def connect(cluster: Cluster, stack: AsyncExitStack) -> tuple[aiohttp.Clie
         return sockets[-1]
 
     connector = aiohttp.TCPConnector(limit=1, socket_factory=factory)
-    session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120))
+    session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=120), headers=ALL)
     await stack.enter_async_context(session)
     async with session.get(f"{cluster.url}/v1/models") as answer:
         assert answer.status == 200, await answer.text()
@@ -139,7 +142,7 @@ async def knocking(cluster: Cluster) -> AsyncIterator[Knocks]:
     knocks, is_over = Knocks(), asyncio.Event()
 
     async def knock() -> None:
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as session:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True), headers=ALL) as session:
             while not is_over.is_set():
                 try:
                     async with session.get(f"{cluster.url}/v1/models") as answer:
@@ -184,6 +187,22 @@ async def test_both_serve_and_the_admin_port_puts_them_together(cluster: Cluster
     assert cluster.treadle("status").returncode == 0
 
 
+async def test_a_key_has_its_requests_a_minute_of_both_together(cluster: Cluster) -> None:
+    body = {"model": "chat", "prompt": "he", "max_tokens": 1}
+    statuses: list[list[int]] = []
+    async with AsyncExitStack() as stack:
+        sessions = [of_one[0] for of_one in (await connections_to_both(cluster, stack)).values()]
+        for _ in range(NUM_FEW + 2):
+            statuses.append([])
+            for session in sessions:
+                async with session.post(f"{cluster.url}/v1/completions", json=body, headers=FEW) as answer:
+                    statuses[-1].append(answer.status)
+    num_taken = sum(status == 200 for both in statuses for status in both)
+    # one may wait for what the other has in advance; each may be one beyond, and one may have come since
+    assert NUM_FEW - 1 <= num_taken <= NUM_FEW + 2 + 1, statuses
+    assert statuses[-1] == [429, 429]
+
+
 async def test_a_killed_worker_breaks_its_own_streams_and_another_stands_in_its_place(cluster: Cluster) -> None:
     before = set(workers(cluster))
     async with knocking(cluster) as knocks:
@@ -213,7 +232,7 @@ async def test_workers_are_replaced_one_by_one_and_no_request_fails(cluster: Clu
 
     async def client() -> None:
         """The next request over the same connection as soon as one is answered."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120)) as session:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120), headers=ALL) as session:
             while not stop.is_set():
                 stream = Stream()
                 asked.append(stream)

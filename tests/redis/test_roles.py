@@ -10,6 +10,9 @@ from contextlib import contextmanager
 import pytest
 from redis.exceptions import RedisError
 
+from gateway.tenants.kept_rates import KeptRates
+from gateway.tenants.rates import DueRate
+from gateway.tenants.shared_bucket import SharedBucket, Telling
 from shared.bus import scripts, streams
 from shared.bus.bus import connect
 from shared.bus.redis_roles import ROLES, acl_file
@@ -22,6 +25,7 @@ pytestmark = [pytest.mark.redis, needs_waitaof]
 
 REFUSAL = r"(?i)no permission|NOPERM|permissions"
 NAMES = [role.name for role in ROLES]
+TOLD = Telling(taken=1, level=59, keeps=0, wants_advance=True)
 STATE = streams.state("queue-manager")
 
 
@@ -150,6 +154,17 @@ async def test_the_kv_manager_is_asked_by_gateways_and_answers_the_queue_manager
         for read in (service.xrange(streams.QUEUE), service.xrange(streams.node_inbox("n"))):
             with refused():
                 await read
+
+
+async def test_gateways_alone_know_what_keys_have_left(server: Server) -> None:
+    bucket = streams.rate("requests", 60, "01")
+    async with connect(url(server, "gateway")) as gateway:
+        [told] = await KeptRates(gateway, "g").tell([(DueRate("requests", b"\1", SharedBucket(60, 0.0)), TOLD)])
+        assert told.free == 59
+    for role in ("node", "queue-manager", "scheduler", "kv-manager", "batches"):
+        async with connect(url(server, role)) as redis:
+            with refused():
+                await redis.get(bucket)
 
 
 async def test_a_node_reads_payloads_and_changes_none(server: Server) -> None:

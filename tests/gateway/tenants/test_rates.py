@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def test_no_more_is_let_through_than_a_minute_s_worth_and_what_came_since(
         assert taken <= size + now * per_minute / MINUTE_S + max(0.0, amount - size) * len(steps) + 1e-3
 
 
-def client(requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> Client:
+def client(requests_per_minute: int | None = None, tokens_per_minute: int | None = None) -> Client:
     return Client("a", None, None, requests_per_minute, tokens_per_minute, key_id=b"k")
 
 
@@ -121,10 +122,19 @@ def test_a_key_that_is_gone_is_forgotten_and_another_limit_begins_anew() -> None
     rates.enter(more.authenticate(FEW), 0.0)
 
 
-def test_workers_have_a_part_each() -> None:
-    key = ApiKey.model_validate({"key": "few", "tenant": "a", "requests_per_minute": 2, "tokens_per_minute": 10})
-    part = KeyRing([key], num_processes=4).authenticate(FEW)
-    assert (part.requests_per_minute, part.tokens_per_minute) == (0.5, 2.5)
+def test_workers_share_what_the_key_may_have() -> None:
+    key = ApiKey.model_validate({"key": "few", "tenant": "a", "requests_per_minute": 2, "max_inflight": 8})
+    one = KeyRing([key], num_processes=4).authenticate(FEW)
+    assert (one.requests_per_minute, one.max_inflight) == (2, 2), "slots are divided, rates are counted together"
+
+
+def test_a_request_of_a_batch_costs_its_key_nothing() -> None:
+    rates, ten = Rates(), client(tokens_per_minute=60)
+    rates.take_prompt(ten, 10, 0.0)
+    free = dataclasses.replace(ten, tokens_per_minute=None)
+    rates.take_prompt(free, 50, 0.0)
+    rates.settle(free, 50, 100, 0.0)
+    assert rates.headers(ten, 0.0)["x-ratelimit-remaining-tokens"] == "50"
 
 
 # --- a gateway --------------------------------------------------------------------------------------------------------
