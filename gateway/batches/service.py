@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from gateway.batches.token import BatchToken
-from gateway.openai import errors
+from gateway.openai import batch_errors, errors
 from shared.messages.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,
@@ -145,7 +145,7 @@ class BatchService:
         if refusal.code == WRONG_TOKEN:
             await self._token.renew()
             raise _unreachable()
-        raise errors.of_batch_service(response.status, refusal.code, refusal.message, refusal.param)
+        raise batch_errors.of_batch_service(response.status, refusal.code, refusal.message, refusal.param)
 
     async def _headers(self, tenant: str) -> dict[str, str]:
         token = await self._token.current()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.openai import errors
+from gateway.openai import batch_errors
 
 MAX_TRANSFERS = 32  # of one process: each holds a connection and some pieces of 64 KiB
 MAX_OF_TENANT = 8
@@ -22,7 +22,7 @@ class Transfers:
     def one(self, tenant: str) -> Iterator[None]:
         """While a file is on its way; `ApiError` 429 where there are too many."""
         if self._num_of.total() >= MAX_TRANSFERS or self._num_of[tenant] >= MAX_OF_TENANT:
-            raise errors.too_many_transfers()
+            raise batch_errors.too_many_transfers()
         self._num_of[tenant] += 1
         try:
             yield

@@ -12,7 +12,7 @@ from gateway.batches.token import BatchToken
 from gateway.batches.transfers import Transfers
 from gateway.endpoints import batches, files, message_batches
 from gateway.http.context import BATCH_CALLS, BATCHES, MESSAGE_BATCHES, TRANSFERS, GatewayContext
-from gateway.openai import errors
+from gateway.openai import batch_errors
 from gateway.tenants.keys import Keys
 from shared.config.addresses import batches_url
 
@@ -48,4 +48,4 @@ def batch_routes(app: web.Application, context: GatewayContext, keys: Keys) -> l
 
 
 async def _no_batches(_: web.Request) -> web.StreamResponse:
-    raise errors.batches_disabled()
+    raise batch_errors.batches_disabled()

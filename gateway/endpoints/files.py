@@ -10,7 +10,7 @@ from gateway.endpoints.json_answer import json_answer
 from gateway.endpoints.paging import page_query
 from gateway.endpoints.transfer import PIECE_BYTES, pass_on, send_pieces
 from gateway.http.context import BATCHES, CLIENT, CONTEXT, TRANSFERS
-from gateway.openai import errors
+from gateway.openai import batch_errors, errors
 from gateway.openai.batches import FileAnswer, FileList, FileRemoved
 from shared.messages.batches import FilePurpose
 
@@ -27,7 +27,7 @@ async def upload_file(http: web.Request) -> web.Response:
     stored = await pass_on(
         http,
         options.max_file_bytes + FORM_BYTES,
-        errors.file_too_large(options.max_file_bytes),
+        batch_errors.file_too_large(options.max_file_bytes),
         lambda form: service.take_file(tenant, http.headers["Content-Type"], form),
     )
     return json_answer(FileAnswer.of(stored))

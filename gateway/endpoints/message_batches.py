@@ -15,7 +15,7 @@ from gateway.endpoints.paging import page_query
 from gateway.endpoints.transfer import PIECE_BYTES, pass_on, send_pieces
 from gateway.http import encodings
 from gateway.http.context import CLIENT, CONTEXT, MESSAGE_BATCHES, TRANSFERS
-from gateway.openai import errors
+from gateway.openai import batch_errors, errors
 from gateway.tenants.promises import check_window
 from shared.messages.batches import MESSAGES_WINDOW_S, BatchPage
 
@@ -75,9 +75,11 @@ async def send_results(http: web.Request) -> web.StreamResponse:
     tenant, service = http[CLIENT].tenant, http.app[MESSAGE_BATCHES]
     batch = await service.batch(tenant, http.match_info["batch"])
     if not batch.has_ended:
-        raise errors.batch_not_ended()
+        raise batch_errors.batch_not_ended()
     if not has_results(batch):
-        raise errors.no_results(batch.problems[0].message if batch.problems else "it was cancelled before it began")
+        raise batch_errors.no_results(
+            batch.problems[0].message if batch.problems else "it was cancelled before it began"
+        )
     async with AsyncExitStack() as stack:
         stack.enter_context(http.app[TRANSFERS].one(tenant))
         files = [

@@ -187,14 +187,14 @@ def slo_not_allowed(wanted: str, allowed: list[str]) -> ApiError:
 def saturated(max_inflight: int, wait_s: float | None) -> ApiError:
     """This gateway has as many requests as it may hold. ``wait_s``: predicted until there is room, None if unknown."""
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
-    return _dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
+    return dropped(429, f"{max_inflight} requests are in flight, which is the limit", "saturated", retry_s)
 
 
 def saturated_bytes(max_inflight_bytes: int, wait_s: float | None) -> ApiError:
     """This gateway may not hold what the request needs beside the others. ``wait_s`` as for `saturated`."""
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
     message = f"with this request, more than {max_inflight_bytes} bytes of requests would be in flight"
-    return _dropped(429, message, "saturated", retry_s)
+    return dropped(429, message, "saturated", retry_s)
 
 
 def saturated_share(share: int, max_inflight: int, wait_s: float | None) -> ApiError:
@@ -219,61 +219,29 @@ def too_many_of_key(max_inflight: int, wait_s: float | None) -> ApiError:
     """The key has as many requests in flight as it may have. ``wait_s`` as for `saturated`."""
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
     message = f"this API key may have {max_inflight} requests in flight at a time, and has as many"
-    return _dropped(429, message, "saturated", retry_s, code="rate_limit_exceeded")
-
-
-def too_many_transfers() -> ApiError:
-    """Files are on their way, as many as there may be at a time."""
-    return _dropped(429, "too many files are on their way", "saturated", SATURATED_RETRY_S, code="too_many_transfers")
-
-
-def file_too_large(max_bytes: int) -> ApiError:
-    """A file has more bytes than it may."""
-    return ApiError(413, f"the file has more than {max_bytes} bytes", code="file_too_large", param="file")
-
-
-def of_batch_service(status: int, code: str, message: str, param: str | None) -> ApiError:
-    """What the batch service refuses; what may be asked again later says so."""
-    if status in (429, 503):
-        return _dropped(status, message, "saturated", UNAVAILABLE_RETRY_S, code=code)
-    return ApiError(status, message, code=code, param=param)
-
-
-def batch_not_ended() -> ApiError:
-    """There are no results yet."""
-    return ApiError(409, "the batch has not ended: its results are there when it has", code="batch_not_ended")
-
-
-def no_results(why: str) -> ApiError:
-    """A batch ended without any."""
-    return ApiError(404, f"the batch has no results: {why}; send its requests again", code="no_results")
-
-
-def batches_disabled() -> ApiError:
-    """This cluster has no batch service."""
-    return ApiError(404, "this cluster takes no files and batches (batches.enabled)", code="batches_disabled")
+    return dropped(429, message, "saturated", retry_s, code="rate_limit_exceeded")
 
 
 def too_many_a_minute(what: str, per_minute: float, wait_s: float) -> ApiError:
     """The key has had as many ``what`` (requests, tokens) within a minute as it may; ``wait_s`` until there is more."""
     message = f"this API key may have {per_minute:g} {what} a minute here, and has had as many"
-    return _dropped(429, message, "saturated", wait_s, code="rate_limit_exceeded")
+    return dropped(429, message, "saturated", wait_s, code="rate_limit_exceeded")
 
 
 def _of_tenant(message: str, wait_s: float | None) -> ApiError:
     retry_s = SATURATED_RETRY_S if wait_s is None else wait_s
-    return _dropped(429, message, "saturated", retry_s, code="tenant_saturated")
+    return dropped(429, message, "saturated", retry_s, code="tenant_saturated")
 
 
 def no_memory() -> ApiError:
     """The queue has no memory to spare for another request. Each that ends gives some back, long as others wait."""
-    return _dropped(429, "the memory of the queue is full", "saturated", UNAVAILABLE_RETRY_S, code="no_memory")
+    return dropped(429, "the memory of the queue is full", "saturated", UNAVAILABLE_RETRY_S, code="no_memory")
 
 
 def would_be_late(rejection: Rejection, slo: Slo) -> ApiError:
     """The predicted wait breaks the promise, and the class would rather know at once than be late."""
     wait_s = _apart(rejection.wait_s, slo)
-    return _dropped(
+    return dropped(
         429,
         f"the predicted wait is {wait_s} s, too long for the promise {slo.name!r} ({_in_numbers(slo)}); "
         "ask again later, or for a promise that leaves more time",
@@ -288,7 +256,7 @@ def ttl_expired(queue_ttl_s: float, wait_s: float | None) -> ApiError:
 
     ``wait_s`` is the predicted wait of the next such request, None if unknown.
     """
-    return _dropped(
+    return dropped(
         429,
         f"no token of an answer has come within {queue_ttl_s:g} s, and the request was dropped",
         "ttl-expired",
@@ -298,12 +266,12 @@ def ttl_expired(queue_ttl_s: float, wait_s: float | None) -> ApiError:
 
 def no_endpoints(why: str) -> ApiError:
     """Nothing behind the gateway can serve the request now."""
-    return _dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
+    return dropped(503, why, "no-endpoints", UNAVAILABLE_RETRY_S)
 
 
 def gateway_stopping() -> ApiError:
     """This gateway is asked to stop, or has failed; another one, or its next life, can answer."""
-    return _dropped(
+    return dropped(
         503, "the gateway is shutting down; ask again", "no-endpoints", STOPPING_RETRY_S, code="gateway_stopping"
     )
 
@@ -325,7 +293,7 @@ def bad_http() -> ApiError:
 def too_many_connections(limit: int) -> ApiError:
     """This gateway has as many connections as it may hold, and all of them are in use."""
     message = f"{limit} connections are open, which is the limit, and none of them is idle"
-    return _dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
+    return dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
 
 
 def internal() -> ApiError:
@@ -360,7 +328,7 @@ def _apart(wait_s: float, slo: Slo) -> str:
     return next((text for text in texts if float(text) not in promised), f"{wait_s:.{MAX_WAIT_DIGITS}f}")
 
 
-def _dropped(status: int, message: str, reason: str, retry_s: float, code: str | None = None) -> ApiError:
+def dropped(status: int, message: str, reason: str, retry_s: float, code: str | None = None) -> ApiError:
     """``Retry-After`` has whole seconds: a client that keeps to it is not early."""
     retry_after = math.ceil(min(max(retry_s, 1.0), MAX_RETRY_S))
     headers = {"Retry-After": str(retry_after), DROPPED_REASON_HEADER: reason}
