@@ -46,6 +46,7 @@ def test_what_is_named_exists() -> None:
         "num_candidates",
         "is_beam",
         "constraint",
+        "is_embedding",
     }
     assert {one.name for one in fields(EngineOptions)} >= OPTIONS
     assert {one.name for one in fields(Sampling)} >= SAMPLING
