@@ -66,6 +66,14 @@ def test_images_that_share_a_package_share_its_version() -> None:
     assert others == {"llguidance", "numpy", "setuptools", "triton"}, "as vLLM wants them"
 
 
+def test_one_version_of_a_package_has_the_same_hashes_in_every_image() -> None:
+    hashes: dict[tuple[str, Version], set[frozenset[str]]] = {}
+    for group in GROUPS:
+        for name, (version, found) in locked(group).items():
+            hashes.setdefault((name, version), set()).add(frozenset(found))
+    assert [one for one, found in hashes.items() if len(found) > 1] == []
+
+
 def test_the_image_with_vllm_has_the_version_that_is_spoken_to_and_nothing_for_images_and_sound() -> None:
     assert PROJECT["optional-dependencies"]["vllm"] == [f"vllm=={VLLM_VERSION}; platform_system == 'Linux'"]
     found = locked("gpu-node-vllm")
