@@ -22,6 +22,8 @@ from cli.errors import CliError
 from cli.models.source import HubModel
 from shared.config.model_source import is_plain_path
 
+ASK_TIMEOUT_S = 30.0
+"""Of the hub, for what a commit holds; its package bounds the wait for files."""
 MAX_FILES = 1024
 """Of a repository; the largest models have some two hundred."""
 _READ_BYTES = 1 << 20
@@ -59,7 +61,7 @@ def latest_commit(repository: str, revision: str) -> str:
     with _telling(repository):
         from huggingface_hub import HfApi
 
-        commit: str | None = HfApi(_endpoint()).model_info(repository, revision=revision).sha
+        commit: str | None = HfApi(_endpoint()).model_info(repository, revision=revision, timeout=ASK_TIMEOUT_S).sha
     if commit is None:
         raise CliError(f"the hub tells no commit of {repository} at {revision}")
     return commit
@@ -114,7 +116,9 @@ def _is_wanted(path: str) -> bool:
 def _files(model: HubModel) -> list[HubFile]:
     from huggingface_hub import HfApi
 
-    info = HfApi(_endpoint()).model_info(model.repository, revision=model.commit, files_metadata=True)
+    info = HfApi(_endpoint()).model_info(
+        model.repository, revision=model.commit, files_metadata=True, timeout=ASK_TIMEOUT_S
+    )
     siblings = info.siblings or []
     if info.sha != model.commit or len(siblings) > MAX_FILES:
         raise CliError(f"{model.repository}: the hub tells {len(siblings)} files of commit {info.sha}")

@@ -30,12 +30,14 @@ class Hub:
     """Its files want a token."""
     breaks_off_after: int | None = None
     """Bytes of an answer after which the connection is closed."""
+    committed: dict[str, bytes] | None = None
+    """What its commit says, where files have changed since."""
     asked: list[str] = field(default_factory=list)
     """Paths of files that were sent, with the range where a part was asked for."""
     url: str = ""
 
     def info(self) -> Mapping[str, object]:
-        siblings = [self._sibling(path, content) for path, content in self.files.items()]
+        siblings = [self._sibling(path, content) for path, content in (self.committed or self.files).items()]
         return {"id": REPOSITORY, "sha": COMMIT, "siblings": siblings}
 
     def _sibling(self, path: str, content: bytes) -> dict[str, object]:

@@ -59,9 +59,8 @@ def _check_modules(directory: Path) -> None:
 def _check_pooling_module(path: Path) -> None:
     """Newer files name the mode, older ones have a flag for each."""
     values = read_json_values(path)
-    flagged = {
-        key.removeprefix("pooling_mode_") for key, value in values.items() if key[:13] == "pooling_mode_" and value
-    }
-    modes = flagged | {value for key, value in values.items() if key == "pooling_mode" and isinstance(value, str)}
+    fields = Fields(values.get, path)
+    modes = {key.removeprefix(_FLAG) for key, value in values.items() if key.startswith(_FLAG) and value}
+    modes.add(fields.text("pooling_mode", default=_LAST))
     if modes - {_LAST}:
-        raise Fields(values.get, path).error(f"its embeddings are pooled by {', '.join(sorted(modes))}; {_ONLY_LAST}")
+        raise fields.error(f"its embeddings are pooled by {', '.join(sorted(modes))}; {_ONLY_LAST}")

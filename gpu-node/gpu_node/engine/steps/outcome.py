@@ -33,7 +33,8 @@ class StepOutcome:
         if request.sampling.is_beam:
             return self._take_continuations(request, sequence, result)
         if request.sampling.is_embedding:
-            self._end(request, sequence)
+            self._admission.on_finish(1)  # as which it counts
+            self._roster.end(request, sequence)
             return [embedding_chunk(request, sequence, result.embeddings[sequence.sequence_id])]
         token_id = result.token_ids[sequence.sequence_id]
         sequence.num_drawn_tokens -= 1
