@@ -9,13 +9,28 @@ from shared.bus import streams
 from shared.config.config import SERVICES
 
 FIXED = {name: value for name, value in vars(streams).items() if name.isupper() and isinstance(value, str)}
-MADE = {name: make for name, make in vars(streams).items() if inspect.isfunction(make)}
+MADE = {
+    name: make
+    for name, make in vars(streams).items()
+    if inspect.isfunction(make) and len(inspect.signature(make).parameters) == 1
+}
 NAMES = ["a", "b", "node-0", "queue", "state", *SERVICES]
+
+
+def rates() -> list[str]:
+    return [
+        streams.rate(what, limit, key) for what in ("requests", "tokens") for limit in (6, 60) for key in ("0", "01")
+    ]
 
 
 def keys() -> list[str]:
     fixed = [value for name, value in FIXED.items() if name != "CONSUMER_GROUP"]
-    return fixed + [make(name) for make in MADE.values() for name in NAMES]
+    return fixed + [make(name) for make in MADE.values() for name in NAMES] + rates()
+
+
+def test_every_maker_of_a_key_is_among_them() -> None:
+    makers = {name for name, make in vars(streams).items() if inspect.isfunction(make)}
+    assert makers == {*MADE, "rate"}
 
 
 def test_every_key_is_below_treadle() -> None:
@@ -33,6 +48,12 @@ def test_a_made_key_ends_with_its_name_so_names_cannot_mix() -> None:
         assert prefix.count(":") == 2
         assert make("a:b") == prefix + "a:b"
     assert len({make("") for make in MADE.values()}) == len(MADE)
+
+
+def test_every_rate_is_below_the_pattern_that_a_gateway_may_write() -> None:
+    below = streams.RATES.removesuffix("*")
+    assert all(key.startswith(below) for key in rates())
+    assert not any(make("").startswith(below) for make in MADE.values())
 
 
 def test_limits_are_in_order() -> None:
