@@ -14,6 +14,7 @@ from gateway.endpoints.chat_prompt import encode_messages, template_of
 from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.forced_tools import forced_constraint
+from gateway.endpoints.thinking import with_effort
 from gateway.endpoints.tool_answers import CallReading
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
@@ -57,11 +58,13 @@ class ChatEndpoint:
 
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
+        body = with_effort(body, model)
         num_characters = sum(message.num_characters for message in body.messages)
         job_parts.check_characters(model, num_characters, "messages")
         num_characters += CHARACTERS_PER_MESSAGE * len(body.messages) + sum(map(num_told_characters, body.told_tools))
+        settings, opening = body.chat_template_kwargs, _opening(body, model)
         return await job_parts.tokenise(
-            lambda: [encode_messages(body.messages, model, body.told_tools, settings=body.chat_template_kwargs)],
+            lambda: [encode_messages(body.messages, model, body.told_tools, settings=settings, opening=opening)],
             num_characters,
         )
 
@@ -100,10 +103,16 @@ def _may_think(body: ChatCompletionRequest) -> bool:
     return body.constraint is None and not body.is_call_forced
 
 
+def _opening(body: ChatCompletionRequest, model: ServedModel) -> str:
+    """What a prompt ends with where the answer is held to a form: it begins with its first token."""
+    return "" if body.constraint is None or model.reasoning is None else model.reasoning.answer
+
+
 def choice_readings(body: ChatCompletionRequest, model: ServedModel, request_id: str) -> list[ChoiceReading]:
     """What is found in an answer beside text, choice by choice; new ones for each, since it is read as it comes."""
     functions = {tool.function.name: tool.function.parameters for tool in body.told_tools}
-    calls = CallReading(model.notation, functions, body.is_call_single) if functions else None
+    num_earlier = sum(len(message.tool_calls or ()) for message in body.messages)
+    calls = CallReading(model.notation, functions, body.is_call_single, num_earlier) if functions else None
     thoughts = _thoughts(body, model)
     return [ChoiceReading(thoughts, calls, request_id, choice) for choice in range(body.n)]
 
@@ -112,7 +121,8 @@ def _thoughts(body: ChatCompletionRequest, model: ServedModel) -> ThoughtReading
     template = template_of(model, body.messages, body.told_tools)
     if model.reasoning is None or template is None or not _may_think(body):
         return None
-    return ThoughtReading(model.reasoning, template.leaves_open(model.reasoning, body.chat_template_kwargs))
+    settings = with_effort(body, model).chat_template_kwargs
+    return ThoughtReading(model.reasoning, template.leaves_open(model.reasoning, settings))
 
 
 class ChatRenderer:

@@ -27,24 +27,25 @@ def encode_messages(
     *,
     is_open: bool = True,
     settings: Settings = NO_SETTINGS,
+    opening: str = "",
 ) -> list[int]:
     """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template.
 
-    ``settings`` are for the template.
+    ``settings`` are for the template. ``opening`` begins the assistant's turn; control tokens in it are such.
     """
     template, tokenizer = template_of(model, messages, tools), model.tokenizer
     if template is None:
         raise errors.invalid(f"the model {model.name!r} has no chat template", "model", code="no_chat_template")
     # no text of a client becomes a control token
     own = {name: tokenizer.user_text(one) if isinstance(one, str) else one for name, one in settings.items()}
-    spoken = turns(messages, tokenizer, with_none=template.knows_none)
+    spoken = turns(messages, tokenizer, with_none=template.knows_none, with_thinking=template.knows_thinking)
     told = told_tools(tools, tokenizer)
     try:
         if template.takes_tools:
             rendered = template.render(spoken, tools=told or None, is_open=is_open, settings=own)
         else:
             rendered = template.render(with_hermes(spoken, told), is_open=is_open, settings=own)
-        return tokenizer.encode_chat(rendered)
+        return tokenizer.encode_chat(rendered + opening)
     except SettingError as error:
         raise errors.invalid(str(error), "chat_template_kwargs") from error
     except ChatTemplateError as error:

@@ -8,7 +8,8 @@ from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
 from gateway.openai.answers import AnswerMessage, ChatDelta, ChatFinishReason
 from gateway.openai.delta import Delta
 from gateway.reasoning.marks import ThoughtReading
-from gateway.reasoning.splitter import ReasoningSplitter, Split
+from gateway.reasoning.output_splitter import splitter_of
+from gateway.reasoning.splitter import Split
 
 
 class ChoiceReading:
@@ -18,7 +19,7 @@ class ChoiceReading:
         self, thoughts: ThoughtReading | None, calls: CallReading | None, request_id: str, choice: int
     ) -> None:
         """None of either where there are none to be found."""
-        self._splitter = ReasoningSplitter(thoughts) if thoughts else None
+        self._splitter = splitter_of(thoughts) if thoughts else None
         self._calls = ChoiceCalls(calls, request_id, choice) if calls else None
 
     @property
@@ -32,7 +33,7 @@ class ChoiceReading:
         The quick way of most pieces, which `deltas` would give as one with this ``content``: it is taken then. An empty
         piece never passes.
         """
-        if not text or (self._splitter is not None and not self._splitter.passes_all):
+        if not text or (self._splitter is not None and not self._splitter.passes(text)):
             return False
         return self._calls is None or self._calls.passes(text)
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from gateway.endpoints.chat import choice_readings
 from gateway.endpoints.job_parts import Room
-from gateway.endpoints.thinking import with_thinking
 from gateway.endpoints.translated import TranslatedEndpoint
 from gateway.models.models import ServedModel
-from gateway.openai.schema import ChatCompletionRequest
 from gateway.responses.renderer import ResponsesRenderer
 from gateway.responses.request import ResponsesRequest
 
@@ -19,15 +17,11 @@ class ResponsesEndpoint(TranslatedEndpoint[ResponsesRequest]):
     prompt_param = "input"
     body_model = ResponsesRequest
 
-    def chat_for(self, body: ResponsesRequest, model: ServedModel) -> ChatCompletionRequest:
-        """Whether the model thinks is its template's to say."""
-        return with_thinking(body.chat, model, is_wanted=body.wants_thoughts, param="reasoning.effort")
-
     def room(self, body: ResponsesRequest) -> Room:
         """As for a chat: without a limit, what fits into the context."""
         return Room(body.max_output_tokens, None, "max_output_tokens")
 
     def renderer(self, body: ResponsesRequest, model: ServedModel, request_id: str, created: int) -> ResponsesRenderer:
         """The answer of a chat, as items."""
-        (reading,) = choice_readings(self.chat_for(body, model), model, request_id)
+        (reading,) = choice_readings(body.chat, model, request_id)
         return ResponsesRenderer(body, reading, request_id, created)

@@ -32,6 +32,8 @@ class CallReading:
     functions: Functions
     is_single: bool
     """An answer has one at most: further ones are left out."""
+    num_earlier: int = 0
+    """Calls in the conversation before it."""
 
 
 class ChoiceCalls:
@@ -67,7 +69,7 @@ class ChoiceCalls:
         return AnswerMessage(
             content="".join(texts) or None,
             tool_calls=[
-                ToolCall(id=self._id(number), function=CalledFunction(name=name, arguments="".join(pieces)))
+                ToolCall(id=self._id(number, name), function=CalledFunction(name=name, arguments="".join(pieces)))
                 for number, (name, pieces) in enumerate(calls)
             ],
         )
@@ -95,13 +97,15 @@ class ChoiceCalls:
             return ChatDelta(tool_calls=[ToolCallDelta(index=number, function=FunctionDelta(arguments=event.text))])
         begin = ToolCallDelta(
             index=number,
-            id=self._id(number),
+            id=self._id(number, event.name),
             type="function",
             function=FunctionDelta(name=event.name, arguments=""),
         )
         return ChatDelta(tool_calls=[begin])
 
-    def _id(self, number: int) -> str:
+    def _id(self, number: int, name: str) -> str:
+        if self._reading.notation.has_numbered_ids:
+            return self._reading.notation.numbered_id(name, self._reading.num_earlier + number)
         digest = hashlib.sha256(f"{self._seed}/{number}".encode()).hexdigest()
         exact = self._reading.notation.id_characters
         return digest[:exact] if exact else f"call_{digest[:ID_CHARACTERS]}"

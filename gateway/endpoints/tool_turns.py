@@ -36,13 +36,29 @@ def told_tools(tools: Iterable[Tool], tokenizer: PromptTokenizer) -> list[dict[s
 
 
 def turns(
-    messages: Sequence[ChatMessage], tokenizer: PromptTokenizer, *, with_none: bool = False
+    messages: Sequence[ChatMessage],
+    tokenizer: PromptTokenizer,
+    *,
+    with_none: bool = False,
+    with_thinking: bool = False,
 ) -> list[dict[str, Any]]:
     """Messages with all their fields; arguments are objects, which templates write as JSON or piece by piece.
 
-    ``with_none``: calls without a text have no content, and not an empty one.
+    ``with_none``: calls without a text have no content, and not an empty one. ``with_thinking``: that is what thoughts
+    are called.
     """
-    return [_turn(message, tokenizer.user_text, with_none=with_none) for message in messages]
+    spoken = [_turn(message, tokenizer.user_text, with_none=with_none) for message in messages]
+    return [_with_thinking(turn) for turn in spoken] if with_thinking else spoken
+
+
+def _with_thinking(turn: dict[str, Any]) -> dict[str, Any]:
+    """What was said before a call stands behind its thoughts: such templates take one of both beside calls."""
+    thoughts = turn.pop("reasoning_content", None)
+    if thoughts is None:
+        return turn
+    if not turn.get("tool_calls") or not turn["content"]:
+        return turn | {"thinking": thoughts}
+    return turn | {"thinking": f"{thoughts}\n\n{turn['content']}", "content": ""}
 
 
 def _turn(message: ChatMessage, hide: Hide, *, with_none: bool) -> dict[str, Any]:

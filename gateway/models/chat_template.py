@@ -26,6 +26,7 @@ NO_SETTINGS: Settings = {}
 MAX_KNOWN_SETTINGS = 16
 """Of a template, of which it is remembered whether they leave its prompts among thoughts."""
 _ASKS_FOR_NONE = re.compile(r"\bcontent(?:['\"]\])? is (?:not )?none\b")
+_READS_THINKING = re.compile(r"\bmessage(?:\.thinking\b|\[['\"]thinking['\"]\])")
 _GIVEN = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
@@ -64,6 +65,8 @@ class ChatTemplate:
         """It can tell the model of functions."""
         self.knows_none = _ASKS_FOR_NONE.search(source) is not None
         """It asks whether a turn has content at all; for others, a turn without has an empty text."""
+        self.knows_thinking = _READS_THINKING.search(source) is not None
+        """It calls what an assistant thought ``thinking``, as gpt-oss's does."""
         self.settings = frozenset(variables - _GIVEN - environment.globals.keys())
         """Names of what a client may set in it."""
         self._leaves_open = lru_cache(MAX_KNOWN_SETTINGS)(self._is_left_open)

@@ -63,7 +63,7 @@ class ServedModel:
             return self.base.shown_token_bytes(calls=calls, thoughts=thoughts)  # one copy for all adapters
         markers = self.notation.markers if calls else ()
         if thoughts and self.reasoning is not None:
-            markers += self.reasoning.both
+            markers += self.reasoning.markers
         textless = self.tokenizer.textless_ids(markers)
         if not textless:
             return self.tokenizer.token_bytes

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai.chat_messages import ChatMessage, check_turns
+from gateway.openai.effort import Effort
 from gateway.openai.part import ApiObject, FieldConflictError, without_inert
 from gateway.openai.prompts import TextOrTokens, listed_texts
 from gateway.openai.sampling import SamplingFields
@@ -238,6 +239,8 @@ class ChatCompletionRequest(GenerationRequest):
     """Whether an answer may have several calls."""
     chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
     """What the model's chat template lets clients set, such as ``{"enable_thinking": false}``."""
+    reasoning_effort: Effort | None = None
+    """How much the model thinks: ``none`` keeps it from it; others where its chat template lets clients say that."""
 
     @model_validator(mode="after")
     def _top_needs_logprobs(self) -> ChatCompletionRequest:

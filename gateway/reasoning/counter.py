@@ -1,20 +1,21 @@
 """How many tokens of one output are thoughts, exactly, whatever pieces they come in. No I/O, no clock.
 
 Those are all up to the one that completes the mark behind the thoughts, that and the first mark included; white space
-before the first mark too. Where an output ends among its thoughts, that is all of it.
+before the first mark too. Where an output ends among its thoughts, that is all of it. Of an output in messages
+(`gateway.reasoning.harmony`), all up to the one that completes the header of what follows on thoughts.
 """
 
 from __future__ import annotations
 
 from gateway.reasoning.marks import ThoughtReading
-from gateway.reasoning.splitter import ReasoningSplitter
+from gateway.reasoning.output_splitter import splitter_of
 
 
 class ThoughtCounter:
     """Is shown every token of an output, one by one."""
 
     def __init__(self, reading: ThoughtReading) -> None:
-        self._splitter = ReasoningSplitter(reading)
+        self._splitter = splitter_of(reading)
         self._num_undecided = 0
         """Nothing has come but white space, or what may be the first mark."""
         self._num_found = 0

@@ -2,6 +2,8 @@
 
 ``think``: ``<think>``, thoughts, ``</think>``, the answer (DeepSeek-R1, Qwen3 and many others). Of some models the
 template writes the first mark itself, so that their output begins with thoughts.
+``gemma4``: ``<|channel>thought``, a line break, thoughts, ``<channel|>``.
+``harmony`` (gpt-oss): an output is messages, each with a channel in its header; see `gateway.reasoning.harmony`.
 """
 
 from __future__ import annotations
@@ -15,14 +17,29 @@ class ReasoningMarks:
 
     begin: str
     end: str
+    controls: tuple[str, ...] = ()
+    """Texts of which marks are made, where a mark is several control tokens, and further ones between messages."""
+    answer: str = ""
+    """What a prompt ends with for a model that is to answer at once; ``""`` where nothing has to be said for that."""
 
     @property
-    def both(self) -> tuple[str, str]:
+    def markers(self) -> tuple[str, ...]:
         """What may be a control token of the model, and has to be seen in its output all the same."""
-        return self.begin, self.end
+        return (self.begin, self.end, *self.controls)
 
 
 THINK = ReasoningMarks("<think>", "</think>")
+HARMONY = ReasoningMarks(
+    "<|channel|>analysis<|message|>",
+    "<|end|>",
+    controls=("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|call|>", "<|return|>"),
+    answer="<|channel|>final<|message|>",
+)
+
+GEMMA4 = ReasoningMarks("<|channel>thought\n", "<channel|>", controls=("<|channel>",))
+_MARKS = {"think": THINK, "harmony": HARMONY, "gemma4": GEMMA4, "none": None}
+_SIGNS = ((HARMONY.begin, HARMONY), (GEMMA4.end, GEMMA4), (THINK.end, THINK))
+"""What a template has in it of each; the first counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +54,8 @@ class ThoughtReading:
 def marks_of(template: str, wanted: str = "auto") -> ReasoningMarks | None:
     """By name; ``auto``: by the model's template, ``""`` where there is none. None for a model that only answers."""
     if wanted == "auto":
-        return THINK if THINK.end in template else None
-    return {"think": THINK, "none": None}[wanted]
+        return next((marks for sign, marks in _SIGNS if sign in template), None)
+    return _MARKS[wanted]
 
 
 def is_left_open(prompt: str, marks: ReasoningMarks) -> bool:

@@ -50,9 +50,8 @@ class ReasoningSplitter:
         """None come any more: they have ended, or the output began without."""
         return self._state in (_State.CLOSED, _State.ANSWER)
 
-    @property
-    def passes_all(self) -> bool:
-        """All that comes is the answer, as it is."""
+    def passes(self, text: str) -> bool:  # noqa: ARG002 (no text is a mark any more)
+        """See `OutputSplitter`."""
         return self._state is _State.ANSWER
 
     def feed(self, text: str) -> Split:

@@ -6,12 +6,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from gateway.openai.effort import Effort
 from gateway.openai.part import ApiObject
 from gateway.openai.structured_output import FUNCTION_NAME, Description, schema_text
 from gateway.openai.tools import Function, FunctionName, Way
-
-MAX_EFFORT_CHARACTERS = 32
-NO_EFFORT = "none"  # the model is not to think
 
 
 def _schema(value: Any) -> Any:
@@ -117,8 +115,7 @@ GivenFunctionChoice = Annotated[
 class ReasoningOptions(ApiObject):
     """``reasoning``: how much a model thinks, where its chat template lets clients say that."""
 
-    effort: Annotated[str, Field(pattern="^[a-z]+$", max_length=MAX_EFFORT_CHARACTERS)] | None = None
-    """``none`` keeps a model from thinking; others are given to the template as ``reasoning_effort``, and refused where
-    it has no such setting."""
+    effort: Effort | None = None
+    """As a chat's ``reasoning_effort``."""
     summary: Literal["auto"] | None = None
     """The value that asks for nothing: thoughts are told whole."""

@@ -25,7 +25,7 @@ from gateway.openai.schema import (
 from gateway.openai.tools import MAX_TOOLS
 from gateway.openai.translated import TranslatedRequest
 from gateway.responses.items import GivenItem, InputItem
-from gateway.responses.options import NO_EFFORT, FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
+from gateway.responses.options import FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
 from gateway.responses.turns import Turns
 
 INERT_FIELDS: dict[str, list[Any]] = {
@@ -119,16 +119,11 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
             fields["tool_choice"] = self.tool_choice.chat_field()
         if self.text is not None and self.text.format is not None:
             fields["response_format"] = self.text.format.chat_field()
-        if self.reasoning is not None and self.reasoning.effort not in (None, NO_EFFORT):
-            fields["chat_template_kwargs"] = {"reasoning_effort": self.reasoning.effort, **self.chat_template_kwargs}
+        if self.reasoning is not None:
+            fields["reasoning_effort"] = self.reasoning.effort
         if self.stream_options is not None:
             fields["stream_options"] = {"include_queue": self.stream_options.include_queue}
         return fields
-
-    @property
-    def wants_thoughts(self) -> bool | None:
-        """False where there shall be none; None where the model does as it does."""
-        return False if self.reasoning is not None and self.reasoning.effort == NO_EFFORT else None
 
     def own_name(self, field: str) -> str:
         """See `TranslatedRequest`."""
@@ -139,8 +134,6 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
             return "text.format" + (".schema" if rest.startswith("json_schema.schema") else "")
         if head.startswith("tools["):
             return head + point + rest.removeprefix("function.")
-        if head == "chat_template_kwargs" and not self.chat_template_kwargs:
-            return "reasoning.effort"
         return _OWN_NAMES.get(head, head) + point + rest
 
     def _own_name_of_turn(self, number: int, rest: str) -> str:
@@ -174,4 +167,8 @@ _AS_THEY_ARE = {
 }
 """Fields that a chat has under the same name."""
 
-_OWN_NAMES = {"messages": "input", "max_completion_tokens": "max_output_tokens"}
+_OWN_NAMES = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+}

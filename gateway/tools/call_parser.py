@@ -29,7 +29,7 @@ class CallParser:
         """There are calls, and nothing of the last one is missing."""
         self._notation = notation
         self._functions = functions
-        self._marks = (notation.begin, *(notation.section or ()))
+        self._marks = (notation.begin, *filter(None, (*(notation.section or ()), notation.list_end)))
         self._plain = re.compile(rf"(?:[{_SPACE}]*+[^{_SPACE}{re.escape(notation.begin[0])}]++)++")
         self._wants = _TEXT
         self._held: list[str] = []  # white space, or what may be the beginning of a call, or what stands behind one
@@ -130,7 +130,7 @@ class CallParser:
                 self._marked()
         elif self._marker:
             self._none(character)
-        elif not (self._notation.is_bare and not self._has_text and self._open(character)):
+        elif not (self._notation.is_bare and not self._has_text and self._open_bare(character)):
             self._held.append(character)
             if character not in _SPACE:
                 self._say()
@@ -158,6 +158,15 @@ class CallParser:
             self._held = []
 
     # --- a call -----------------------------------------------------------------------------------------------------
+
+    def _open_bare(self, character: str) -> bool:
+        """Whether a call, or a list of them, begins with this, and no mark."""
+        if not self._notation.is_list:
+            return self._open(character)
+        if character == "[":
+            self._held.append(character)
+            self._wants = _CALL
+        return character == "["
 
     def _open(self, character: str) -> bool:
         """Whether a call begins with this."""
@@ -244,7 +253,7 @@ class CallParser:
         elif character == ("," if notation.is_list else ";"):
             self._held.append(character)
             self._wants = _CALL
-        elif not (notation.is_bare and self._open(character)):
+        elif notation.is_list or not (notation.is_bare and self._open(character)):
             self._none(character)
 
 

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.tools.notation import Notation
+from gateway.tools.notation import ID_MARK, Notation
 from shared.grammars.definition import JSON_OPTIONS
 from shared.messages.payload import Constraint
 
 MAX_FORCED_CALLS = 16  # in one output: a small model may else call until its tokens are spent
+
+_NUMBER = "/[0-9]{1,3}/"  # of a call, where it has one
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -45,16 +47,19 @@ def forced_calls(
     lines = [_start(notation, control_ids, is_single=is_single), f"call: {' | '.join(calls)}"]
     for rule, function in zip(calls, functions, strict=True):
         schema = function.schema | {"x-guidance": JSON_OPTIONS}
-        before, behind = (_written(text, control_ids) for text in _around_arguments(notation, function.name))
+        before, behind = _around_arguments(notation, function.name, control_ids)
         lines.append(f"{rule}: {before} %json {json.dumps(schema)} {behind}")
     return Constraint("grammar", "\n".join(lines) + "\n")
 
 
-def _around_arguments(notation: Notation, name: str) -> tuple[str, str]:
-    """Of one call, without its marks; where arguments may also be tags, they are JSON."""
+def _around_arguments(notation: Notation, name: str, control_ids: Mapping[str, int]) -> tuple[str, str]:
+    """Of one call, without its marks, in a grammar; where arguments may also be written otherwise, they are JSON."""
+    if notation.has_numbered_ids:
+        before = _written(f"{notation.before_name}{name}{ID_MARK}", control_ids)
+        return f"{before} {_NUMBER} {_written(notation.separator, control_ids)}", ""
     if notation.separator:
-        return f"{notation.before_name}{name}{notation.separator}", ""
-    return f'{{"name": "{name}", "{notation.arguments_key}": ', "}"
+        return _written(f"{notation.before_name}{name}{notation.separator}", control_ids), ""
+    return _written(f'{{"name": "{name}", "{notation.arguments_key}": ', control_ids), _written("}", control_ids)
 
 
 def _start(notation: Notation, control_ids: Mapping[str, int], *, is_single: bool) -> str:
@@ -63,8 +68,11 @@ def _start(notation: Notation, control_ids: Mapping[str, int], *, is_single: boo
         return rule if is_single else f"{rule} ({between}{rule}){{0,{MAX_FORCED_CALLS - 1}}}"
 
     begin, end = _written(notation.begin, control_ids), _written(notation.end, control_ids)
+    if notation.is_last:
+        return f"start: {begin} call"
     if notation.is_list:
-        return f'start: {begin} " "? "[" {calls("call", ", ")} "]"'
+        list_end = _written(notation.list_end, control_ids)
+        return f'start: {begin} " "? "[" {calls("call", ", ")} "]" {list_end}'.rstrip()
     if notation.is_bare:
         return f"start: {calls('call', '; ')}"
     if not notation.separator:

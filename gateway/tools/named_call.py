@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from gateway.tools.call_reader import CallOpener, CallReader, Functions
 from gateway.tools.json_value import JsonStep, JsonValue
@@ -11,14 +11,14 @@ from gateway.tools.word import NAME_CHARACTERS, NameWord, Word
 _SPACE = " \t\n\r"
 
 
-def named_call(separator: str, *, before: str = "", id_mark: str = "") -> CallOpener:
-    """Calls with ``separator`` between name and arguments.
+def named_call(*separators: str, before: str = "", id_mark: str = "") -> CallOpener:
+    """Calls with one of ``separators`` between name and arguments, none of which begins another.
 
     ``before`` stands before the name. ``id_mark``: behind the name there may be this and an id of the model's making.
     """
 
     def open_call(character: str, functions: Functions) -> CallReader | None:
-        call = NamedCall(functions, separator, before, id_mark)
+        call = NamedCall(functions, separators, before, id_mark)
         return call if call.feed(character) is JsonStep.TAKEN else None
 
     return open_call
@@ -27,11 +27,11 @@ def named_call(separator: str, *, before: str = "", id_mark: str = "") -> CallOp
 class NamedCall:
     """See `CallReader`."""
 
-    def __init__(self, names: Collection[str], separator: str, before: str, id_mark: str) -> None:
+    def __init__(self, names: Collection[str], separators: Sequence[str], before: str, id_mark: str) -> None:
         self.name = ""
         self.is_known = False
         self.is_complete = False
-        self._separator = separator
+        self._separators = separators
         self._id_mark = id_mark
         self._name = NameWord(names)
         self._mark = Word(before)
@@ -48,7 +48,7 @@ class NamedCall:
         if self._wants == _ID and character in NAME_CHARACTERS:
             return JsonStep.TAKEN
         if self._wants == _ID:
-            self._wants, self._mark = _SEPARATOR, Word(self._separator)
+            self._wants, self._mark = _SEPARATOR, Word(*self._separators)
         step = self._mark.feed(character)
         if step is JsonStep.LAST:
             self._wants = self._behind_mark()
@@ -78,7 +78,7 @@ class NamedCall:
             return step
         self.name = self._name.text
         self._wants = _SEPARATOR
-        self._mark = Word(*filter(None, (self._separator, self._id_mark)))
+        self._mark = Word(*filter(None, (*self._separators, self._id_mark)))
         return self.feed(character)
 
     def _in_value(self, character: str) -> JsonStep:

@@ -6,17 +6,28 @@
 ``llama3_json``: an object with name and parameters, and nothing around it; several are parted by ``;``.
 ``mistral``: ``[TOOL_CALLS]`` and a list of objects with name and arguments.
 ``mistral_args``, of Mistral's models since 2025: ``[TOOL_CALLS]NAME[ARGS]`` and an object.
-``deepseek_v3`` (and R1), ``deepseek_v31``: marks around name and arguments, and around all calls.
+``deepseek_v3`` (and R1), ``deepseek_v31``, ``kimi_k2``: marks around name and arguments, and around all calls.
+``harmony`` (gpt-oss): a message to a function, as `gateway.reasoning.harmony` passes it on.
+``pythonic`` (Llama 3.2 and 4), ``lfm2``: a list of Python's calls, with marks around it or without.
+``granite`` (Granite 3, Phi-4-mini): a mark and a list of objects with name and arguments.
+``gemma4``: ``<|tool_call>call:NAME{…}<tool_call|>``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.reasoning.harmony import CALL_END, CALL_HEADER, MESSAGE
+from gateway.reasoning.marks import HARMONY as HARMONY_MARKS
 from gateway.tools.call_object import open_object
 from gateway.tools.call_reader import CallOpener
+from gateway.tools.gemma_call import QUOTE, open_gemma
 from gateway.tools.named_call import named_call
+from gateway.tools.python_call import open_python
 from gateway.tools.tagged_call import open_argument_tags, open_function_tags
+
+ID_MARK = ":"
+"""Between a function and the number of its call, in ids that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +50,27 @@ class Notation:
     """Marks around all calls of an output."""
     is_list: bool = False
     """Calls stand in a JSON list."""
+    list_end: str = ""
+    """Behind such a list; it may be missing."""
     is_bare: bool = False
-    """A call may also begin without its mark, at the beginning of the output."""
+    """A call, or a list of them, may also begin without its mark, at the beginning of the output."""
+    is_last: bool = False
+    """An output ends with its first call: the mark behind that is the model's end of an output."""
     id_characters: int = 0
     """Templates of the family want ids of calls to have exactly as many; 0 where they take any."""
+    has_numbered_ids: bool = False
+    """A call's id is what it writes before its arguments: the name and the call's number in the conversation."""
     controls: tuple[str, ...] = ()
     """Further texts in all this that may be control tokens."""
 
     @property
     def markers(self) -> tuple[str, ...]:
         """What may be a control token of the model, and has to be seen in its output all the same."""
-        return (*filter(None, (self.begin, self.end)), *(self.section or ()), *self.controls)
+        return (*filter(None, (self.begin, self.end, self.list_end)), *(self.section or ()), *self.controls)
+
+    def numbered_id(self, name: str, number: int) -> str:
+        """Of a call, where they have such ids."""
+        return f"{self.before_name}{name}{ID_MARK}{number}"
 
 
 HERMES = Notation("<tool_call>", "</tool_call>")
@@ -84,6 +105,38 @@ DEEPSEEK_V3 = Notation(
     section=_DEEPSEEK,
     controls=(_DEEPSEEK_NAME, "<｜tool▁call▁end｜>"),
 )
+_KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
+KIMI_K2 = Notation(
+    "<|tool_call_begin|>",
+    "<|tool_call_end|>",
+    (named_call(_KIMI_ARGUMENTS, before="functions.", id_mark=ID_MARK),),
+    separator=_KIMI_ARGUMENTS,
+    before_name="functions.",
+    section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    has_numbered_ids=True,
+    controls=(_KIMI_ARGUMENTS,),
+)
+_HARMONY_ARGUMENTS = f" <|constrain|>json{MESSAGE}"
+HARMONY = Notation(
+    CALL_HEADER,
+    CALL_END,
+    (named_call(MESSAGE, _HARMONY_ARGUMENTS),),
+    separator=_HARMONY_ARGUMENTS,
+    is_last=True,
+    controls=HARMONY_MARKS.controls,
+)
+PYTHONIC = Notation(
+    "<|python_start|>",
+    "",
+    (open_python, open_object),
+    arguments_key="parameters",
+    is_list=True,
+    list_end="<|python_end|>",
+    is_bare=True,
+)
+LFM2 = Notation("<|tool_call_start|>", "", (open_python, open_object), is_list=True, list_end="<|tool_call_end|>")
+GRANITE = Notation("<|tool_call|>", "", is_list=True, list_end="<|/tool_call|>")
+GEMMA4 = Notation("<|tool_call>", "<tool_call|>", (open_gemma, open_object), controls=(QUOTE,))
 
 NOTATIONS = {
     "hermes": HERMES,
@@ -94,9 +147,19 @@ NOTATIONS = {
     "mistral_args": MISTRAL_ARGS,
     "deepseek_v3": DEEPSEEK_V3,
     "deepseek_v31": DEEPSEEK_V31,
+    "kimi_k2": KIMI_K2,
+    "harmony": HARMONY,
+    "pythonic": PYTHONIC,
+    "lfm2": LFM2,
+    "granite": GRANITE,
+    "gemma4": GEMMA4,
 }
 
 _SIGNS: list[tuple[tuple[str, ...], Notation]] = [
+    ((HARMONY_MARKS.begin,), HARMONY),
+    (("<|tool_call_begin|>", _KIMI_ARGUMENTS), KIMI_K2),
+    (("<|tool_call_start|>",), LFM2),
+    (("<|tool_call>", "<tool_call|>"), GEMMA4),
     (("<function=", "<parameter="), QWEN3_CODER),
     (("<arg_key>", "<arg_value>"), GLM45),
     (("<tool_call>",), HERMES),
@@ -104,8 +167,11 @@ _SIGNS: list[tuple[tuple[str, ...], Notation]] = [
     (("[TOOL_CALLS]",), MISTRAL),
     ((_DEEPSEEK_NAME, "```json"), DEEPSEEK_V3),
     ((_DEEPSEEK_NAME,), DEEPSEEK_V31),
+    (("<|tool_call|>",), GRANITE),
     (("<|python_tag|>",), LLAMA3_JSON),
     (('{"name": function name, "parameters":',), LLAMA3_JSON),
+    (("[func_name1(params_name1=params_value1",), PYTHONIC),
+    (("<|python_start|>",), PYTHONIC),
 ]
 """What a template has, all of it, of each; the first that fits counts."""
 

@@ -28,8 +28,14 @@ ToolCalls = Literal[
     "mistral_args",
     "deepseek_v3",
     "deepseek_v31",
+    "kimi_k2",
+    "harmony",
+    "pythonic",
+    "lfm2",
+    "granite",
+    "gemma4",
 ]
-Reasoning = Literal["auto", "none", "think"]
+Reasoning = Literal["auto", "none", "think", "harmony", "gemma4"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]
 
 SwapCopies = Literal["at_once", "kept", "late"]
@@ -77,7 +83,8 @@ class ModelSpec:
     """How the model writes calls of functions. ``auto``: as its chat template shows, else ``hermes``."""
     reasoning: Reasoning = "auto"
     """How the model marks what it thinks before it answers. ``auto``: as its chat template shows; ``none``: all of an
-    output is its answer; ``think``: ``<think>``, thoughts, ``</think>``."""
+    output is its answer; ``think``: ``<think>``, thoughts, ``</think>``; ``harmony``: gpt-oss's channels; ``gemma4``:
+    its channel of thoughts."""
     aliases: tuple[Name, ...] = ()
     """Further names that clients may say as ``model``: requests for one are requests for it, and answers repeat it."""
     adapters: tuple[AdapterSpec, ...] = ()

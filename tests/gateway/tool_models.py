@@ -106,6 +106,53 @@ DEEPSEEK_V3 = _DEEPSEEK.replace("BEFORE", "function<｜tool▁sep｜>' + call.fu
     "BEHIND", "\\n```"
 )
 
+_SPOKEN = """{%- if tools %}{{ tools | tojson }}{% endif %}
+{%- for message in messages %}
+    {{- '<' + message.role + '>' + (message.content or '') }}
+    {%- if message.role == 'tool' %}{{ message.tool_call_id }}{% endif %}
+    {%- if message.tool_calls %}CALLS{% endif %}
+{%- endfor %}"""
+KIMI_K2 = _SPOKEN.replace(
+    "CALLS",
+    "{% for call in message.tool_calls %}{{ '<|tool_call_begin|>' + call.id + '<|tool_call_argument_begin|>' }}"
+    "{{ (call.function.arguments | tojson) + '<|tool_call_end|>' }}{% endfor %}",
+)
+HARMONY = """{{- '<|start|>system<|message|>Reasoning: ' + (reasoning_effort or 'medium') + '<|end|>' }}
+{%- if tools %}{{ '<|start|>developer<|message|>' + (tools | tojson) + '<|end|>' }}{% endif %}
+{%- for message in messages %}
+    {%- if message.tool_calls %}
+        {%- if message.content and message.thinking %}{{ raise_exception('one of both') }}{% endif %}
+        {%- set thoughts = message.content or message.thinking %}
+        {%- if thoughts %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + thoughts + '<|end|>' }}{% endif %}
+        {%- set function = message.tool_calls[0].function %}
+        {{- '<|start|>assistant to=functions.' + function.name + '<|channel|>commentary json<|message|>' }}
+        {{- (function.arguments | tojson) + '<|call|>' }}
+    {%- elif message.role == 'assistant' %}
+        {{- '<|start|>assistant<|channel|>final<|message|>' + message.content + '<|end|>' }}
+    {%- else %}
+        {{- '<|start|>' + message.role + (message.tool_call_id or '') + '<|message|>' + message.content + '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}"""
+_PYTHON = (
+    "{{ 'BEGIN[' }}{% for call in message.tool_calls %}{{ call.function.name + '(' }}"
+    "{% for key, value in call.function.arguments | items %}{{ key + '=' + (value | tojson) }}{% endfor %}"
+    "{{ ')' }}{% endfor %}{{ ']END' }}"
+)
+PYTHONIC = _SPOKEN.replace("CALLS", _PYTHON.replace("BEGIN", "<|python_start|>").replace("END", "<|python_end|>"))
+LFM2 = _SPOKEN.replace("CALLS", _PYTHON.replace("BEGIN", "<|tool_call_start|>").replace("END", "<|tool_call_end|>"))
+GRANITE = _SPOKEN.replace(
+    "CALLS",
+    """{{ '<|tool_call|>[' }}{% for call in message.tool_calls %}{{ '{"name": "' + call.function.name }}"""
+    """{{ '", "arguments": ' + (call.function.arguments | tojson) + '}' }}{% endfor %}{{ ']' }}""",
+)
+GEMMA4 = _SPOKEN.replace(
+    "CALLS",
+    """{% for call in message.tool_calls %}{{ '<|tool_call>call:' + call.function.name + '{' }}"""
+    """{% for key, value in call.function.arguments | items %}{{ key + ':<|"|>' }}{{ value }}{{ '<|"|>' }}"""
+    """{% endfor %}{{ '}<tool_call|>' }}{% endfor %}""",
+)
+
 TEMPLATES = {
     "hermes": HERMES,
     "qwen3_coder": QWEN3_CODER,
@@ -115,6 +162,12 @@ TEMPLATES = {
     "mistral_args": MISTRAL_ARGS,
     "deepseek_v3": DEEPSEEK_V3,
     "deepseek_v31": DEEPSEEK_V31,
+    "kimi_k2": KIMI_K2,
+    "harmony": HARMONY,
+    "pythonic": PYTHONIC,
+    "lfm2": LFM2,
+    "granite": GRANITE,
+    "gemma4": GEMMA4,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
 from tests.gateway.tiny import ALPHABET, MERGED, write_model
-from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, answering, output_ids, tool
+from tests.gateway.tool_models import HARMONY, MARK, MAX_MODEL_LEN, answering, output_ids, tool
 
 HYBRID = """{%- for message in messages %}
     {{- '[' + message.role + ']' }}
@@ -30,6 +31,7 @@ HYBRID = """{%- for message in messages %}
 """As Qwen3's: the model opens its thoughts itself, unless it is told to have none."""
 THINKER = "{% for message in messages %}{{ message.content }}{% endfor %}{{ '[assistant]<think>\\n' }}{# </think> #}"
 """As DeepSeek-R1's: thoughts are open already."""
+HARMONY_MARKS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"]
 HI = [{"role": "user", "content": "hi"}]
 OUTPUT = "<think>\nIt greets. \n</think>\n\nHello!\n"
 CALL = '<tool_call>\n{"name": "get", "arguments": {}}\n</tool_call>'
@@ -282,3 +284,103 @@ async def test_what_cannot_be_set_is_refused_by_name(
     told = await refusal(gateway, **fields)
     assert told[0].startswith(param)
     assert text in told[1]
+
+
+# --- gpt-oss ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start_harmony(start_gateway: GatewayFactory, tmp_path: Path) -> Starter:
+    """A gateway with a model whose outputs are messages of channels, with marks that are control tokens."""
+
+    async def start(answer: Answer | None = None) -> Gateway:
+        kinds = [*[TokenType.NORMAL] * 256, *[TokenType.CONTROL] * (2 + len(HARMONY_MARKS))]
+        path = write_model(
+            tmp_path / "hybrid.gguf",
+            template=HARMONY,
+            context_length=MAX_MODEL_LEN,
+            tokens=[*ALPHABET, "<|im_end|>", "<|im_start|>", *HARMONY_MARKS, *MERGED],
+            kinds=[*kinds, *[TokenType.NORMAL] * len(MERGED)],
+        )
+        return await start_gateway(answer, models=[{"name": "hybrid", "source": str(path)}])
+
+    return start
+
+
+def harmony_ids(text: str) -> list[int]:
+    """With the marks that are control tokens as such."""
+    pieces = re.split(f"({'|'.join(map(re.escape, HARMONY_MARKS))})", text)
+    ids: list[int] = []
+    for piece in pieces:
+        ids += [MARK + HARMONY_MARKS.index(piece)] if piece in HARMONY_MARKS else output_ids(piece)
+    return ids
+
+
+THOUGHT = "<|channel|>analysis<|message|>It greets.<|end|><|start|>assistant"
+SAID = f"{THOUGHT}<|channel|>final<|message|>Hello!"
+CALLED = f"{THOUGHT} to=functions.get<|channel|>commentary json<|message|>{{}}"
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+async def test_channels_are_thoughts_and_answer(start_harmony: Starter, size: int) -> None:
+    gateway = await start_harmony(answering(harmony_ids(SAID), size=size))
+    turn = await message(gateway)
+    assert (turn["content"], turn["reasoning_content"]) == ("Hello!", "It greets.")
+    assert await streamed(gateway) == ("It greets.", "Hello!")
+    num_thought = len(harmony_ids(SAID.removesuffix("Hello!")))
+    assert (await usage_of(gateway))["completion_tokens_details"] == {"reasoning_tokens": num_thought}
+
+
+async def test_a_message_to_a_function_is_a_call(start_harmony: Starter) -> None:
+    gateway = await start_harmony(answering(harmony_ids(CALLED)))
+    turn = await message(gateway, tools=[tool("get")])
+    (call,) = turn["tool_calls"]
+    assert (turn["content"], turn["reasoning_content"], call["function"]) == (
+        None,
+        "It greets.",
+        {"name": "get", "arguments": "{}"},
+    )
+
+
+async def test_what_is_held_to_a_form_begins_in_the_channel_of_answers(start_harmony: Starter, tmp_path: Path) -> None:
+    gateway = await start_harmony()
+    free = await prompt_of(gateway, tmp_path)
+    held = await prompt_of(gateway, tmp_path, response_format={"type": "json_object"})
+    assert free.endswith("<|start|>user<|message|>hi<|end|><|start|>assistant")
+    assert held == f"{free}<|channel|>final<|message|>"
+
+
+async def test_what_was_thought_and_said_before_a_call_comes_back_as_one(
+    start_harmony: Starter, tmp_path: Path
+) -> None:
+    """As gpt-oss's template, this one takes thoughts under another name, and not beside a text."""
+    gateway = await start_harmony()
+    call = {"id": "call_1", "type": "function", "function": {"name": "get", "arguments": "{}"}}
+    turn = {"role": "assistant", "content": "I look.", "reasoning_content": "Hm.", "tool_calls": [call]}
+    prompt = await prompt_of(gateway, tmp_path, messages=[*HI, turn])
+    assert "<|channel|>analysis<|message|>Hm.\n\nI look.<|end|><|start|>assistant to=functions.get" in prompt
+    said = {"role": "assistant", "content": "Hello!", "reasoning_content": "Hm."}
+    assert "final<|message|>Hello!<|end|>" in await prompt_of(gateway, tmp_path, messages=[*HI, said, *HI])
+
+
+async def test_an_effort_is_told_to_the_template(start_harmony: Starter, tmp_path: Path) -> None:
+    gateway = await start_harmony()
+    assert "Reasoning: medium" in await prompt_of(gateway, tmp_path)
+    assert "Reasoning: high" in await prompt_of(gateway, tmp_path, reasoning_effort="high")
+    kwargs = {"reasoning_effort": "low"}
+    assert "Reasoning: low" in await prompt_of(gateway, tmp_path, reasoning_effort="high", chat_template_kwargs=kwargs)
+    assert await refusal(gateway, reasoning_effort="none") == (
+        "reasoning_effort",
+        "the model 'hybrid' cannot be kept from thinking",
+    )
+
+
+async def test_no_effort_is_no_thought_where_the_template_can_say_so(start: Starter, tmp_path: Path) -> None:
+    gateway = await start()
+    assert (await prompt_of(gateway, tmp_path, reasoning_effort="none")).endswith("[assistant]<think>\n\n</think>\n\n")
+    usual = await prompt_of(gateway, tmp_path)
+    assert await prompt_of(gateway, tmp_path, reasoning_effort="medium") == usual, "it asks for nothing"
+    assert await refusal(gateway, reasoning_effort="low") == (
+        "reasoning_effort",
+        "how much the model 'hybrid' thinks cannot be set",
+    )

@@ -27,6 +27,7 @@ STOP = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
 CODED = "<tool_call>\n<function=get>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
 IN_TAGS = "<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>"
 NAMED = ["mistral_args", "deepseek_v3", "deepseek_v31"]
+HARMONY_CALL = '<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
 PARIS = ("get", '{"city": "Paris"}')
 
 Starter = Callable[..., Awaitable[Gateway]]
@@ -256,6 +257,13 @@ async def test_logprobs_are_of_all_tokens_those_of_calls_too(start: Starter) -> 
             for family in NAMED
             for is_control in (False, True)
         ),
+        ("kimi_k2", in_objects(NOTATIONS["kimi_k2"], [PARIS]), True),
+        ("harmony", HARMONY_CALL, False),
+        ("pythonic", '[get(city="Paris")]', False),
+        ("pythonic", "<|python_start|>[get(city='Paris')]<|python_end|>", True),
+        ("lfm2", '<|tool_call_start|>[get(city="Paris")]<|tool_call_end|>', True),
+        ("granite", '<|tool_call|>[{"name": "get", "arguments": {"city": "Paris"}}]', True),
+        ("gemma4", '<|tool_call>call:get{city:<|"|>Paris<|"|>}<tool_call|>', True),
     ],
 )
 async def test_each_family_is_read_and_forced(start: Starter, family: str, text: str, has_control_mark: bool) -> None:
@@ -306,6 +314,20 @@ async def test_ids_are_as_long_as_the_family_wants_them(start: Starter) -> None:
     (call,) = answer.choices[0].message.tool_calls or []
     assert len(call.id) == 9
     assert call.id.isalnum()
+
+
+async def test_ids_have_the_number_that_their_family_wants(start: Starter) -> None:
+    """Kimi's template writes ids of earlier calls into the prompt, where the model has learnt to see numbers."""
+    notation = NOTATIONS["kimi_k2"]
+    gateway = await start(answering(output_ids(in_objects(notation, [PARIS, ("stop", "{}")]))))
+    first = (await asked(gateway, model="kimi_k2")).choices[0].message.tool_calls or []
+    assert [call.id for call in first] == ["functions.get:0", "functions.stop:1"]
+    turn = {"role": "assistant", "tool_calls": [call.model_dump() for call in first]}
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "12"} for call in first]
+    second = (await asked(gateway, model="kimi_k2", messages=[*HI, turn, *results])).choices[0].message.tool_calls or []
+    assert [call.id for call in second] == ["functions.get:2", "functions.stop:3"]
+    payload = await submitted(await start(), model="kimi_k2", messages=[*HI, turn, *results])
+    assert "<|tool_call_begin|>functions.stop:1<|tool_call_argument_begin|>{}" in prompt_text(payload.prompt_token_ids)
 
 
 async def test_the_configuration_may_say_the_notation(start_gateway: GatewayFactory, tmp_path: Path) -> None:

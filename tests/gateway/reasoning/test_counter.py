@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.reasoning.counter import ThoughtCounter
-from gateway.reasoning.marks import THINK, ThoughtReading
+from gateway.reasoning.marks import HARMONY, THINK, ThoughtReading
 
 
 def counted(tokens: list[str], *, is_open: bool = False) -> list[int]:
@@ -52,3 +52,12 @@ def test_what_was_found_is_told_once() -> None:
     counter.take("a")
     counter.take("b")
     assert (counter.found(), counter.found()) == (2, 0)
+
+
+def test_those_of_channels_end_with_the_header_of_what_follows() -> None:
+    counter = ThoughtCounter(ThoughtReading(HARMONY, is_open=False))
+    found = []
+    for text in ("<|channel|>", "analysis", "<|message|>", "Hm", "<|end|>", "<|channel|>", "final", "<|message|>", "A"):
+        counter.take(text)
+        found.append(counter.found())
+    assert found == [0, 0, 3, 1, 1, 1, 1, 1, 0]

@@ -106,7 +106,7 @@ def test_options_are_those_of_a_chat() -> None:
     assert (chat.max_completion_tokens, chat.temperature, chat.top_k, chat.seed) == (7, 0.5, 3, 1)
     assert chat.slo is not None
     assert chat.slo.class_name == "batch"
-    assert chat.chat_template_kwargs == {"reasoning_effort": "low", "enable_thinking": True}
+    assert (chat.reasoning_effort, chat.chat_template_kwargs) == ("low", {"enable_thinking": True})
     assert chat.include_queue
     assert not chat.include_usage
 

@@ -15,15 +15,22 @@ from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
 from gateway.tools.notation import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
+    GEMMA4,
     GLM45,
+    GRANITE,
+    HARMONY,
     HERMES,
+    KIMI_K2,
+    LFM2,
     LLAMA3_JSON,
     MISTRAL,
     MISTRAL_ARGS,
     NOTATIONS,
+    PYTHONIC,
     QWEN3_CODER,
     Notation,
 )
+from gateway.tools.python_call import MAX_VALUE_CHARACTERS
 from tests.gateway.tools.written_calls import in_objects, in_tags
 
 NAMES: Functions = {
@@ -226,7 +233,123 @@ def test_deepseek_v3(text: str, events: list[ToolEvent]) -> None:
     assert parsed(DEEPSEEK_V3, text) == parsed(DEEPSEEK_V3, *text) == events
 
 
+KIMI, KIMI_SEP, KIMI_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+KIMI_ALL, KIMI_NONE = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (
+            f'I look.{KIMI_ALL}{KIMI}functions.get_weather:0{KIMI_SEP}{{"city": "Paris"}}{KIMI_END}'
+            f"{KIMI}functions.stop:1{KIMI_SEP}{{}}{KIMI_END}{KIMI_NONE}",
+            [Text("I look."), *WEATHER, *STOP],
+        ),
+        (f"{KIMI}functions.stop{KIMI_SEP}{{}}", STOP),
+        (f"{KIMI}stop:0{KIMI_SEP}{{}}", [Text(f"{KIMI}stop:0{KIMI_SEP}{{}}")]),
+    ],
+)
+def test_kimi_k2(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(KIMI_K2, text) == parsed(KIMI_K2, *text) == events
+
+
+TO = "<|channel|>commentary to=functions."
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f'{TO}get_weather<|message|>{{"city": "Paris"}}<|call|>', WEATHER),
+        (f"I look.{TO}stop <|constrain|>json<|message|>{{}}", [Text("I look."), *STOP]),
+        (f"{TO}go<|message|>{{}}<|call|>", [Text(f"{TO}go<|message|>{{}}<|call|>")]),
+    ],
+)
+def test_harmony(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(HARMONY, text) == parsed(HARMONY, *text) == events
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        ('[get_weather(city="Paris")]', WEATHER),
+        ("<|python_start|>[stop(), get_weather(city='Paris')]<|python_end|>", [*STOP, *WEATHER]),
+        (
+            'I look. <|python_start|>[get_weather(city="Paris")]<|python_end|> Done.',
+            [Text("I look."), *WEATHER, Text(" Done.")],
+        ),
+        (
+            "[get(a = [1, {'b': (None, True)}], c=null, d='x)\\'],', e=-1.5e3, f=Paris)]",
+            call("get", '{"a": [1, {"b": [null, true]}], "c": null, "d": "x)\'],", "e": -1500.0, "f": "Paris"}'),
+        ),
+        ('[{"name": "get_weather", "parameters": {"city": "Paris"}}]', WEATHER),
+        # what breaks off, and what is none
+        ('[get_weather(city="Pa', [CallBegin("get_weather"), Arguments("{")]),
+        ("[get(a=1, a=2)]", [CallBegin("get"), Arguments('{"a": 1'), Text("=2)]")]),
+        ("[get(1)]", [CallBegin("get"), Arguments("{"), Text(")]")]),
+        ("[1, 2]", [Text("[1, 2]")]),
+        ("[go()]", [Text("[go()]")]),
+        ("stop()", [Text("stop()")]),
+        ("I look. [stop()]", [Text("I look. [stop()]")]),
+    ],
+)
+def test_pythonic(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(PYTHONIC, text) == parsed(PYTHONIC, *text) == events
+
+
+def test_a_value_that_is_too_deep_or_too_long_ends_its_call() -> None:
+    deep = f"[get(a={'[' * 65}"
+    assert parsed(PYTHONIC, deep) == [CallBegin("get"), Arguments("{"), Text("[")]
+    long = f"[get(a='{'x' * MAX_VALUE_CHARACTERS}"
+    assert parsed(PYTHONIC, long) == [CallBegin("get"), Arguments("{"), Text("x")]
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        ('<|tool_call_start|>[get_weather(city="Paris")]<|tool_call_end|>I looked.', [*WEATHER, Text("I looked.")]),
+        ('<|tool_call_start|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]<|tool_call_end|>', WEATHER),
+        ("[stop()]", [Text("[stop()]")]),
+    ],
+)
+def test_lfm2(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(LFM2, text) == parsed(LFM2, *text) == events
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        ('<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris"}}]', WEATHER),
+        ('<|tool_call|>[{"name": "stop", "arguments": {}}]<|/tool_call|>', STOP),
+        ("<|/tool_call|>", [Text("<|/tool_call|>")]),
+    ],
+)
+def test_granite(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(GRANITE, text) == parsed(GRANITE, *text) == events
+
+
+GEMMA, GEMMA_END = "<|tool_call>", "<tool_call|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f'{GEMMA}call:get_weather{{city:<|"|>Paris<|"|>}}{GEMMA_END}', WEATHER),
+        (f"I look.{GEMMA}call:stop{{}}{GEMMA_END}{GEMMA}call:stop{{}}{GEMMA_END}", [Text("I look."), *STOP, *STOP]),
+        (
+            f'{GEMMA}call:get{{a:[1,{{b-c:null}}],d:<|"|>"x}},e:<br><|"|>}}{GEMMA_END}',
+            call("get", '{"a": [1, {"b-c": null}], "d": "\\"x},e:<br>"}'),
+        ),
+        (f"{GEMMA}call:go{{}}{GEMMA_END}", [Text(f"{GEMMA}call:go{{}}{GEMMA_END}")]),
+        (f"{GEMMA}call:get{{a:b}}{GEMMA_END}", [Text(f"{GEMMA}call:get{{a:b}}{GEMMA_END}")]),
+        (f'{GEMMA}call:get{{a:<|"|>}}', [Text(f'{GEMMA}call:get{{a:<|"|>}}')]),
+    ],
+)
+def test_gemma4(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(GEMMA4, text) == parsed(GEMMA4, *text) == events
+
+
 MARKS = sorted({mark for notation in NOTATIONS.values() for mark in notation.markers})
+PYTHON = ["get(", "stop()", "a=", "'b'", ")", "call:get{", "functions.get:0"]
 TAGS = ["<function=", ">", "<parameter=a>", "</parameter>", "</function>", "<arg_key>", "</arg_key>", "</arg_value>"]
 SIGNS = [
     *'[]{},;:"\\ \n',
@@ -247,7 +370,7 @@ WHOLE = [
     '{"name": "get", "arguments": {"a": [1, "\\u00e9"]}}',
     '{"arguments": {"b": "</tool_call>"}, "name": "stop"}',
 ]
-TEXTS = st.lists(st.sampled_from([*MARKS, *TAGS, *SIGNS, *WHOLE]), max_size=12).map("".join)
+TEXTS = st.lists(st.sampled_from([*MARKS, *TAGS, *PYTHON, *SIGNS, *WHOLE]), max_size=12).map("".join)
 
 
 @given(st.sampled_from(list(NOTATIONS.values())), TEXTS, st.lists(st.integers(0, 80), max_size=8))
@@ -265,8 +388,8 @@ def test_what_is_no_call_is_given_as_it_is(notation: Notation, text: str) -> Non
     events = parsed(notation, text)
     if not any(isinstance(event, CallBegin) for event in events):
         assert events == ([Text(text)] if text else [])
-    if notation in (QWEN3_CODER, GLM45):
-        return  # arguments that are texts between tags are written anew
+    if notation in (QWEN3_CODER, GLM45, PYTHONIC, LFM2, GEMMA4):
+        return  # arguments that are no JSON are written anew
     place = 0
     for event in events:
         piece = event.name if isinstance(event, CallBegin) else event.text

@@ -11,13 +11,17 @@ from gateway.tools.notation import GLM45, Notation
 def in_objects(notation: Notation, calls: Sequence[tuple[str, str]], *, has_section: bool = True) -> str:
     """Of names and arguments, which are JSON; with the marks around all of them, where there are such."""
     if notation.separator:
-        written = [f"{notation.before_name}{name}{notation.separator}{arguments}" for name, arguments in calls]
+        ids = [f":{number}" if notation.has_numbered_ids else "" for number in range(len(calls))]
+        written = [
+            f"{notation.before_name}{name}{number}{notation.separator}{arguments}"
+            for (name, arguments), number in zip(calls, ids, strict=True)
+        ]
         first, last = notation.section if notation.section and has_section else ("", "")
         between = "\n" if notation.section else ""
         return first + between.join(f"{notation.begin}{one}{notation.end}" for one in written) + last
     objects = [f'{{"name": "{name}", "{notation.arguments_key}": {arguments}}}' for name, arguments in calls]
     if notation.is_list:
-        return f"{notation.begin} [{', '.join(objects)}]"
+        return f"{notation.begin} [{', '.join(objects)}]{notation.list_end}"
     if notation.is_bare:
         return "; ".join(objects)
     return "\n".join(f"{notation.begin}\n{one}\n{notation.end}" for one in objects)
