@@ -10,11 +10,11 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.answers.event import DONE, SseEvent
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
-from gateway.endpoints.chat_prompt import encode_messages, template_of
+from gateway.endpoints.chat_prompt import encode_messages
 from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.forced_tools import forced_constraint
-from gateway.endpoints.thinking import with_effort
+from gateway.endpoints.thinking import thought_reading, with_effort, with_lead
 from gateway.endpoints.tool_answers import CallReading
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
@@ -53,8 +53,10 @@ class ChatEndpoint:
         return body
 
     async def constraint(self, body: ChatCompletionRequest, model: ServedModel) -> Constraint | None:
-        """Calls and nothing else where ``tool_choice`` asks for them, else as the request says."""
-        return await forced_constraint(body, model) if body.is_call_forced else await checked_constraint(body)
+        """Calls where ``tool_choice`` asks for them, else as the request says; thoughts may stand before either."""
+        if body.is_call_forced:
+            return with_lead(await forced_constraint(body, model), body, model)
+        return with_lead(await checked_constraint(body), body, model)
 
     async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
@@ -62,19 +64,18 @@ class ChatEndpoint:
         num_characters = sum(message.num_characters for message in body.messages)
         job_parts.check_characters(model, num_characters, "messages")
         num_characters += CHARACTERS_PER_MESSAGE * len(body.messages) + sum(map(num_told_characters, body.told_tools))
-        settings, opening = body.chat_template_kwargs, _opening(body, model)
         return await job_parts.tokenise(
-            lambda: [encode_messages(body.messages, model, body.told_tools, settings=settings, opening=opening)],
+            lambda: [encode_messages(body.messages, model, body.told_tools, settings=body.chat_template_kwargs)],
             num_characters,
         )
 
     def token_bytes(self, body: ChatCompletionRequest, model: ServedModel) -> Sequence[bytes]:
         """Marks of calls are seen where there may be calls, those of thoughts where these are told apart."""
-        return model.shown_token_bytes(calls=bool(body.told_tools), thoughts=_may_think(body))
+        return model.shown_token_bytes(calls=bool(body.told_tools), thoughts=True)
 
     def thoughts(self, body: ChatCompletionRequest, model: ServedModel) -> ThoughtReading | None:
         """Of a model that marks them, where an answer may begin with them."""
-        return _thoughts(body, model)
+        return thought_reading(body, model)
 
     def room(self, body: ChatCompletionRequest) -> job_parts.Room:
         """As OpenAI: without a limit, what fits into the context."""
@@ -98,31 +99,13 @@ class ChatEndpoint:
         )
 
 
-def _may_think(body: ChatCompletionRequest) -> bool:
-    """Whether an answer may begin with thoughts: what is held to a form is so from its first token on."""
-    return body.constraint is None and not body.is_call_forced
-
-
-def _opening(body: ChatCompletionRequest, model: ServedModel) -> str:
-    """What a prompt ends with where the answer is held to a form: it begins with its first token."""
-    return "" if body.constraint is None or model.reasoning is None else model.reasoning.answer
-
-
 def choice_readings(body: ChatCompletionRequest, model: ServedModel, request_id: str) -> list[ChoiceReading]:
     """What is found in an answer beside text, choice by choice; new ones for each, since it is read as it comes."""
     functions = {tool.function.name: tool.function.parameters for tool in body.told_tools}
     num_earlier = sum(len(message.tool_calls or ()) for message in body.messages)
     calls = CallReading(model.notation, functions, body.is_call_single, num_earlier) if functions else None
-    thoughts = _thoughts(body, model)
+    thoughts = thought_reading(body, model)
     return [ChoiceReading(thoughts, calls, request_id, choice) for choice in range(body.n)]
-
-
-def _thoughts(body: ChatCompletionRequest, model: ServedModel) -> ThoughtReading | None:
-    template = template_of(model, body.messages, body.told_tools)
-    if model.reasoning is None or template is None or not _may_think(body):
-        return None
-    settings = with_effort(body, model).chat_template_kwargs
-    return ThoughtReading(model.reasoning, template.leaves_open(model.reasoning, settings))
 
 
 class ChatRenderer:

@@ -27,11 +27,10 @@ def encode_messages(
     *,
     is_open: bool = True,
     settings: Settings = NO_SETTINGS,
-    opening: str = "",
 ) -> list[int]:
     """The conversation's tokens, by default up to the assistant's next turn; `ApiError` 400 without a template.
 
-    ``settings`` are for the template. ``opening`` begins the assistant's turn; control tokens in it are such.
+    ``settings`` are for the template.
     """
     template, tokenizer = template_of(model, messages, tools), model.tokenizer
     if template is None:
@@ -45,7 +44,7 @@ def encode_messages(
             rendered = template.render(spoken, tools=told or None, is_open=is_open, settings=own)
         else:
             rendered = template.render(with_hermes(spoken, told), is_open=is_open, settings=own)
-        return tokenizer.encode_chat(rendered + opening)
+        return tokenizer.encode_chat(rendered)
     except SettingError as error:
         raise errors.invalid(str(error), "chat_template_kwargs") from error
     except ChatTemplateError as error:

@@ -94,7 +94,7 @@ def max_tokens(
 def payload_bytes(vocab_size: int, prompts: Sequence[Sequence[int]], constraint: Constraint | None = None) -> int:
     """What the payloads of these prompts may take, at most; the answer is in a payload only where it is resumed."""
     token_bytes = MAX_SHORT_TOKEN_BYTES if vocab_size <= 1 << 16 else MAX_TOKEN_BYTES
-    constraint_bytes = 0 if constraint is None else len(constraint.text.encode())
+    constraint_bytes = 0 if constraint is None else len(constraint.text.encode()) + len(constraint.lead.encode())
     return sum(PAYLOAD_BYTES + constraint_bytes + token_bytes * len(prompt) for prompt in prompts)
 
 

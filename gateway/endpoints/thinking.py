@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gateway.endpoints.chat_prompt import template_of
 from gateway.models.models import ServedModel
 from gateway.openai import errors
 from gateway.openai.effort import NO_EFFORT, USUAL_EFFORT
 from gateway.openai.schema import ChatCompletionRequest
+from gateway.reasoning.lead import lead_of
+from gateway.reasoning.marks import ThoughtReading
+from shared.messages.payload import Constraint
 
 SWITCHES = ("enable_thinking", "thinking")
 """What templates call it: Qwen3's and most others; DeepSeek-V3.1's and Granite's."""
@@ -49,3 +54,28 @@ def with_effort(chat: ChatCompletionRequest, model: ServedModel) -> ChatCompleti
     if effort == USUAL_EFFORT:
         return chat
     raise errors.invalid(f"how much the model {model.name!r} thinks cannot be set", EFFORT)
+
+
+def thought_reading(chat: ChatCompletionRequest, model: ServedModel) -> ThoughtReading | None:
+    """How thoughts are told apart in its answers; None for a model that marks none."""
+    template = template_of(model, chat.messages, chat.told_tools)
+    if model.reasoning is None or template is None:
+        return None
+    settings = with_effort(chat, model).chat_template_kwargs
+    return ThoughtReading(model.reasoning, template.leaves_open(model.reasoning, settings))
+
+
+def with_lead(constraint: Constraint | None, chat: ChatCompletionRequest, model: ServedModel) -> Constraint | None:
+    """A form is the answer's: the model may think before it, unless the request keeps it from that."""
+    reading = None if constraint is None else thought_reading(chat, model)
+    if constraint is None or reading is None:
+        return constraint
+    settings = with_effort(chat, model).chat_template_kwargs
+    lead = lead_of(
+        reading.marks,
+        model.thought_markers,
+        is_open=reading.is_open,
+        thinks=not any(settings.get(switch) is False for switch in SWITCHES),
+        has_header=not chat.is_call_forced,
+    )
+    return replace(constraint, lead=lead)

@@ -57,6 +57,11 @@ class ServedModel:
         """Marks of calls that are control tokens of it, with their ids."""
         return self.tokenizer.textless_ids(self.notation.markers)
 
+    @cached_property
+    def thought_markers(self) -> dict[str, int]:
+        """Texts of its marks of thoughts that are control tokens of it, with their ids."""
+        return {} if self.reasoning is None else self.tokenizer.textless_ids(self.reasoning.markers)
+
     def shown_token_bytes(self, *, calls: bool, thoughts: bool) -> list[bytes]:
         """As ``tokenizer.token_bytes``, with the texts of marks of calls and of thoughts, so that they can be seen."""
         if self.base is not None:

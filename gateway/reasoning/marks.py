@@ -19,8 +19,10 @@ class ReasoningMarks:
     end: str
     controls: tuple[str, ...] = ()
     """Texts of which marks are made, where a mark is several control tokens, and further ones between messages."""
+    between: str = ""
+    """What stands between thoughts and what follows on them, beside white space."""
     answer: str = ""
-    """What a prompt ends with for a model that is to answer at once; ``""`` where nothing has to be said for that."""
+    """The header of an answer; ``""`` where it has none."""
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -33,6 +35,7 @@ HARMONY = ReasoningMarks(
     "<|channel|>analysis<|message|>",
     "<|end|>",
     controls=("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|call|>", "<|return|>"),
+    between="<|start|>assistant",
     answer="<|channel|>final<|message|>",
 )
 

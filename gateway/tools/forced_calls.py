@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.reasoning.lead import in_grammar
 from gateway.tools.notation import ID_MARK, Notation
 from shared.grammars.definition import JSON_OPTIONS
 from shared.messages.payload import Constraint
@@ -55,23 +56,23 @@ def forced_calls(
 def _around_arguments(notation: Notation, name: str, control_ids: Mapping[str, int]) -> tuple[str, str]:
     """Of one call, without its marks, in a grammar; where arguments may also be written otherwise, they are JSON."""
     if notation.has_numbered_ids:
-        before = _written(f"{notation.before_name}{name}{ID_MARK}", control_ids)
-        return f"{before} {_NUMBER} {_written(notation.separator, control_ids)}", ""
+        before = in_grammar(f"{notation.before_name}{name}{ID_MARK}", control_ids)
+        return f"{before} {_NUMBER} {in_grammar(notation.separator, control_ids)}", ""
     if notation.separator:
-        return _written(f"{notation.before_name}{name}{notation.separator}", control_ids), ""
-    return _written(f'{{"name": "{name}", "{notation.arguments_key}": ', control_ids), _written("}", control_ids)
+        return in_grammar(f"{notation.before_name}{name}{notation.separator}", control_ids), ""
+    return in_grammar(f'{{"name": "{name}", "{notation.arguments_key}": ', control_ids), in_grammar("}", control_ids)
 
 
 def _start(notation: Notation, control_ids: Mapping[str, int], *, is_single: bool) -> str:
     def calls(rule: str, separator: str) -> str:
-        between = f"{_written(separator, control_ids)} " if separator else ""
+        between = f"{in_grammar(separator, control_ids)} " if separator else ""
         return rule if is_single else f"{rule} ({between}{rule}){{0,{MAX_FORCED_CALLS - 1}}}"
 
-    begin, end = _written(notation.begin, control_ids), _written(notation.end, control_ids)
+    begin, end = in_grammar(notation.begin, control_ids), in_grammar(notation.end, control_ids)
     if notation.is_last:
         return f"start: {begin} call"
     if notation.is_list:
-        list_end = _written(notation.list_end, control_ids)
+        list_end = in_grammar(notation.list_end, control_ids)
         return f'start: {begin} " "? "[" {calls("call", ", ")} "]" {list_end}'.rstrip()
     if notation.is_bare:
         return f"start: {calls('call', '; ')}"
@@ -80,15 +81,5 @@ def _start(notation: Notation, control_ids: Mapping[str, int], *, is_single: boo
     item = f"item: {begin} call {end}"
     if notation.section is None:
         return f"start: {calls('item', '')}\n{item}"
-    first, last = (_written(mark, control_ids) for mark in notation.section)
+    first, last = (in_grammar(mark, control_ids) for mark in notation.section)
     return f"start: {first} {calls('item', chr(10))} {last}\n{item}"
-
-
-def _written(text: str, control_ids: Mapping[str, int]) -> str:
-    """A text in a grammar, with those pieces of it that are control tokens as such."""
-    for mark, token_id in control_ids.items():
-        before, found, behind = text.partition(mark)
-        if found:
-            parts = (_written(before, control_ids), f"<[{token_id}]>", _written(behind, control_ids))
-            return " ".join(filter(None, parts))
-    return json.dumps(text) if text else ""

@@ -42,7 +42,8 @@ def definition(constraint: Constraint) -> str:
     can follow, any cut of it into tokens is allowed, so that the model writes it as it is used to: llguidance would
     else allow the one cut that it takes for the tokenizer's.
     """
-    unforced = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @constraint'}
+    start = f"start: lead @constraint\n{constraint.lead}" if constraint.lead else "start: @constraint"
+    unforced = {"lark_grammar": f'%llguidance {{"no_forcing": true}}\n{start}'}
     try:
         return json.dumps({"grammars": [unforced, {**_part(constraint), "name": "constraint"}]})
     except ValueError as error:

@@ -29,6 +29,8 @@ class Constraint:
     text: str
     """A JSON schema; a regular expression of the whole output (of Rust's regex crate); a JSON list of texts, of which
     it is one; or a context-free grammar, in Lark's or llama.cpp's (GBNF) notation."""
+    lead: str = ""
+    """What stands before that word: Lark's rules, the first of them ``lead``; ``""`` for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ _SAMPLING = Sampling(
     num_candidates=4,
     is_beam=True,
     length_penalty=0.5,
-    constraint=Constraint("regex", "[0-9]+"),
+    constraint=Constraint("regex", "[0-9]+", 'lead: "So: "\n'),
     is_embedding=True,
 )
 

@@ -36,7 +36,12 @@ _WORD_TOKENS = 32  # of vLLM's masks
 def asked_output(constrained: CoreConstraint) -> StructuredOutputsParams:
     """As it travels through vLLM: in its parameter for grammars, which nobody but our backend reads."""
     constraint = constrained.constraint
-    given = {"kind": constraint.kind, "text": constraint.text, "output": list(constrained.output_token_ids)}
+    given = {
+        "kind": constraint.kind,
+        "text": constraint.text,
+        "lead": constraint.lead,
+        "output": list(constrained.output_token_ids),
+    }
     return StructuredOutputsParams(grammar=json.dumps(given))
 
 
@@ -116,7 +121,7 @@ class TokenGrammars(StructuredOutputBackend):  # type: ignore[misc]
         """The output of a request that begins, or goes on. Waits for its grammar."""
         del request_type, stop_token_ids  # what ends an answer, the model's files say
         given = json.loads(grammar_spec)
-        grammar = self._grammars.compile("", Constraint(given["kind"], given["text"]))
+        grammar = self._grammars.compile("", Constraint(given["kind"], given["text"], given["lead"]))
         if grammar.problem:
             return ConstrainedOutput(None, grammar.problem)
         matcher = grammar.matcher()

@@ -158,10 +158,33 @@ async def test_calls_come_behind_thoughts(start: Starter) -> None:
     assert await streamed(gateway, tools=[tool("get")]) == (f"{CALL}?", "I look.")
 
 
-async def test_what_is_held_to_a_form_is_all_answer(start: Starter) -> None:
-    gateway = await start(saying_each("{}"))
-    turn = await message(gateway, model="thinker", response_format={"type": "json_object"})
-    assert (turn["content"], "reasoning_content" in turn) == ("{}", False)
+FORM = {"response_format": {"type": "json_object"}}
+
+
+async def test_a_form_is_the_answer_s_and_thoughts_come_before_it(start: Starter) -> None:
+    gateway = await start(saying_each("Hm.</think>{}"))
+    turn = await message(gateway, model="thinker", **FORM)
+    assert (turn["content"], turn["reasoning_content"]) == ("{}", "Hm.")
+
+
+async def test_what_may_stand_before_a_form(start: Starter) -> None:
+    gateway = await start()
+    assert await lead_of(gateway, model="thinker") == (
+        "lead: thoughts SPACE?\nthoughts[lazy]: /(?s:.*)<\\/think>/\nSPACE: /[ \\t\\r\\n]{1,64}/\n"
+    )
+    assert (await lead_of(gateway, model="hybrid")).startswith('lead: ("<think>" thoughts SPACE?)?\n')
+    assert (await lead_of(gateway, model="marked")).startswith("lead: (<[258]> thoughts SPACE?)?\n")
+    assert await lead_of(gateway, model="hybrid", chat_template_kwargs={"enable_thinking": False}) == ""
+    assert await lead_of(gateway, model="hybrid", reasoning_effort="none") == ""
+
+
+async def lead_of(gateway: Gateway, **fields: Any) -> str:
+    body = {"messages": HI} | FORM | fields
+    async with sending(gateway.http.post("/v1/chat/completions", json=body)):
+        submit = await gateway.queue.next_submit()
+        constraint = gateway.queue.payloads[submit.request_id].sampling.constraint
+    assert constraint is not None
+    return constraint.lead
 
 
 async def test_logprobs_are_those_of_all_tokens(start: Starter) -> None:
@@ -231,7 +254,10 @@ async def test_streams_count_them_too(start: Starter) -> None:
 async def test_who_does_not_think_has_none_and_where_nobody_looks_nothing_is_said(start: Starter) -> None:
     gateway = await start(saying_each("{}"))
     assert (await usage_of(gateway))["completion_tokens_details"] == {"reasoning_tokens": 0}
-    assert "completion_tokens_details" not in await usage_of(gateway, response_format={"type": "json_object"})
+    kwargs = {"enable_thinking": False}
+    assert (await usage_of(gateway, chat_template_kwargs=kwargs, **FORM))["completion_tokens_details"] == {
+        "reasoning_tokens": 0
+    }
     gateway = await start(saying_each(OUTPUT), reasoning="none")
     assert "completion_tokens_details" not in await usage_of(gateway)
 
@@ -342,12 +368,11 @@ async def test_a_message_to_a_function_is_a_call(start_harmony: Starter) -> None
     )
 
 
-async def test_what_is_held_to_a_form_begins_in_the_channel_of_answers(start_harmony: Starter, tmp_path: Path) -> None:
-    gateway = await start_harmony()
-    free = await prompt_of(gateway, tmp_path)
-    held = await prompt_of(gateway, tmp_path, response_format={"type": "json_object"})
-    assert free.endswith("<|start|>user<|message|>hi<|end|><|start|>assistant")
-    assert held == f"{free}<|channel|>final<|message|>"
+async def test_what_is_held_to_a_form_stands_in_the_channel_of_answers(start_harmony: Starter) -> None:
+    lead = await lead_of(await start_harmony(), model="hybrid")
+    assert lead.startswith(
+        'lead: (<[259]> "analysis" <[260]> THOUGHTS <[261]> <[258]> "assistant")? <[259]> "final" <[260]>\n'
+    )
 
 
 async def test_what_was_thought_and_said_before_a_call_comes_back_as_one(

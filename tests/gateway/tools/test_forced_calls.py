@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from gateway.tools.call_parser import CallParser
 from gateway.tools.events import Arguments, CallBegin, Text, joined
@@ -23,11 +22,10 @@ from gateway.tools.notation import (
     NOTATIONS,
     Notation,
 )
-from shared.grammars.definition import definition
-from shared.grammars.limits import LIMITS
 from shared.grammars.problem import build_problem_of
 from shared.messages.payload import Constraint
 from tests.gateway.tool_models import MARK, output_ids
+from tests.gateway.tools.byte_grammar import accepts
 from tests.gateway.tools.written_calls import in_objects
 
 CITY: dict[str, Any] = {
@@ -38,26 +36,6 @@ CITY: dict[str, Any] = {
     "x-guidance": {"lenient": True},
 }
 FUNCTIONS = [ForcedFunction("get", CITY), ForcedFunction("stop", None)]
-END = 256
-
-
-class _Bytes:
-    eos_token_id = END
-    bos_token_id = None
-    tokens = (*(bytes([value]) for value in range(256)), b"", b"", b"")
-    special_token_ids = ()
-
-    def __call__(self, text: bytes) -> list[int]:
-        return list(text)
-
-
-TOKENIZER = LLTokenizer(TokenizerWrapper(_Bytes()))
-
-
-def accepts(constraint: Constraint, token_ids: list[int]) -> bool:
-    matcher = LLMatcher(TOKENIZER, definition(constraint), limits=LIMITS, log_level=0)
-    assert matcher.get_error() == ""
-    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
 
 
 def constraint(notation: Notation, *, is_single: bool = False, **control_ids: int) -> Constraint:

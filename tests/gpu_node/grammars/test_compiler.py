@@ -107,6 +107,18 @@ def test_a_token_outside_of_the_language_is_an_error_of_its_output_alone(compile
     assert allowed(other) == set(ids("0123456789"))
 
 
+def test_what_stands_before_the_word_may_be_anything_up_to_a_control_token(compiler: GrammarCompiler) -> None:
+    start = TOKENS.index("<|im_start|>")
+    lead = f"lead: THOUGHTS <[{start}]>\nTHOUGHTS: /(?s:.*)/\n"
+    grammar = compiler.compile("tiny", Constraint("regex", "hello?!", lead))
+    compiler.wait(READY_S)
+    one = grammar.matcher()
+    assert {ord("?"), HELLO, start} <= allowed(one)
+    one.take(HELLO)
+    one.take(start)
+    assert allowed(one) == {ord("h"), TOKENS.index("he"), HELL, HELLO}
+
+
 def test_control_tokens_are_no_text(compiler: GrammarCompiler) -> None:
     """A client who writes the name of a control token means its characters."""
     one = matcher(compiler, "choice", '["<|im_start|>"]')
