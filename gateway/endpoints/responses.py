@@ -5,9 +5,11 @@ from __future__ import annotations
 from gateway.endpoints.chat import choice_readings
 from gateway.endpoints.job_parts import Room
 from gateway.endpoints.translated import TranslatedEndpoint
+from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
 from gateway.responses.renderer import ResponsesRenderer
 from gateway.responses.request import ResponsesRequest
+from gateway.responses.text_scores import TextScores
 
 
 class ResponsesEndpoint(TranslatedEndpoint[ResponsesRequest]):
@@ -24,4 +26,6 @@ class ResponsesEndpoint(TranslatedEndpoint[ResponsesRequest]):
     def renderer(self, body: ResponsesRequest, model: ServedModel, request_id: str, created: int) -> ResponsesRenderer:
         """The answer of a chat, as items."""
         (reading,) = choice_readings(body.chat, model, request_id)
-        return ResponsesRenderer(body, reading, request_id, created)
+        writer = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0)
+        scores = TextScores(writer) if body.tells_logprobs else None
+        return ResponsesRenderer(body, reading, request_id, created, scores)

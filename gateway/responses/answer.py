@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.openai.answers import ChatTokenLogprob
+
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
 
@@ -16,6 +18,8 @@ class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="outpu
     text: str
     annotations: list[Any] = []
     """Of OpenAI's own tools, which are not there."""
+    logprobs: list[ChatTokenLogprob] | UnsetType = UNSET
+    """Of its tokens; absent where they were not asked for."""
 
 
 class ReasoningText(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning_text"):
@@ -121,7 +125,7 @@ class ResponseAnswer(Struct, frozen=True, kw_only=True):
     text: dict[str, Any]
     tool_choice: str | dict[str, str]
     tools: list[dict[str, Any]]
-    top_logprobs: Literal[0] = 0
+    top_logprobs: int = 0
     top_p: float
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None

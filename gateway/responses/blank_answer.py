@@ -30,6 +30,7 @@ def blank_answer(body: ResponsesRequest, response_id: str, created: int) -> Resp
         text={"format": _format(body.text.format if body.text is not None else None), "verbosity": "medium"},
         tool_choice="auto" if choice is None else choice.told(),
         tools=[_tool(tool) for tool in body.tools],
+        top_logprobs=body.top_logprobs,
         top_p=body.top_p,
         user=body.user,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from gateway.openai.answers import ChatTokenLogprob
 from gateway.responses.answer import OutputItem, OutputText, ReasoningText, ResponseAnswer
 
 
@@ -92,7 +93,7 @@ class OutputTextDelta(_OfNamedItem, frozen=True, kw_only=True, tag="response.out
 
     content_index: int = 0
     delta: str
-    logprobs: list[Any] = []
+    logprobs: Sequence[ChatTokenLogprob] = []
 
 
 class OutputTextDone(_OfNamedItem, frozen=True, kw_only=True, tag="response.output_text.done"):
@@ -100,7 +101,7 @@ class OutputTextDone(_OfNamedItem, frozen=True, kw_only=True, tag="response.outp
 
     content_index: int = 0
     text: str
-    logprobs: list[Any] = []
+    logprobs: Sequence[ChatTokenLogprob] = []
 
 
 class ReasoningTextDelta(_OfNamedItem, frozen=True, kw_only=True, tag="response.reasoning_text.delta"):

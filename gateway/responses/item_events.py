@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from gateway.answers.blocks import AnswerBlock, BlockAdded, BlockBegun, BlockEvent, BlockKind
+from gateway.answers.blocks import AnswerBlock, BlockAdded, BlockBegun, BlockEvent
+from gateway.openai.answers import ChatTokenLogprob
 from gateway.responses.events import (
     CallArgumentsDelta,
     CallArgumentsDone,
@@ -21,25 +22,25 @@ from gateway.responses.events import (
 from gateway.responses.output_items import begun_item, ended_item, item_id, part_of
 from gateway.responses.spliced_delta import SplicedDelta
 
-_DELTAS: dict[BlockKind, type[OutputTextDelta | ReasoningTextDelta | CallArgumentsDelta]] = {
-    "text": OutputTextDelta,
-    "thoughts": ReasoningTextDelta,
-    "call": CallArgumentsDelta,
-}
-
 
 class ItemEvents:
-    """Of one answer. ``numbers``: of all events of its stream, from which each takes the next."""
+    """Of one answer. ``numbers``: of all events of its stream, from which each takes the next.
 
-    def __init__(self, request_id: str, numbers: Iterator[int]) -> None:
+    ``scores``: of texts, by the number of their block, as far as they have come; None where nobody wants them.
+    """
+
+    def __init__(
+        self, request_id: str, numbers: Iterator[int], scores: Mapping[int, Sequence[ChatTokenLogprob]] | None = None
+    ) -> None:
         self._request_id = request_id
         self._numbers = numbers
+        self._scores = scores
         self._spliced: SplicedDelta | None = None
 
-    def of(self, found: BlockEvent, *, is_cut: bool) -> list[ResponseEvent]:
-        """``is_cut``: what ends, ends because no more tokens were allowed."""
+    def of(self, found: BlockEvent, told: Sequence[ChatTokenLogprob] = (), *, is_cut: bool) -> list[ResponseEvent]:
+        """``is_cut``: what ends, ends because no more tokens were allowed. ``told``: of text that is added."""
         if isinstance(found, BlockAdded):
-            return [self._added(found.block, found.text)]
+            return [self._added(found.block, found.text, told)]
         if isinstance(found, BlockBegun):
             return self._begun(found.block)
         return self._ended(found.block, is_cut=is_cut)
@@ -55,22 +56,23 @@ class ItemEvents:
         added = OutputItemAdded(sequence_number=next(self._numbers), output_index=block.number, item=item)
         if block.kind == "call":
             return [added]
+        blank = part_of(block, "", None if self._scores is None else ())
         part = ContentPartAdded(
-            sequence_number=next(self._numbers), output_index=block.number, item_id=item.id, part=part_of(block, "")
+            sequence_number=next(self._numbers), output_index=block.number, item_id=item.id, part=blank
         )
         return [added, part]
 
-    def _added(self, block: AnswerBlock, text: str) -> ResponseEvent:
-        kind = _DELTAS[block.kind]
-        return kind(
-            sequence_number=next(self._numbers),
-            output_index=block.number,
-            item_id=item_id(block, self._request_id),
-            delta=text,
-        )
+    def _added(self, block: AnswerBlock, text: str, told: Sequence[ChatTokenLogprob]) -> ResponseEvent:
+        name = item_id(block, self._request_id)
+        number, place = next(self._numbers), block.number
+        if block.kind == "text":
+            return OutputTextDelta(sequence_number=number, output_index=place, item_id=name, delta=text, logprobs=told)
+        kind = ReasoningTextDelta if block.kind == "thoughts" else CallArgumentsDelta
+        return kind(sequence_number=number, output_index=place, item_id=name, delta=text)
 
     def _ended(self, block: AnswerBlock, *, is_cut: bool) -> list[ResponseEvent]:
-        item = ended_item(block, self._request_id, is_cut=is_cut)
+        scores = None if self._scores is None else self._scores.get(block.number, ())
+        item = ended_item(block, self._request_id, scores, is_cut=is_cut)
         number, text = block.number, block.text
         done: list[ResponseEvent] = []
         if block.kind == "call":
@@ -83,10 +85,17 @@ class ItemEvents:
             )
             done.append(call)
         else:
-            kind = OutputTextDone if block.kind == "text" else ReasoningTextDone
-            done.append(kind(sequence_number=next(self._numbers), output_index=number, item_id=item.id, text=text))
-            part = part_of(block, text)
+            done.append(self._text_done(block, item.id, scores or ()))
+            part = part_of(block, text, scores)
             done.append(
                 ContentPartDone(sequence_number=next(self._numbers), output_index=number, item_id=item.id, part=part)
             )
         return [*done, OutputItemDone(sequence_number=next(self._numbers), output_index=number, item=item)]
+
+    def _text_done(self, block: AnswerBlock, name: str, scores: Sequence[ChatTokenLogprob]) -> ResponseEvent:
+        number, place = next(self._numbers), block.number
+        if block.kind == "thoughts":
+            return ReasoningTextDone(sequence_number=number, output_index=place, item_id=name, text=block.text)
+        return OutputTextDone(
+            sequence_number=number, output_index=place, item_id=name, text=block.text, logprobs=scores
+        )

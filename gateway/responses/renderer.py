@@ -32,18 +32,27 @@ from gateway.responses.events import (
 from gateway.responses.item_events import ItemEvents
 from gateway.responses.output_items import ended_item
 from gateway.responses.request import ResponsesRequest
+from gateway.responses.text_scores import TextScores
 
 
 class ResponsesRenderer:
-    """Writes one answer. ``reading``: of its one choice."""
+    """Writes one answer. ``reading``: of its one choice. ``scores``: where logprobs are told."""
 
-    def __init__(self, body: ResponsesRequest, reading: AnswerReading, request_id: str, created: int) -> None:
+    def __init__(
+        self,
+        body: ResponsesRequest,
+        reading: AnswerReading,
+        request_id: str,
+        created: int,
+        scores: TextScores | None = None,
+    ) -> None:
         self._blank = blank_answer(body, f"resp_{request_id}", created)
         self._request_id = request_id
         self._reading = reading
         self._blocks = Blocks()
         self._numbers = count()
-        self._items = ItemEvents(request_id, self._numbers)
+        self._scores = scores
+        self._items = ItemEvents(request_id, self._numbers, None if scores is None else scores.by_block)
         self._is_cut = False
 
     def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
@@ -53,6 +62,9 @@ class ResponsesRenderer:
 
     def events(self, delta: Delta) -> list[SseEvent]:
         """Items that begin, what is added to them, and those that end."""
+        if self._scores is not None:
+            found = self._scores.read(delta, self._read)
+            return _named(*(event for one, told in found for event in self._items.of(one, told, is_cut=False)))
         text = self._blocks.open_text
         if text is not None and delta.finish_reason is None and self._reading.passes(delta.text):
             text.pieces.append(delta.text)
@@ -77,7 +89,10 @@ class ResponsesRenderer:
     def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
         """The whole answer."""
         for delta in choices:
-            self._read(delta)
+            if self._scores is None:
+                self._read(delta)
+            else:
+                self._scores.read(delta, self._read)
         self._blocks.end()
         return self._answer(usage)
 
@@ -97,8 +112,16 @@ class ResponsesRenderer:
 
     def _output(self, *, is_cut: bool) -> list[OutputItem]:
         """All items; only the last one can be cut."""
-        blocks = self._blocks.all
-        return [ended_item(block, self._request_id, is_cut=is_cut and block is blocks[-1]) for block in blocks]
+        blocks, scores = self._blocks.all, self._scores
+        return [
+            ended_item(
+                block,
+                self._request_id,
+                None if scores is None else scores.by_block.get(block.number, ()),
+                is_cut=is_cut and block is blocks[-1],
+            )
+            for block in blocks
+        ]
 
 
 def _named(*events: ResponseEvent) -> list[SseEvent]:

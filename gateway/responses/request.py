@@ -17,6 +17,7 @@ from gateway.openai.sampling import DrawFields
 from gateway.openai.schema import (
     MAX_MESSAGES,
     MAX_NAME_CHARACTERS,
+    MAX_TOP_LOGPROBS,
     GivenSlo,
     Id,
     Metadata,
@@ -35,7 +36,6 @@ INERT_FIELDS: dict[str, list[Any]] = {
     "prompt": [],
     "prompt_cache_retention": ["in_memory", "in-memory"],
     "service_tier": ["auto", "default"],
-    "top_logprobs": [0],
     "truncation": ["disabled"],
 }
 """Fields of OpenAI's that are not supported, with the values that ask for nothing."""
@@ -47,11 +47,13 @@ Includable = Literal[
     "computer_call_output.output.image_url",
     "file_search_call.results",
     "message.input_image.image_url",
+    "message.output_text.logprobs",
     "reasoning.encrypted_content",
     "web_search_call.action.sources",
     "web_search_call.results",
 ]
-"""Of tools that are not there, so that they ask for nothing; and thoughts are told openly."""
+"""Of tools that are not there, so that they ask for nothing, but for `LOGPROBS`; and thoughts are told openly."""
+LOGPROBS: Includable = "message.output_text.logprobs"
 
 
 class ResponseStreamOptions(ApiObject):
@@ -90,6 +92,8 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
     """Taken and not used: it counts calls of OpenAI's own tools."""
     reasoning: ReasoningOptions | None = None
     include: list[Includable] = Field(default_factory=list, max_length=16)
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] = 0
+    """The most likely tokens at each place of a text, where `include` asks for logprobs."""
     stream: bool = False
     stream_options: ResponseStreamOptions | None = None
     chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
@@ -110,6 +114,8 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
         """See `TranslatedRequest`."""
         if self.stream_options is not None and not self.stream:
             raise FieldConflictError("stream_options", "stream_options is only allowed when stream is true")
+        if self.top_logprobs and not self.tells_logprobs:
+            raise FieldConflictError("top_logprobs", f"top_logprobs is only allowed with {LOGPROBS!r} in include")
         given = self.model_fields_set
         fields = {name: getattr(self, name) for name in given & (DrawFields.model_fields.keys() | _AS_THEY_ARE)}
         fields["messages"] = self._turns.messages
@@ -121,9 +127,16 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
             fields["response_format"] = self.text.format.chat_field()
         if self.reasoning is not None:
             fields["reasoning_effort"] = self.reasoning.effort
+        if self.tells_logprobs:
+            fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         if self.stream_options is not None:
             fields["stream_options"] = {"include_queue": self.stream_options.include_queue}
         return fields
+
+    @property
+    def tells_logprobs(self) -> bool:
+        """Whether texts come with the logprobs of their tokens."""
+        return LOGPROBS in self.include
 
     def own_name(self, field: str) -> str:
         """See `TranslatedRequest`."""

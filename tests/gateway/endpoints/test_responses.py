@@ -211,3 +211,54 @@ async def test_events_of_the_client_are_typed(start: Starter) -> None:
     events = [event async for event in stream]
     assert isinstance(events[-1], ResponseCompletedEvent)
     assert events[-1].response.output_text == "Hello!"
+
+
+# --- logprobs ---------------------------------------------------------------------------------------------------------
+
+LOGPROBS = ["message.output_text.logprobs"]
+THOUGHT = "<think>\nHm.\n</think>\n\nNo!"
+
+
+def told(logprobs: Any) -> list[tuple[str, float, int]]:
+    return [(one.token, one.logprob, len(one.top_logprobs)) for one in logprobs or []]
+
+
+NO = [("N", -78.0, 2), ("o", -111.0, 2), ("!", -33.0, 2)]
+"""As these nodes draw: a token's logprob is its id below zero."""
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+async def test_logprobs_are_of_the_text_s_tokens_alone(start: Starter, size: int) -> None:
+    gateway = await start(saying_each(THOUGHT, size=size))
+    answer = await asked(gateway, model="hybrid", include=LOGPROBS, top_logprobs=2)
+    assert answer.top_logprobs == 2
+    thoughts, message = answer.output
+    assert isinstance(thoughts, ResponseReasoningItem)
+    assert isinstance(message, ResponseOutputMessage)
+    (part,) = message.content
+    assert part.type == "output_text"
+    assert (part.text, told(part.logprobs)) == ("No!", NO)
+
+
+async def test_streamed_deltas_have_theirs_and_the_end_has_all(start: Starter) -> None:
+    gateway = await start(saying_each(THOUGHT, size=1))
+    stream = await gateway.openai.responses.create(
+        model="hybrid", input="hi", stream=True, include=LOGPROBS, top_logprobs=2
+    )
+    events = [event async for event in stream]
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert "".join(event.delta for event in deltas) == "No!"
+    assert [one for event in deltas for one in told(event.logprobs)] == NO
+    (done,) = (event for event in events if event.type == "response.output_text.done")
+    assert told(done.logprobs) == NO
+    assert isinstance(events[-1], ResponseCompletedEvent)
+    message = events[-1].response.output[-1]
+    assert isinstance(message, ResponseOutputMessage)
+    assert told(message.content[0].logprobs) == NO  # type: ignore[union-attr]
+
+
+async def test_without_being_asked_there_are_none(start: Starter) -> None:
+    answer = await asked(await start(saying_each("No!")))
+    (message,) = answer.output
+    assert isinstance(message, ResponseOutputMessage)
+    assert message.content[0].logprobs is None  # type: ignore[union-attr]
