@@ -17,17 +17,23 @@ from shared.vocabulary.control_token import ControlToken
 from shared.vocabulary.gguf_vocabulary import GgufVocabulary, TokenType, read_gguf_vocabulary
 from shared.vocabulary.model_fields import ModelFields
 
+_CLASSIFIER_TENSOR = "cls.output.weight"
+
 
 def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
     file = open_gguf(path)
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
+    family, head = fields.get("general.architecture", str), file.tensors.get(_CLASSIFIER_TENSOR)
     tokenizer = PromptTokenizer(_tokenizer_parts(read_gguf_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,
         template=_template(fields, "tokenizer.chat_template", tokenizer),
         tool_template=_template(fields, "tokenizer.chat_template.tool_use", tokenizer),
-        context_length=fields.get(f"{fields.get('general.architecture', str)}.context_length", int),
+        context_length=fields.get(f"{family}.context_length", int),
+        family=family or "",
+        is_classifier=head is not None and head.shape[0] == 1,
+        score_prompt=fields.get("tokenizer.chat_template.rerank", str),
     )
 
 

@@ -120,7 +120,11 @@ def test_a_gguf_file_with_a_whole_head_gives_its_rows(qwen3: tuple[Path, Any], t
     [
         (2, None, r"its classifier answers by \[\] \(classifier.output_labels\), and not by \['no', 'yes'\]"),
         (2, ["good", "bad"], r"its classifier answers by \['good', 'bad'\]"),
-        (3, ["a", "b", "c"], r"tensor cls.output.weight has shape \(3, 32\); task: score takes \(1, 32\), or \(2, 32\)"),
+        (
+            3,
+            ["a", "b", "c"],
+            r"tensor cls.output.weight has shape \(3, 32\); task: score takes \(1, 32\), or \(2, 32\)",
+        ),
     ],
 )
 def test_a_gguf_file_with_other_labels_is_refused(
@@ -159,7 +163,6 @@ def test_made_up_weights_score(tmp_path: Path) -> None:
     save_language_model("qwen3", tmp_path)
     (tmp_path / "model.safetensors").unlink()
     executor = ReferenceExecutor(EngineOptions(**OPTIONS))
-
 
     engine = Engine(executor, EngineOptions(**OPTIONS))
     engine.load_model(spec(tmp_path, load_format="dummy"))
