@@ -19,8 +19,8 @@ async def score_prompts(
 ) -> list[list[int]]:
     """A prompt for each query and document. ``document_tokens``: the most of each that is read.
 
-    `ApiError` 400 for what is empty, or too long to be read at all, before anything is tokenised; a document that is too
-    long is cut where the request asks for it, and refused where it does not, by `gateway.endpoints.job_parts.max_tokens`.
+    `ApiError` 400 for what is empty, or too long to be read at all, before anything is tokenised. A document that is
+    too long is cut where the request asks for it; else `gateway.endpoints.job_parts.max_tokens` refuses it.
     """
     form = model.score
     assert form is not None, "found by its task"

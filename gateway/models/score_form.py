@@ -128,7 +128,7 @@ def _files_prompt(parts: ModelParts, path: Path) -> str:
     if parts.is_classifier:
         return PAIR
     raise ModelFileError(
-        f"{path}: its files do not say how a query and a document are put to it; set models[].score.prompt, for example "
+        f"{path}: its files do not say how a query and a document are put to it; set models[].score.prompt, as in "
         f"'Query: {QUERY}\\nDocument: {DOCUMENT}\\nRelevant:'"
     )
 

@@ -52,7 +52,9 @@ class ScoringRequest(ApiObject):
     model: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS)]
     instruction: str | None = None
     """What fits a query, for models whose prompt has a place for it; left out, the configuration's."""
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=MAX_TOKENS)] | None = None
+    truncate_prompt_tokens: (
+        Annotated[int, Field(ge=-1, le=MAX_TOKENS, json_schema_extra={"not": {"const": 0}})] | None
+    ) = None
     """Documents are cut so that a prompt has so many tokens at most; -1: as many as the model takes."""
     user: Id | None = None
     slo: GivenSlo | None = None
@@ -61,9 +63,7 @@ class ScoringRequest(ApiObject):
     @model_validator(mode="after")
     def _cut_is_possible(self) -> ScoringRequest:
         if self.truncate_prompt_tokens == 0:
-            raise FieldConflictError(
-                "truncate_prompt_tokens", "a prompt has at least one token; -1 stands for the most"
-            )
+            raise FieldConflictError("truncate_prompt_tokens", "a prompt has a token at least; -1: the most")
         return self
 
 
@@ -97,7 +97,7 @@ class ScoreRequest(ScoringRequest):
         if len(self.text_1) not in (1, len(self.text_2)):
             raise FieldConflictError(
                 "text_1",
-                f"text_1 has {len(self.text_1)} texts and text_2 {len(self.text_2)}; text_1 has one, or as many as text_2",
+                f"there are {len(self.text_1)} queries for {len(self.text_2)} documents; send one, or as many",
             )
         return self
 

@@ -136,7 +136,8 @@ def task_problems(models: Sequence[ModelSpec], kinds: Iterable[str]) -> list[str
     if set(kinds) != {"vllm"}:
         return problems
     return problems + [
-        f"models.{number}.task: {model.task!r} needs a node with engine: treadle; vLLM gives no {TASK_ANSWERS[model.task]} here"
+        f"models.{number}.task: {model.task!r} needs a node with engine: treadle; vLLM gives no "
+        f"{TASK_ANSWERS[model.task]} here"
         for number, model in enumerate(models)
         if model.task != "generate"
     ]

@@ -18,9 +18,9 @@ class ScoreOptions:
     __pydantic_config__: ClassVar = STRICT
 
     prompt: str | None = None
-    """A text with ``{query}`` and ``{document}`` in it, and maybe ``{instruction}``; control tokens by their names. Left
-    out, what the model's files say; else that of Qwen3-Reranker for its family; else, for a classifier, the query, a
-    line break and the document."""
+    """A text with ``{query}`` and ``{document}`` in it, and maybe ``{instruction}``; control tokens by their names.
+    Left out, what the model's files say; else that of Qwen3-Reranker for its family; else, for a classifier, the query,
+    a line break and the document."""
     instruction: str | None = None
     """What stands for ``{instruction}`` where a request does not say; left out, that of Qwen3-Reranker's authors."""
     labels: tuple[str, str] = ("no", "yes")

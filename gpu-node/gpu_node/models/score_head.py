@@ -77,8 +77,8 @@ def _token_of(label: str, texts: Sequence[bytes], checkpoint: Checkpoint) -> int
         return texts.index(label.encode())
     except ValueError:
         raise ModelFileError(
-            f"{checkpoint.path}: no token stands for {label!r} alone; set score.labels to the texts of the two tokens by "
-            "which the model answers no and yes"
+            f"{checkpoint.path}: no token stands for {label!r} alone; set score.labels to the texts of the two tokens "
+            "by which the model answers no and yes"
         ) from None
 
 

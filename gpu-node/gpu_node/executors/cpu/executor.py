@@ -61,7 +61,7 @@ class _Prepared:
     lane_places: Mapping[int, LanePlace]
     """Of the operators of its program in a pipeline."""
     num_columns: int
-    """Of its program's result: the vocabulary, the hidden state of a model that embeds, or the labels of one that scores."""
+    """Of its program's result: the vocabulary, or what a model that embeds or scores gives."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ CLASSIFIER_TENSOR = "cls.output.weight"
 
 
 def is_superfluous(name: str, config: ModelConfig, weights: Collection[str]) -> bool:
-    """Tensors that files hold besides the wanted ``weights``, by canonical name: the head of a model that embeds or scores."""
+    """Tensors that files hold besides the wanted ``weights``, by canonical name: the head of a model that is not for
+    text."""
     if name == HEAD_TENSOR:
         return "lm_head" not in weights
     return name == ROPE_FACTORS_TENSOR and config.rope is not None
