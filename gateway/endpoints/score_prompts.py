@@ -44,7 +44,14 @@ async def score_prompts(
     def encoded() -> list[list[int]]:
         return [form.tokens(model.tokenizer, Question(query, instruction), document, cut) for query, document in pairs]
 
-    return await job_parts.tokenise(encoded, num_repeated + sum(len(document) for _, document in pairs))
+    prompts = await job_parts.tokenise(encoded, num_repeated + sum(len(document) for _, document in pairs))
+    longest = max(map(len, prompts))
+    if cut.prompt_tokens is not None and longest > cut.prompt_tokens:
+        raise errors.invalid(
+            f"without any document, the prompt has {longest} tokens, and {cut.prompt_tokens} are left for it",
+            "truncate_prompt_tokens",
+        )
+    return prompts
 
 
 def _prompt_tokens(body: ScoringRequest, model: ServedModel) -> int | None:

@@ -1,4 +1,4 @@
-"""Tiny models that score, each with a tokenizer in whose vocabulary are a yes and a no, and what `transformers` says."""
+"""Tiny models that score, whose vocabulary has a yes and a no, and what `transformers` says of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that score: the answer is a few logits behind a text's last token, of two tokens or of a classifier's label."""
+"""Models that score: the answer is a few logits behind a text's last token, of two tokens or of a label."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_classifier_of_more_labels_is_refused(tmp_path: Path) -> None:
 def test_a_label_that_is_no_token_is_refused(tmp_path: Path) -> None:
     save_language_model("qwen3", tmp_path)
     engine = ReferenceExecutor(EngineOptions(**OPTIONS))
-    with pytest.raises(ModelFileError, match="no token stands for 'maybe' alone; set score.labels to the texts of"):
+    with pytest.raises(ModelFileError, match=r"no token stands for 'maybe' alone; set score\.labels to the texts of"):
         engine.load_model(spec(tmp_path, score=ScoreOptions(labels=("no", "maybe"))))
 
 

@@ -1,4 +1,4 @@
-"""Models that score on the CPU device: on each level of the kernels, in batches, chunks, lanes and over cached prefixes."""
+"""Models that score on the CPU device: on each level of the kernels, in batches, chunks and over cached prefixes."""
 
 from __future__ import annotations
 
