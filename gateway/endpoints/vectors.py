@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from gateway.answers.event import SseEvent
 from gateway.endpoints import job_parts
@@ -35,7 +35,7 @@ Asking = TypeVar("Asking", bound=VectorRequest)
 class VectorEndpoint(Generic[Asking]):
     """All of an `Endpoint` but its names, its prompts and how it writes answers."""
 
-    prompt_param: ClassVar[str]
+    prompt_param: str
 
     def asked(self, body: Asking) -> CompletionRequest:
         """A completion of one token, as which such an answer counts; nothing is drawn by chance."""

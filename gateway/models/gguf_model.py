@@ -11,20 +11,19 @@ from gateway.models.library import refusing
 from gateway.models.model_parts import ModelParts
 from gateway.models.pretokenizers import RECIPES, Recipe
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from shared.files.classifier import CLASSIFIER_TENSOR
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.control_token import ControlToken
 from shared.vocabulary.gguf_vocabulary import GgufVocabulary, TokenType, read_gguf_vocabulary
 from shared.vocabulary.model_fields import ModelFields
 
-_CLASSIFIER_TENSOR = "cls.output.weight"
-
 
 def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
     file = open_gguf(path)
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
-    family, head = fields.get("general.architecture", str), file.tensors.get(_CLASSIFIER_TENSOR)
+    family, head = fields.get("general.architecture", str), file.tensors.get(CLASSIFIER_TENSOR)
     tokenizer = PromptTokenizer(_tokenizer_parts(read_gguf_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,

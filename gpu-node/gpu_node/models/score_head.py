@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpu_node.graph.weight import Weight, joined
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.fields import Fields
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
 from shared.config.scoring import ScoreOptions
-from shared.files.classifier import num_labels_of
+from shared.files.classifier import CLASSIFIER_TENSOR, num_labels_of
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.token_texts import read_token_texts
-
-if TYPE_CHECKING:
-    from shared.files.gguf_file import GgufFile
 
 SCORE: Final = "score"
 """Canonical name of a classifier's head."""
@@ -30,11 +27,11 @@ SCORE: Final = "score"
 def score_head(checkpoint: Checkpoint, options: ScoreOptions) -> Weight:
     """float [labels, hidden size]: two rows (no, yes), or one. `ModelFileError` where the files have no such head."""
     if checkpoint.gguf is not None:
-        from gpu_node.models.gguf.gguf_names import CLASSIFIER_TENSOR  # its package only for such a file
-
-        if CLASSIFIER_TENSOR in checkpoint.gguf.tensors:
-            return _gguf_classifier(checkpoint, checkpoint.gguf, CLASSIFIER_TENSOR, options)
-        return _rows_for_labels(checkpoint, options)
+        head = checkpoint.gguf.tensors.get(CLASSIFIER_TENSOR)
+        if head is None:
+            return _rows_for_labels(checkpoint, options)
+        fields = Fields(checkpoint.gguf.metadata.get, checkpoint.path)
+        return _gguf_classifier(fields, head.shape, checkpoint.config.hidden_size, options)
     path = checkpoint.path / CONFIG_FILE
     num_labels = num_labels_of(read_json_values(path))
     if num_labels is None:
@@ -44,16 +41,14 @@ def score_head(checkpoint: Checkpoint, options: ScoreOptions) -> Weight:
     return Weight(SCORE, (1, checkpoint.config.hidden_size))
 
 
-def _gguf_classifier(checkpoint: Checkpoint, file: GgufFile, tensor: str, options: ScoreOptions) -> Weight:
-    shape, hidden_size = file.tensors[tensor].shape, checkpoint.config.hidden_size
+def _gguf_classifier(fields: Fields, shape: tuple[int, ...], hidden_size: int, options: ScoreOptions) -> Weight:
     if len(shape) != 2 or shape[1] != hidden_size or shape[0] not in (1, 2):
-        raise ModelFileError(
-            f"{checkpoint.path}: tensor {tensor} has shape {shape}; task: score takes (1, {hidden_size}), or "
+        raise fields.error(
+            f"tensor {CLASSIFIER_TENSOR} has shape {shape}; task: score takes (1, {hidden_size}), or "
             f"(2, {hidden_size}) with the labels {list(options.labels)}"
         )
     if shape[0] == 1:
         return Weight(SCORE, (1, hidden_size))
-    fields = Fields(file.metadata.get, checkpoint.path)
     labels = fields.texts(f"{fields.text('general.architecture', default='')}.classifier.output_labels") or []
     if sorted(labels) != sorted(options.labels):
         raise fields.error(

@@ -7,9 +7,7 @@ from collections.abc import Collection
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf.gguf_config import HEAD_TENSOR, ROPE_FACTORS_TENSOR
 from gpu_node.models.stored import Stored
-
-CLASSIFIER_TENSOR = "cls.output.weight"
-"""The head of a re-ranker."""
+from shared.files.classifier import CLASSIFIER_TENSOR
 
 
 def is_superfluous(name: str, config: ModelConfig, weights: Collection[str]) -> bool:

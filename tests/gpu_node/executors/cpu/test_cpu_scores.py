@@ -20,12 +20,13 @@ from tests.gpu_node.score_model import engine_of, expected, save_classifier, sav
 
 COMMON = list(range(20, 50))
 ASKED = [*texts(9, longest=60), *([*COMMON, token, token + 1] for token in range(50, 60))]
+SAVES: list[Callable[[str, Path], Any]] = [save_language_model, save_classifier]
 SIMILARITY = 0.99
 """Least correlation beside float32: of bfloat16 through tiny models, whose large random weights make an error grow."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("save", [save_language_model, save_classifier])
+@pytest.mark.parametrize("save", SAVES)
 def test_logits_are_those_of_transformers(save: Callable[[str, Path], Any], tmp_path: Path, level: str) -> None:
     model = save("qwen3", tmp_path)
     with closing(CpuExecutor(EngineOptions(**OPTIONS), 2, level=level)) as executor:
@@ -34,7 +35,7 @@ def test_logits_are_those_of_transformers(save: Callable[[str, Path], Any], tmp_
     assert float(torch.corrcoef(torch.stack([found.flatten(), expected(model, ASKED).flatten()]))[0, 1]) > SIMILARITY
 
 
-@pytest.fixture(params=[save_language_model, save_classifier])
+@pytest.fixture(params=SAVES)
 def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, torch.Tensor]]:
     """A model, and its logits by the plain path, text by text, with nothing cached."""
     request.param("qwen3", tmp_path)
