@@ -6,6 +6,7 @@ Only the form's author writes control tokens: those in a client's texts stay pla
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,8 @@ QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that a
 """That of the model card, for who asks nothing else."""
 PAIR = "{query}\n{document}"
 """For classifiers whose files say nothing."""
+_ROUNDS = 4
+"""In which a cut is mended at a seam, where tokens are others than in the whole text."""
 _PLACES = re.compile("|".join(map(re.escape, (QUERY, DOCUMENT, INSTRUCTION))))
 _ROLES = re.compile(r"""["']query["'].*["']document["']|["']document["'].*["']query["']""", re.DOTALL)
 
@@ -75,12 +78,13 @@ class ScoreForm:
             return self._filled(tokenizer, asked, document)
         room = most - len(self._filled(tokenizer, asked, ""))
         document = document[: most * tokenizer.max_token_characters]  # more cannot fit
-        while True:
+        for taken in range(_ROUNDS):
             tokens = self._filled(tokenizer, asked, document)
             if len(tokens) <= most or not document:
                 return tokens
-            document = beginning(tokenizer, document, max(room, 0))
-            room -= 1  # beside other text, the same text may have more tokens than alone
+            # beside other text, the same text may have a few tokens more than alone
+            document = beginning(tokenizer, document, max(room - taken, 0))
+        return self._filled(tokenizer, asked, beginning(tokenizer, document, max(room // 2, 0)))
 
     def _filled(self, tokenizer: PromptTokenizer, asked: Question, document: str) -> list[int]:
         given = {QUERY: asked.query, DOCUMENT: document, INSTRUCTION: asked.instruction}
@@ -89,15 +93,22 @@ class ScoreForm:
 
 
 def beginning(tokenizer: PromptTokenizer, text: str, num_tokens: int) -> str:
-    """The text, or as much of its beginning as has so many tokens, or a few less."""
+    """The text, or as much of its beginning as has so many tokens, or a few less: more of them
+    where the tokenizer writes other characters than it reads."""
     text = text[: (num_tokens + 1) * tokenizer.max_token_characters]  # more has more tokens
-    for most in range(num_tokens, -1, -1):
-        tokens = tokenizer.encode_chat(tokenizer.user_text(text))
+    for taken in range(_ROUNDS):
+        tokens = _alone(tokenizer, text)
         if len(tokens) <= num_tokens:
             return text
-        kept = b"".join(map(tokenizer.bytes_of, tokens[:most])).decode(errors="ignore")
+        kept = b"".join(map(tokenizer.bytes_of, tokens[: max(num_tokens - taken, 0)])).decode(errors="ignore")
         text = text[: min(len(kept), len(text) - 1)]
-    return ""
+    # the tokenizer writes other characters than it reads, so its tokens do not tell where to cut
+    lengths = range(1, len(text) + 1)
+    return text[: bisect_right(lengths, num_tokens, key=lambda length: len(_alone(tokenizer, text[:length])))]
+
+
+def _alone(tokenizer: PromptTokenizer, text: str) -> list[int]:
+    return tokenizer.encode_chat(tokenizer.user_text(text))
 
 
 def score_form(spec: ModelSpec, parts: ModelParts, path: Path) -> ScoreForm:

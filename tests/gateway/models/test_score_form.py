@@ -152,6 +152,16 @@ def test_the_form_survives_any_cut(
         assert tokenizer.decode(inside) == document
 
 
+def test_a_tokenizer_that_writes_longer_texts_is_cut_too(tmp_path: Path) -> None:
+    longer = {"type": "Replace", "pattern": {"String": "w"}, "content": "loom loom"}
+    found = read_directory(write_directory(tmp_path / "m", tokenizer={"normalizer": longer})).tokenizer
+    for most in range(0, 200, 7):
+        kept = beginning(found, "w" * 100, most)
+        assert kept == "w" * len(kept)
+        assert len(found.encode_chat(kept)) <= most
+    assert len(kept) > 10
+
+
 @pytest.mark.parametrize("style", ["byte-level", "metaspace", "legacy", "unigram"])
 def test_every_kind_of_tokenizer_is_cut(tmp_path: Path, style: str) -> None:
     found = read_directory(write_directory(tmp_path / "m", style)).tokenizer
