@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.adapters import AdapterSpec
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.scoring import ScoreOptions
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
-from tests.gpu_node.embedding_model import OPTIONS, embedded, request, texts
+from tests.gpu_node.adapter_folders import modules_of, save_adapter
+from tests.gpu_node.embedding_model import OPTIONS, embedded, embeddings, request, texts
 from tests.gpu_node.gguf_files import tensors_of, write_gguf
 from tests.gpu_node.score_model import (
     NO,
@@ -65,6 +68,23 @@ def test_the_program_has_two_rows_of_the_head_and_no_more(tmp_path: Path) -> Non
     assert found.shape == (2,)
     (chunk,) = engine.add(tiny.request("a", [5], 4))
     assert (chunk.finish_reason, chunk.error) == ("refused", "'tiny' gives scores and no text (task: score)")
+
+
+@pytest.mark.slow
+def test_adapters_of_a_judge_are_served_beside_it(tmp_path: Path) -> None:
+    model = save_language_model("qwen3", tmp_path / "model")
+    merged = save_adapter(model, tmp_path / "legal", modules_of("qwen3"))
+    options = EngineOptions(**OPTIONS)
+    engine = Engine(ReferenceExecutor(options), options)
+    engine.load_model(spec(tmp_path / "model", adapters=(AdapterSpec("legal", str(tmp_path / "legal")),)))
+    asked = [
+        replace(request(f"{number}{name}", text), adapter=name)
+        for number, text in enumerate(ASKED)
+        for name in ("", "legal")
+    ]
+    found = embeddings(engine, asked)
+    torch.testing.assert_close(found[0::2], expected(model, ASKED), **CLOSE)
+    torch.testing.assert_close(found[1::2], expected(merged, ASKED), **CLOSE)
 
 
 def test_a_classifier_of_more_labels_is_refused(tmp_path: Path) -> None:
