@@ -1,6 +1,6 @@
 """Documents scored on the CPU device, as documents a second, with a query in common and with one for each.
 
-    python benchmarks/rerank.py [--points 8x128,64x128] [--query 128] [--rounds 3] [--threads 2] [--json]
+    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 3] [--threads 2] [--json]
 
 A point is so many documents of so many tokens, asked for together behind a query (and instruction) of ``--query``
 tokens. ``cached`` is the share of all prompts' tokens that lay in the prefix cache: those that begin at the same time
@@ -23,7 +23,7 @@ from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
 
-POINTS = "8x128,64x128"
+POINTS = "8x64,32x64"
 KV_BYTES = 1 << 30
 MAX_NUM_SEQS = 8
 VOCABULARY = 49_152
@@ -62,7 +62,7 @@ def main() -> None:
     """Measure, and say the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default=POINTS)
-    parser.add_argument("--query", type=int, default=128)
+    parser.add_argument("--query", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")

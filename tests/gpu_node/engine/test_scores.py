@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,16 @@ def test_a_classifier_of_more_labels_is_refused(tmp_path: Path) -> None:
     save_classifier("llama", tmp_path / "three", num_labels=3)
     with pytest.raises(ModelFileError, match="it is a classifier with 3 labels"):
         reference(tmp_path / "three")
+
+
+def test_a_classifier_whose_tokens_see_those_behind_them_is_refused(tmp_path: Path) -> None:
+    save_classifier("qwen2", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"is_causal": False}))
+    with pytest.raises(
+        ModelFileError, match=r"see those behind them \(is_causal\); task: score takes the last token's"
+    ):
+        reference(tmp_path)
 
 
 def test_a_label_that_is_no_token_is_refused(tmp_path: Path) -> None:
