@@ -1,6 +1,6 @@
 """Documents scored on the CPU device, as documents a second, with a query in common and with one for each.
 
-    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 3] [--threads 2] [--json]
+    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 2] [--threads 2] [--json]
 
 A point is so many documents of so many tokens, asked for together behind a query (and instruction) of ``--query``
 tokens. ``cached`` is the share of all prompts' tokens that lay in the prefix cache: those that begin at the same time
@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default=POINTS)
     parser.add_argument("--query", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
