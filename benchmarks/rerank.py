@@ -1,6 +1,6 @@
 """Documents scored on the CPU device, as documents a second, with a query in common and with one for each.
 
-    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 2] [--threads 2] [--json]
+    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 2] [--threads 2] [--step-tokens 256] [--json]
 
 A point is so many documents of so many tokens, asked for together behind a query (and instruction) of ``--query``
 tokens. ``cached`` is the share of all prompts' tokens that lay in the prefix cache: those that begin at the same time
@@ -25,7 +25,7 @@ from shared.messages.payload import Payload, Sampling
 
 POINTS = "8x64,32x64"
 KV_BYTES = 1 << 30
-MAX_NUM_SEQS = 8
+MAX_NUM_SEQS = 32
 VOCABULARY = 49_152
 ONE, EACH = "one query", "a query each"
 SPEC = ModelSpec(name="judge", source=SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256, max_model_len=1024, task="score")
@@ -65,9 +65,10 @@ def main() -> None:
     parser.add_argument("--query", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--step-tokens", type=int, default=256)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    options = EngineOptions(max_num_seqs=MAX_NUM_SEQS, kv_cache_bytes=KV_BYTES)
+    options = EngineOptions(max_num_seqs=MAX_NUM_SEQS, kv_cache_bytes=KV_BYTES, step_tokens=arguments.step_tokens)
     with closing(CpuExecutor(options, num_threads=arguments.threads)) as executor:
         judge = Judge(executor, options)
         judge.measured([judge.text(8)])

@@ -19,7 +19,7 @@ from tests.gpu_node.embedding_model import OPTIONS, embedded, texts
 from tests.gpu_node.score_model import engine_of, expected, save_classifier, save_language_model, spec
 
 COMMON = list(range(20, 50))
-ASKED = [*texts(9, longest=60), *([*COMMON, token, token + 1] for token in range(50, 60))]
+ASKED = [*texts(9, longest=60), *([*COMMON, token, token + 1] for token in range(50, 70))]
 SAVES: list[Callable[[str, Path], Any]] = [save_language_model, save_classifier]
 SIMILARITY = 0.99
 """Least correlation beside float32: of bfloat16 through tiny models, whose large random weights make an error grow."""
@@ -57,6 +57,16 @@ def test_no_bit_hangs_on_how_a_text_is_computed(plain: tuple[Path, torch.Tensor]
         before = engine.counts.prefix_cached_tokens
         assert torch.equal(embedded(engine, ASKED[::-1]), expected_bits.flip(0))  # over what is cached now
         assert engine.counts.prefix_cached_tokens > before + 10 * 28
+
+
+@pytest.mark.slow
+def test_nor_on_who_waits_for_a_common_beginning(plain: tuple[Path, torch.Tensor]) -> None:
+    path, expected_bits = plain
+    large: dict[str, int] = {"step_tokens": 2048, "max_num_seqs": 64}
+    with closing(CpuExecutor(EngineOptions(**OPTIONS | large), 2)) as executor:
+        engine = engine_of(executor, path, **large)
+        assert torch.equal(embedded(engine, ASKED), expected_bits)
+        assert engine.counts.prefix_cached_tokens == 19 * 28
 
 
 @pytest.mark.slow
