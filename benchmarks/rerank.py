@@ -1,6 +1,6 @@
 """Documents scored on the CPU device, as documents a second, with a query in common and with one for each.
 
-    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 2] [--threads 2] [--step-tokens 256] [--json]
+    python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 2] [--step-tokens 256] [--json]
 
 A point is so many documents of so many tokens, asked for together behind a query (and instruction) of ``--query``
 tokens. ``cached`` is the share of all prompts' tokens that lay in the prefix cache: those that begin at the same time
