@@ -3,8 +3,8 @@
     python benchmarks/rerank.py [--points 8x64,32x64] [--query 64] [--rounds 2] [--step-tokens 256] [--json]
 
 A point is so many documents of so many tokens, asked for together behind a query (and instruction) of ``--query``
-tokens. ``cached`` is the share of all prompts' tokens that lay in the prefix cache. Medians over the rounds; nothing has
-been seen before its round.
+tokens. ``cached`` is the share of all prompts' tokens that lay in the prefix cache. Medians over the rounds; nothing
+has been seen before its round.
 """
 
 from __future__ import annotations
