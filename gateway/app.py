@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 
 from gateway.batches.calls import BatchCall
-from gateway.document.openapi import openapi_document
+from gateway.document.openapi import RERANK_PATHS, SCORE_PATHS, openapi_document
 from gateway.endpoints import catalogue, tokenization
 from gateway.endpoints.batch_routes import batch_routes
 from gateway.endpoints.chat import ChatEndpoint
@@ -22,6 +22,7 @@ from gateway.endpoints.endpoint import Handler
 from gateway.endpoints.messages import MessagesEndpoint, count_tokens
 from gateway.endpoints.queue_report import show_queue
 from gateway.endpoints.responses import ResponsesEndpoint
+from gateway.endpoints.scores import RerankEndpoint, ScoreEndpoint
 from gateway.http import probes
 from gateway.http.anthropic_errors import is_messages
 from gateway.http.connection_metrics import ConnectionCollector
@@ -64,7 +65,7 @@ from shared.telemetry.loop_lag import LoopLag
 REQUEST_ID_HEADER = "x-treadle-request-id"
 ANTHROPIC_ID_HEADER = "request-id"  # the same, where clients of Anthropic's look for it
 
-_KEYED = ("/v1/", "/tokenize", "/detokenize")
+_KEYED = ("/v1/", *RERANK_PATHS, *SCORE_PATHS, "/tokenize", "/detokenize")
 
 _log = structlog.get_logger(__name__)
 
@@ -119,6 +120,8 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             web.post("/v1/chat/completions", Handler(ChatEndpoint()).handle),
             web.post("/v1/completions", Handler(CompletionEndpoint()).handle),
             web.post("/v1/embeddings", Handler(EmbeddingEndpoint()).handle),
+            *[web.post(path, Handler(RerankEndpoint()).handle) for path in RERANK_PATHS],
+            *[web.post(path, Handler(ScoreEndpoint()).handle) for path in SCORE_PATHS],
             web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
             web.post("/v1/messages", Handler(MessagesEndpoint()).handle),
             web.post("/v1/messages/count_tokens", count_tokens),

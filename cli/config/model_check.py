@@ -9,6 +9,7 @@ from pathlib import Path
 from cli.config.machine_check import machine_memory_bytes
 from gateway.models.model_parts import ModelParts
 from gateway.models.models import length_of, read_parts
+from gateway.models.score_form import score_form
 from gpu_node.executors.model_check import load_problem
 from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
@@ -102,6 +103,8 @@ def _gateway_problems(
         return [str(parts)]
     try:
         report.lengths[spec.name] = length_of(spec, parts, model_path(spec), config)
+        if spec.task == "score":
+            score_form(spec, parts, model_path(spec))
     except ModelFileError as error:
         return [str(error)]
     return []

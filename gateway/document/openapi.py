@@ -35,6 +35,7 @@ from gateway.openai.answers import (
 )
 from gateway.openai.embeddings import EmbeddingList
 from gateway.openai.queue_answers import QueueReport
+from gateway.openai.scores import RerankAnswer, ScoreList
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
 from gateway.responses.answer import ResponseAnswer
 from gateway.responses.events import STREAM_EVENTS
@@ -42,7 +43,10 @@ from gateway.tenants.auth import KEY_HEADER
 
 _ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ResponseAnswer, ErrorAnswer]
 _ANSWERS += [ModelCard, ModelList, QueueReport, TokenizeAnswer, DetokenizeAnswer, Version]
-_ANSWERS += [MessageAnswer, MessagesError, TokenCount, EmbeddingList]
+_ANSWERS += [MessageAnswer, MessagesError, TokenCount, EmbeddingList, RerankAnswer, ScoreList]
+RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
+"""Those of Jina's and vLLM's clients, of Cohere's, and of either's without a version."""
+SCORE_PATHS = ("/v1/score", "/score")
 _KEY_SCHEMES = {
     "securitySchemes": {
         "key": {"type": "http", "scheme": "bearer"},
@@ -71,11 +75,15 @@ def openapi_document(version: str, *, has_keys: bool, has_batches: bool = False)
 def _paths() -> dict[str, Any]:
     chat = post("Answer a chat", "ChatCompletionRequest", streamed("ChatCompletion", "ChatCompletionChunk"))
     model = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    rerank = post("Rank documents by a query", "RerankRequest", json_of("RerankAnswer"))
+    score = post("Score documents by queries", "ScoreRequest", json_of("ScoreList"))
     show = operation("Show a model", json_of("ModelCard"), KEYED | {404: REFUSED[404]})
     return {
         "/v1/chat/completions": {"post": chat},
         "/v1/completions": {"post": post("Continue a text", "CompletionRequest", streamed("Completion", "Completion"))},
         "/v1/embeddings": {"post": post("Embed texts", "EmbeddingRequest", json_of("EmbeddingList"))},
+        **{path: {"post": rerank} for path in RERANK_PATHS},
+        **{path: {"post": score} for path in SCORE_PATHS},
         "/v1/responses": {
             "post": post("Answer a conversation", "ResponsesRequest", streamed("ResponseAnswer", "ResponseStreamEvent"))
         },

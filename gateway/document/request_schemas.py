@@ -12,6 +12,7 @@ from gateway.openai.batches import BatchRequest
 from gateway.openai.chat_messages import ChatMessage
 from gateway.openai.embeddings import EmbeddingRequest
 from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest
+from gateway.openai.scores import RerankRequest, ScoreRequest
 from gateway.openai.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
 from gateway.responses.request import INERT_FIELDS, ResponsesRequest
@@ -72,6 +73,22 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
             "dimensions": 16,
             "slo": "batch",
         },
+    ],
+    RerankRequest: [
+        {"model": "smollm2-135m", "query": "capital of France", "documents": ["Paris is it.", "A pie."]},
+        {
+            "model": "smollm2-135m",
+            "query": "capital of France",
+            "documents": [{"text": "Paris is it."}, {"text": "A pie."}],
+            "top_n": 1,
+            "return_documents": True,
+            "max_tokens_per_doc": 8,
+            "slo": "batch",
+        },
+    ],
+    ScoreRequest: [
+        {"model": "smollm2-135m", "text_1": "capital of France", "text_2": ["Paris is it.", "A pie."]},
+        {"model": "smollm2-135m", "text_1": ["a", "b"], "text_2": ["c", "d"], "truncate_prompt_tokens": -1},
     ],
     ResponsesRequest: [
         {"model": "smollm2-135m", "input": "Say hello.", "max_output_tokens": 16},

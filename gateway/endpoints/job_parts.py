@@ -49,7 +49,9 @@ def find_model(context: GatewayContext, name: str, task: ModelTask | None = None
     if model is None:
         raise errors.model_not_found(name, list(context.models))
     if task is not None and model.task != task:
-        raise errors.wrong_task(name, task, [one for one, other in context.models.items() if other.task == task])
+        raise errors.wrong_task(
+            name, model.task, task, [one for one, other in context.models.items() if other.task == task]
+        )
     return model
 
 
@@ -128,5 +130,5 @@ def sampling(
         is_beam=body.use_beam_search,
         length_penalty=body.length_penalty,
         constraint=constraint,
-        is_embedding=model.task == "embed",
+        is_embedding=model.task != "generate",
     )

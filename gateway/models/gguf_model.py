@@ -11,6 +11,7 @@ from gateway.models.library import refusing
 from gateway.models.model_parts import ModelParts
 from gateway.models.pretokenizers import RECIPES, Recipe
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from shared.files.classifier import CLASSIFIER_TENSOR
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.control_token import ControlToken
@@ -22,12 +23,16 @@ def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
     file = open_gguf(path)
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
+    family, head = fields.get("general.architecture", str), file.tensors.get(CLASSIFIER_TENSOR)
     tokenizer = PromptTokenizer(_tokenizer_parts(read_gguf_vocabulary(file, path), path))
     return ModelParts(
         tokenizer=tokenizer,
         template=_template(fields, "tokenizer.chat_template", tokenizer),
         tool_template=_template(fields, "tokenizer.chat_template.tool_use", tokenizer),
-        context_length=fields.get(f"{fields.get('general.architecture', str)}.context_length", int),
+        context_length=fields.get(f"{family}.context_length", int),
+        family=family or "",
+        is_classifier=head is not None and head.shape[0] == 1,
+        score_prompt=fields.get("tokenizer.chat_template.rerank", str),
     )
 
 

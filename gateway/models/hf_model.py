@@ -13,6 +13,7 @@ from gateway.models.hf_encoding import build_encoders
 from gateway.models.model_parts import ModelParts
 from gateway.models.text_edges import text_edges
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from shared.files.classifier import num_labels_of
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
 from shared.vocabulary.model_fields import ModelFields
@@ -33,6 +34,8 @@ def read_directory(directory: Path) -> ModelParts:
         template=_template(source, config, vocabulary),
         tool_template=_template(tool_source, config, vocabulary),
         context_length=_context_length(files.config),
+        family=files.config.get("model_type", str) or "",
+        is_classifier=num_labels_of(files.config.values) is not None,
     )
 
 

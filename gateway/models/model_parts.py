@@ -19,3 +19,9 @@ class ModelParts:
     """How many tokens the model was trained for; None if the source does not say."""
     tool_template: ChatTemplate | None = None
     """For conversations with functions; None where there is no other for them."""
+    family: str = ""
+    """As its files call it (``model_type``, ``general.architecture``)."""
+    is_classifier: bool = False
+    """Its head is of labels and not of tokens."""
+    score_prompt: str | None = None
+    """How a query and a document are put to it, with places as in `shared.config.scoring`, where the files say."""

@@ -10,6 +10,7 @@ from gateway.models.chat_template import ChatTemplate
 from gateway.models.gguf_model import read_gguf
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
+from gateway.models.score_form import ScoreForm, score_form
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
@@ -38,6 +39,8 @@ class ServedModel:
     """How it marks thoughts before its answer; None for a model that only answers."""
     task: ModelTask = "generate"
     """What it is served for."""
+    score: ScoreForm | None = None
+    """How it is asked for scores, where it is served for them."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
     _shown: dict[tuple[str, ...], list[bytes]] = field(default_factory=dict, repr=False)  # by marks that are shown
@@ -98,7 +101,15 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
         reasoning = marks_of("" if parts.template is None else parts.template.source, spec.reasoning)
         base = ServedModel(
-            spec.name, parts.tokenizer, parts.template, length, parts.tool_template, notation, reasoning, spec.task
+            spec.name,
+            parts.tokenizer,
+            parts.template,
+            length,
+            parts.tool_template,
+            notation,
+            reasoning,
+            spec.task,
+            score_form(spec, parts, path) if spec.task == "score" else None,
         )
         models |= dict.fromkeys((spec.name, *spec.aliases), base)
         models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}

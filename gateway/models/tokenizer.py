@@ -113,13 +113,20 @@ class PromptTokenizer:
 
     def encode_whole(self, text: str) -> list[int]:
         """Likewise a text that is not to be continued: with what the model wants behind it, too."""
-        ids = self.encode(text)
-        has_suffix = not self._suffix_ids or ids[-len(self._suffix_ids) :] == self._suffix_ids
-        return ids if has_suffix else ids + self._suffix_ids
+        return self._suffixed(self.encode(text))
+
+    def encode_filled(self, rendered: str, *, is_whole: bool) -> list[int]:
+        """Likewise a form with clients' texts in it (`user_text`), which ``is_whole`` or is to be continued."""
+        ids = self.prefixed(self.encode_chat(rendered))
+        return self._suffixed(ids) if is_whole else ids
 
     def prefixed(self, ids: list[int]) -> list[int]:
         """The prompt with what the model wants it to begin with; one that brings its BOS gets no second one."""
         return ids if ids[: len(self._prefix_ids)] == self._prefix_ids else self._prefix_ids + ids
+
+    def _suffixed(self, ids: list[int]) -> list[int]:
+        has_suffix = not self._suffix_ids or ids[-len(self._suffix_ids) :] == self._suffix_ids
+        return ids if has_suffix else ids + self._suffix_ids
 
     def encode_chat(self, rendered: str) -> list[int]:
         """Tokenise what a chat template rendered; it writes its own BOS, and `user_text` parts stay plain text."""

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.openai.delta import Crashed, Rejection
-from shared.config.engine import ModelTask
+from shared.config.engine import TASK_ANSWERS, ModelTask
 from shared.messages.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
@@ -19,6 +19,9 @@ SATURATED_RETRY_S = 1.0
 TTL_EXPIRED_RETRY_S = 10.0
 UNAVAILABLE_RETRY_S = 5.0
 STOPPING_RETRY_S = 1.0  # another gateway can be asked at once, and one that is started anew is there soon
+
+_PATHS: Mapping[ModelTask, str] = {"embed": "/v1/embeddings", "score": "/v1/rerank or /v1/score"}
+"""Where models that are not for text are asked."""
 
 MAX_WAIT_DIGITS = 6  # behind the point: a prediction is no more exact than a microsecond
 
@@ -114,18 +117,16 @@ def model_not_found(name: str, known: list[str]) -> ApiError:
     )
 
 
-def wrong_task(name: str, task: ModelTask, able: list[str]) -> ApiError:
-    """The model is served for something else; ``able``: those that are for this."""
-    if task == "embed":
-        others = f"these do: {', '.join(able)}" if able else "a model does with task: embed in the configuration"
-        return invalid(
-            f"the model {name!r} gives text and no embeddings; {others}", "model", code="model_not_supported"
-        )
-    return invalid(
-        f"the model {name!r} gives embeddings and no text: ask for them at /v1/embeddings",
-        "model",
-        code="model_not_supported",
-    )
+def wrong_task(name: str, has: ModelTask, task: ModelTask, able: list[str]) -> ApiError:
+    """The model ``has`` another task than ``task``; ``able``: those that have this one."""
+    message = f"the model {name!r} gives {TASK_ANSWERS[has]} and no {TASK_ANSWERS[task]}"
+    if task == "generate":
+        message += f": ask for them at {_PATHS[has]}"
+    elif able:
+        message += f"; these do: {', '.join(able)}"
+    else:
+        message += f"; a model does with task: {task} in the configuration"
+    return invalid(message, "model", code="model_not_supported")
 
 
 def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: int, param: str) -> ApiError:

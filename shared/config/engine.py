@@ -6,17 +6,21 @@ pydantic check these classes and their rules like every other section.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from shared.config.adapters import AdapterSpec
 from shared.config.bounds import STRICT, Matching, NumberRange
+from shared.config.scoring import DEFAULT_SCORE, ScoreOptions
 from shared.config.tiers import NO_TIERS, TierOptions
 
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
-ModelTask = Literal["generate", "embed"]
+ModelTask = Literal["generate", "embed", "score"]
+TASK_ANSWERS: Mapping[ModelTask, str] = {"generate": "text", "embed": "embeddings", "score": "scores"}
+"""What models that are served for it give."""
 OffloadControl = Literal["host", "poll", "poll_split"]
 ToolCalls = Literal[
     "auto",
@@ -78,7 +82,10 @@ class ModelSpec:
     tokenizer.json and tokenizer_config.json."""
     task: ModelTask = "generate"
     """What it is served for. ``generate``: chats and completions; ``embed``: embeddings of texts, each what the model
-    makes of a text's last token (``/v1/embeddings``)."""
+    makes of a text's last token (``/v1/embeddings``); ``score``: how well documents fit a query (``/v1/rerank``,
+    ``/v1/score``)."""
+    score: ScoreOptions = DEFAULT_SCORE
+    """How it is asked for scores (``task: score``)."""
     tool_calls: ToolCalls = "auto"
     """How the model writes calls of functions. ``auto``: as its chat template shows, else ``hermes``."""
     reasoning: Reasoning = "auto"

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 import yaml
 
 from shared.config.adapters import MAX_ADAPTERS
-from shared.config.engine import MAX_ALIASES, NO_PIPELINE, ModelSpec
+from shared.config.engine import MAX_ALIASES, NO_PIPELINE, TASK_ANSWERS, ModelSpec
 from shared.config.hardware import MODELS
 from shared.config.model_source import adapter_source_problem, source_problem
+from shared.config.scoring import DEFAULT_SCORE
 
 
 def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
@@ -127,12 +128,18 @@ def adapter_problems(models: Sequence[ModelSpec], pipeline: str) -> list[str]:
 
 def task_problems(models: Sequence[ModelSpec], kinds: Iterable[str]) -> list[str]:
     """Models that no node can serve as they are meant to be; ``kinds`` are the nodes' (`NodeTemplate.kind`)."""
-    if set(kinds) != {"vllm"}:
-        return []
-    return [
-        f"models.{number}.task: 'embed' needs a node with engine: treadle; vLLM gives no embeddings here"
+    problems = [
+        f"models.{number}.score: it says how a model is asked for scores; set task: score, or leave it out"
         for number, model in enumerate(models)
-        if model.task == "embed"
+        if model.score != DEFAULT_SCORE and model.task != "score"
+    ]
+    if set(kinds) != {"vllm"}:
+        return problems
+    return problems + [
+        f"models.{number}.task: {model.task!r} needs a node with engine: treadle; vLLM gives no "
+        f"{TASK_ANSWERS[model.task]} here"
+        for number, model in enumerate(models)
+        if model.task != "generate"
     ]
 
 

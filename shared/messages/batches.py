@@ -28,7 +28,15 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 ENDED: frozenset[BatchStatus] = frozenset(("failed", "completed", "expired", "cancelled"))
-BatchEndpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
+BatchEndpoint = Literal[
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/rerank",
+    "/v1/score",
+    "/v1/responses",
+    "/v1/messages",
+]
 """Whose requests batches may have."""
 MESSAGES_ENDPOINT: BatchEndpoint = "/v1/messages"
 """That of all batches of Anthropic's interface."""

@@ -70,8 +70,8 @@ class Sampling:
     constraint: Constraint | None = None
     """What each continuation has to be; None for any text. Not beside ``is_beam``."""
     is_embedding: bool = False
-    """No token is drawn behind the prompt: the model's last hidden state there is the answer (`Chunk.embedding`). With
-    one choice and ``max_tokens`` of 1, as which the answer counts."""
+    """No token is drawn behind the prompt: the model's last hidden state there is the answer (`Chunk.embedding`), or
+    the logits of a model that scores. With one choice and ``max_tokens`` of 1, as which the answer counts."""
 
     @property
     def has_penalties(self) -> bool:

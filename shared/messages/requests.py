@@ -272,7 +272,8 @@ class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
     Said once, with the first token of the first choice, to a client that has nothing yet; None: it is not said."""
     embedding: bytes = b""
     """In the place of tokens, where the request asks for it (`Sampling.is_embedding`): float32, little-endian, not
-    normalised; it is the whole answer, so the chunk ends it."""
+    normalised; of a model that scores, its logits: of no and yes, or of its one label. It is the whole answer, so the
+    chunk ends it."""
 
 
 class Tokens(Message, frozen=True, kw_only=True):

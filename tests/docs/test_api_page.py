@@ -83,6 +83,8 @@ def test_what_clients_write_is_all_there() -> None:
         "ResponsesRequest",
         "MessagesRequest",
         "EmbeddingRequest",
+        "RerankRequest",
+        "ScoreRequest",
         "TokenizeRequest",
         *parts,
         *answers,

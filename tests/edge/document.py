@@ -15,11 +15,18 @@ _TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maxim
 _SHORT_TEXT = {"type": "string", "minLength": 1, "maxLength": 8}
 _LIMIT = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": _SMALL}, _NULL]}
 _FEW = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 3}, _NULL]}
+_TEXTS = {"type": "array", "items": _SHORT_TEXT, "minItems": 1, "maxItems": 3}
+_DOCUMENT = {
+    "type": "object",
+    "properties": {"text": _SHORT_TEXT},
+    "required": ["text"],
+    "additionalProperties": False,
+}
 _PROMPT = {
     "anyOf": [
         _SHORT_TEXT,
         _TOKEN_IDS,
-        {"type": "array", "items": _SHORT_TEXT, "minItems": 1, "maxItems": 3},
+        _TEXTS,
         {"type": "array", "items": _TOKEN_IDS, "minItems": 1, "maxItems": 3},
     ]
 }
@@ -136,6 +143,20 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "best_of": _FEW,
     },
     "EmbeddingRequest": {"model": {"const": "texts"}, "input": _PROMPT, "dimensions": _FEW},
+    "RerankRequest": {
+        "model": {"const": "judge"},
+        "query": _SHORT_TEXT,
+        "documents": {
+            "anyOf": [_TEXTS, {"type": "array", "items": _DOCUMENT, "minItems": 1, "maxItems": 3}],
+        },
+        "instruction": {"enum": [None, "i"]},
+    },
+    "ScoreRequest": {
+        "model": {"const": "judge"},
+        "text_1": _SHORT_TEXT,
+        "text_2": {"anyOf": [_SHORT_TEXT, _TEXTS]},
+        "instruction": {"enum": [None, "i"]},
+    },
     "DetokenizeRequest": {"model": {"enum": ["tiny", "base", "nobody"]}, "tokens": _TOKEN_IDS},
 }
 """Of half of the cases: by schema and field. All others keep to the document as it is."""

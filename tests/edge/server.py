@@ -36,17 +36,19 @@ MAX_BODY_BYTES = 1 << 18
 START_TIMEOUT_S = 30.0
 NO_REDIS = "redis://127.0.0.1:1/0"  # nobody has to read the secret of the batch service there
 EMBEDDING = struct.pack("<4f", 1.0, -2.0, 3.0, 0.5)
+LOGITS = struct.pack("<2f", -1.0, 0.5)
 CALL = b'Well: <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
 
 
 def answering(payload: Payload) -> list[Chunk]:
     """A chunk a choice, of as many tokens as were asked for; every choice ends by its length, unless it has to call.
 
-    Or an embedding of four numbers.
+    Or an embedding of four numbers, or the logits of no and yes.
     """
     sampling = payload.sampling
     if sampling.is_embedding:
-        return [Chunk(payload.request_id, payload.attempt, 0, [], "stop", is_last=True, embedding=EMBEDDING)]
+        row = LOGITS if payload.model == "judge" else EMBEDDING
+        return [Chunk(payload.request_id, payload.attempt, 0, [], "stop", is_last=True, embedding=row)]
     token_ids = [97 + place % 26 for place in range(sampling.max_tokens)]
     finish_reason = "length"
     if sampling.constraint is not None and '"<tool_call>"' in sampling.constraint.text:
@@ -82,8 +84,8 @@ async def _token(batches: Path) -> str:
 
 @contextmanager
 def serving(folder: Path, **sections: Any) -> Iterator[str]:
-    """Its URL, with the models `tiny`, `long` (which has room for functions), `base` (which has no chat) and `texts`
-    (which embeds).
+    """Its URL, with the models `tiny`, `long` (which has room for functions), `base` (which has no chat), `texts`
+    (which embeds) and `judge` (which scores).
 
     ``sections``: of the configuration, beside.
     """
@@ -94,6 +96,8 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
         {"name": "long", "source": str(long), "max_model_len": LONG_MODEL_LEN},
         {"name": "base", "source": str(base), "max_model_len": MAX_MODEL_LEN},
         {"name": "texts", "source": str(base), "max_model_len": MAX_MODEL_LEN, "task": "embed"},
+        {"name": "judge", "source": str(base), "max_model_len": MAX_MODEL_LEN, "task": "score"}
+        | {"score": {"prompt": "{instruction}: {query}? {document}.", "instruction": "is"}},
     ]
     batches = folder / "batches"
     options = {

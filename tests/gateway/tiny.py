@@ -43,6 +43,7 @@ def write_model(
     arch: str = "llama",
     template: str | None = TEMPLATE,
     tool_template: str | None = None,
+    rerank_template: str | None = None,
     context_length: int = 64,
     **changed: Any,
 ) -> Path:
@@ -69,6 +70,8 @@ def write_model(
         writer.add_chat_template(template)
     if tool_template is not None:
         writer.add_string("tokenizer.chat_template.tool_use", tool_template)
+    if rerank_template is not None:
+        writer.add_string("tokenizer.chat_template.rerank", rerank_template)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -47,6 +47,8 @@ def write_gguf(
                 writer.add_uint32(key, value)
             case float():
                 writer.add_float32(key, value)
+            case list():
+                writer.add_array(key, value)
             case _:
                 writer.add_string(key, value)
     for name, values in (tensors_of(directory) if tensors is None else tensors).items():

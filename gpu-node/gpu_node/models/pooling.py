@@ -1,5 +1,5 @@
-"""Whether a model embeds texts as it is done here: by the hidden state of the last token, each token seeing those
-before it."""
+"""Whether a model embeds texts, or scores them, as it is done here: by the hidden state of the last token, each token
+seeing those before it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,23 @@ _ONLY_LAST = "task: embed takes the last token's state alone"
 
 def check_pooling(checkpoint: Checkpoint) -> None:
     """`ModelFileError` where the model's files say that its embeddings are made in another way."""
+    check_causal(checkpoint, _ONLY_LAST)
     if checkpoint.gguf is not None:
         _check_gguf(checkpoint.gguf.metadata.get, checkpoint.path)
-        return
-    path = checkpoint.path / CONFIG_FILE
-    fields = Fields(read_json_values(path).get, path)
-    if not fields.flag("is_causal", default=True):
-        raise fields.error(f"its tokens see those behind them (is_causal); {_ONLY_LAST}")
-    if (checkpoint.path / MODULES_FILE).is_file():
+    elif (checkpoint.path / MODULES_FILE).is_file():
         _check_modules(checkpoint.path)
+
+
+def check_causal(checkpoint: Checkpoint, takes: str) -> None:
+    """`ModelFileError` where the model's tokens see those behind them; ``takes``: what is done with others."""
+    if checkpoint.gguf is not None:
+        fields = Fields(checkpoint.gguf.metadata.get, checkpoint.path)
+        flag = f"{fields.text('general.architecture', default='')}.attention.causal"
+    else:
+        path = checkpoint.path / CONFIG_FILE
+        fields, flag = Fields(read_json_values(path).get, path), "is_causal"
+    if not fields.flag(flag, default=True):
+        raise fields.error(f"its tokens see those behind them ({flag}); {takes}")
 
 
 def _check_gguf(lookup: Callable[[str], object], path: Path) -> None:
@@ -41,8 +49,6 @@ def _check_gguf(lookup: Callable[[str], object], path: Path) -> None:
     pooling = _GGUF_POOLING.get(fields.index(f"{arch}.pooling_type", default=0))
     if pooling is not None:
         raise fields.error(f"its embeddings are pooled by {pooling!r} (pooling_type); {_ONLY_LAST}")
-    if not fields.flag(f"{arch}.attention.causal", default=True):
-        raise fields.error(f"its tokens see those behind them (attention.causal); {_ONLY_LAST}")
 
 
 def _check_modules(directory: Path) -> None:

@@ -17,7 +17,7 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, StartCore
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engine import TASK_ANSWERS, EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
 
@@ -92,8 +92,9 @@ class VllmEngine:
 
         Raises `ModelsBusyError`, or `gpu_node.vllm.border.ModelRefusedError`; then nothing has changed.
         """
-        if spec.task == "embed":
-            raise ModelRefusedError(f"model {spec.name!r}: vLLM gives no embeddings here (task: embed)")
+        if spec.task != "generate":
+            gives = TASK_ANSWERS[spec.task]
+            raise ModelRefusedError(f"model {spec.name!r}: vLLM gives no {gives} here (task: {spec.task})")
         if spec.name not in self._residents:
             self._start_beside(spec)
         elif not self._is_awake(spec.name):

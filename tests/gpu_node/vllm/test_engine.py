@@ -49,6 +49,8 @@ def test_a_model_that_embeds_is_for_other_nodes() -> None:
     one = engine(Starter(), "a")
     with pytest.raises(ModelRefusedError, match=r"model 'texts': vLLM gives no embeddings here \(task: embed\)"):
         one.load_model(replace(spec("texts"), task="embed"))
+    with pytest.raises(ModelRefusedError, match=r"model 'judge': vLLM gives no scores here \(task: score\)"):
+        one.load_model(replace(spec("judge"), task="score"))
     assert list(one.tiers) == ["a"]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from gpu_node.engine.border.plan import NO_ADAPTER
+from shared.config.engine import ModelTask
 from shared.messages.prefixes import DIGEST_BYTES
 
 
@@ -40,10 +41,15 @@ class LoadedModel:
     """Steps of so many rows, or more, go through a pipeline whose operators overlap; 0: none does."""
     adapters: tuple[str, ...] = ()
     """Names of its adapters, in the order of their numbers."""
-    embeds: bool = False
-    """Its draws give embeddings (`StepResult.embeddings`), and no tokens."""
+    task: ModelTask = "generate"
+    """What it is served for."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
+
+    @property
+    def gives_rows(self) -> bool:
+        """Its draws give rows of its program's result (`StepResult.embeddings`), and no tokens."""
+        return self.task != "generate"
 
     def number_of(self, adapter: str) -> int:
         """Of one of its adapters by name; of ``""``, which is the model itself, `NO_ADAPTER`."""

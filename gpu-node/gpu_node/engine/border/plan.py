@@ -188,8 +188,9 @@ class StepResult:
     logprobs: Mapping[int, TokenLogprob] = field(default_factory=dict)
     """By sequence id, of the draws that ask for them (`Draw.num_top`)."""
     embeddings: Mapping[int, bytes] = field(default_factory=dict)
-    """By sequence id, of a model that embeds (`LoadedModel.embeds`): float32 [hidden size], little-endian, the last
-    row's hidden state behind the last norm. Its ``token_ids`` mean nothing."""
+    """By sequence id, of a model that embeds or scores (`LoadedModel.gives_rows`): float32, little-endian, the last row
+    of the program's result: [hidden size], the hidden state behind the last norm, or [labels], logits. Its
+    ``token_ids`` mean nothing."""
     is_remote_lost: bool = False
     """Remote sequences' rows, and what was sent and called back, are worth nothing: the receiver missed its deadline,
     or refused. Local rows are right."""

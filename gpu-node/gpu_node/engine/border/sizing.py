@@ -51,7 +51,7 @@ def loaded_model(
         kv_cache_bytes=kv_cache_bytes,
         adapters=spec.adapters,
     )
-    return replace(model, kv_identity=kv_identity, embeds=spec.task == "embed")
+    return replace(model, kv_identity=kv_identity, task=spec.task)
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:

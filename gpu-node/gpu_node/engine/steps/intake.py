@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, looked_up
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.common_beginnings import comes_soon
 from gpu_node.engine.steps.decisions import Decisions
 from gpu_node.engine.steps.draft import RowDraft
 from gpu_node.engine.steps.residence import Residences
@@ -89,7 +90,7 @@ class WaitingLine:
             request = roster.waiting[0]
             if roster.is_swapped_out(request) or not self._admits(request):
                 return
-            if self._blocks.arrivals.is_awaited(request.request_id, now):
+            if self._blocks.arrivals.is_awaited(request.request_id, now) or comes_soon(roster):
                 return
             if request.parked is not None:
                 if request.parked.num_blocks > self._blocks.num_free_blocks or self._blocks.copy_all_out():

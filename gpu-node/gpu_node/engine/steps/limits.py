@@ -8,7 +8,7 @@ from itertools import chain
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import num_places
 from gpu_node.engine.steps.rows import num_tops
-from shared.config.engine import EngineOptions
+from shared.config.engine import TASK_ANSWERS, EngineOptions
 from shared.messages.payload import Payload, Sampling
 
 MAX_LOGPROBS = 20
@@ -52,11 +52,11 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, gramma
 
 
 def _task_refusal(sampling: Sampling, model: LoadedModel) -> str:
-    if model.embeds and not sampling.is_embedding:
-        return f"{model.name!r} gives embeddings and no text (task: embed)"
+    if model.gives_rows and not sampling.is_embedding:
+        return f"{model.name!r} gives {TASK_ANSWERS[model.task]} and no text (task: {model.task})"
     if not sampling.is_embedding:
         return ""
-    if not model.embeds:
+    if not model.gives_rows:
         return f"{model.name!r} gives text and no embeddings (task: generate)"
     if num_places(sampling) > 1 or sampling.is_beam or sampling.max_tokens != 1:
         return "a text has one embedding: one choice, and max_tokens of 1"

@@ -61,7 +61,7 @@ class _Prepared:
     lane_places: Mapping[int, LanePlace]
     """Of the operators of its program in a pipeline."""
     num_columns: int
-    """Of its program's result: the vocabulary, or the hidden state of a model that embeds."""
+    """Of its program's result: the vocabulary, or what a model that embeds or scores gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Model:
 
     def embeddings(self, num_draws: int) -> Float32s | None:
         """Room for those of a step's draws, float32 [draws, columns]; None where the model gives tokens."""
-        return np.empty((num_draws, self.num_columns), dtype=np.float32) if self.prepared.model.embeds else None
+        return np.empty((num_draws, self.num_columns), dtype=np.float32) if self.prepared.model.gives_rows else None
 
 
 class CpuExecutor:

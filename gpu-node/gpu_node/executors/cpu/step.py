@@ -62,7 +62,7 @@ class RunningStep:
         )
 
     def _embeddings(self) -> dict[int, bytes]:
-        """Of a model that embeds, whose sequences have one draw each."""
+        """Of a model that embeds or scores, whose sequences have one draw each."""
         if self.step.logits is None:
             return {}
         return {

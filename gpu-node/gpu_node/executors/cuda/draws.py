@@ -76,7 +76,7 @@ class QueuedStep:
     """int32 [draws], on the host once the step is done."""
     logprobs: Logprobs | None
     embeddings: torch.Tensor | None
-    """float32 [draws, columns], likewise, of a model that embeds."""
+    """float32 [draws, columns], likewise, of a model that embeds or scores."""
     before: Mark
     """The end of the step before."""
     begin: Mark

@@ -92,7 +92,7 @@ class CudaModel:
     def embeddings(self, rows: torch.Tensor | None) -> torch.Tensor | None:
         """What a step's draws are embeddings of, on its way to the host, where the model embeds: ``rows`` as `run`
         gives them, float32 [draws, hidden size]."""
-        return to_host(rows) if rows is not None and self.model.embeds else None
+        return to_host(rows) if rows is not None and self.model.gives_rows else None
 
     def launch(self, sequences: Sequence[ScheduledSequence]) -> torch.Tensor:
         """Queue a program; the logits of the rows that draw, in a buffer that the next step writes."""

@@ -1,4 +1,4 @@
-"""Embeddings that are made up where no model computes them."""
+"""Embeddings, and logits of models that score, that are made up where no model computes them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from gpu_node.executors.predicted.made_up import MadeUpTokens
 from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.pooling import check_pooling
+from gpu_node.models.served_program import served_program
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from shared.config import hardware
@@ -32,6 +32,7 @@ from shared.files.model_sizes import read_context_length
 from shared.messages.token_logprob import TokenLogprob
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
+_NUM_LABELS = 2  # no and yes
 _LEAST = 2.0**-53  # a length has no probability of 0
 _LENGTH_POSITION = -1  # of the number that says how long an answer is; those that draw its tokens count from 0
 
@@ -45,7 +46,7 @@ class VirtualExecutor:
         self._hardware = hardware.device_named(device)
         self._options = options
         self._words: dict[str, Words] = {}
-        self._embedding_columns: dict[str, int] = {}  # of models that embed
+        self._embedding_columns: dict[str, int] = {}  # of models that embed or score
         self._models = PredictedModels(self._predicted, options)
 
     @property
@@ -64,11 +65,11 @@ class VirtualExecutor:
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
         model = self._models.load_model(spec, instead_of)
-        if spec.task == "embed":
+        if spec.task != "generate":
             if spec.predict_as is None:
-                check_pooling(open_checkpoint(checked_path(spec)))
-            self._embedding_columns[spec.name] = model_shape(spec).hidden_size
-        return replace(model, vocab_size=self._words_of(spec).vocab_size, embeds=spec.task == "embed")
+                served_program(spec, open_checkpoint(checked_path(spec)))  # which refuses what no device can serve
+            self._embedding_columns[spec.name] = model_shape(spec).hidden_size if spec.task == "embed" else _NUM_LABELS
+        return replace(model, vocab_size=self._words_of(spec).vocab_size, task=spec.task)
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""

@@ -193,7 +193,7 @@ class ReferenceExecutor:
             if plan.sequences:  # else it only moves blocks
                 rows = self._logits(model, plan.sequences, copies_out)
                 drawn = _draw(model.feedback, plan.sequences, rows)
-                if model.prepared.model.embeds:
+                if model.prepared.model.gives_rows:
                     embeddings = row_bytes(drawn, rows)
         tokens = {sequence_id: each.token_id for sequence_id, each in drawn.items() if each is not None}
         model.feedback.remember({sequence_id: tokens.get(sequence_id, 0) for sequence_id in drawn})

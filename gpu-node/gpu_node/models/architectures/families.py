@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from gpu_node.graph.program import Program
+from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.gpt2 import build_gpt2
-from gpu_node.models.architectures.headless import without_head
+from gpu_node.models.architectures.headless import with_head, without_head
 from gpu_node.models.architectures.llama import build_llama
 from gpu_node.models.architectures.mistral import build_mistral
 from gpu_node.models.architectures.mixtral import build_mixtral
@@ -27,10 +28,13 @@ _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
 }
 
 
-def build_program(config: ModelConfig, task: ModelTask = "generate") -> Program:
-    """The program of a model for what it is served for, checked."""
+def build_program(config: ModelConfig, task: ModelTask = "generate", head: Weight | None = None) -> Program:
+    """The program of a model for what it is served for, checked; ``head`` of one that scores."""
     program = _BUILDERS[config.family](config)
     if task == "embed":
         program = without_head(program)
+    elif task == "score":
+        assert head is not None, "a model that scores has a head of its own"
+        program = with_head(program, head)
     program.check()
     return program

@@ -7,10 +7,12 @@ from collections.abc import Collection
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf.gguf_config import HEAD_TENSOR, ROPE_FACTORS_TENSOR
 from gpu_node.models.stored import Stored
+from shared.files.classifier import CLASSIFIER_TENSOR
 
 
 def is_superfluous(name: str, config: ModelConfig, weights: Collection[str]) -> bool:
-    """Tensors that files hold besides the wanted ``weights``, by canonical name: the head of a model that embeds."""
+    """Tensors that files hold besides the wanted ``weights``, by canonical name: the head of a model that is not for
+    text."""
     if name == HEAD_TENSOR:
         return "lm_head" not in weights
     return name == ROPE_FACTORS_TENSOR and config.rope is not None
@@ -41,6 +43,7 @@ _MODEL = {
     "position_embedding": "position_embd",
     "norm": "output_norm",
     "lm_head": HEAD_TENSOR.removesuffix(".weight"),
+    "score": CLASSIFIER_TENSOR.removesuffix(".weight"),
 }
 _LAYER = {
     "attention_norm": "attn_norm",

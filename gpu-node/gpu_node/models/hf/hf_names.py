@@ -16,18 +16,25 @@ def prefix(family: Family) -> str:
 
 def is_superfluous(name: str) -> bool:
     """Tensors that some files hold besides the weights that are wanted: constants, and the head where it is the
-    embedding itself, or the model embeds."""
+    embedding itself, or the model embeds or scores."""
     return name == "lm_head.weight" or _CONSTANTS.fullmatch(name) is not None
 
 
+def full_name(name: str, family: Family) -> str:
+    """As it stands in files of the whole model."""
+    return name if name.removesuffix(".weight") in _HEADS else prefix(family) + name
+
+
+_HEADS = ("lm_head", "score")
+"""Of language models and of classifiers; they stand beside the model, without its prefix."""
 _CONSTANTS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Causal masks in old GPT-2 files, frequencies of rotary embeddings in old Llama files."""
 
 
 def stored(weight: str, config: ModelConfig) -> Stored:
     """Where the files hold the weight of a canonical name."""
-    if weight == "lm_head":
-        return Stored(("lm_head.weight",))
+    if weight in _HEADS:
+        return Stored((f"{weight}.weight",))
     if config.family is Family.OPT and weight == "position_embedding":
         return Stored(("embed_positions.weight",), num_skipped_rows=2)
     name, is_bias = weight.removesuffix("_bias"), weight.endswith("_bias")

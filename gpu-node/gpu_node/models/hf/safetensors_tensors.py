@@ -11,7 +11,7 @@ from typing import Any, Literal
 from safetensors import SafetensorError, safe_open
 
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.hf.hf_names import is_superfluous, prefix, stored
+from gpu_node.models.hf.hf_names import full_name, is_superfluous, prefix, stored
 from gpu_node.models.hf.mapped_file import FLOATS
 from gpu_node.models.hf.safetensors_files import weight_files
 from gpu_node.models.names import first_of
@@ -63,7 +63,7 @@ def wanted_tensors(
     names = {name for place in wanted.values() for name in place.names}
     unused = {name for name in tensors.keys() - names if not is_superfluous(name)}
     extra = {tensors[name].name for name in unused}
-    missing = {_full_name(name, config) for name in names - tensors.keys()}
+    missing = {full_name(name, config.family) for name in names - tensors.keys()}
     if missing or extra:
         text = f"missing tensors: {first_of(missing)}; tensors not known: {first_of(extra)}"
         raise ModelFileError(f"{directory}: {text}")
@@ -89,7 +89,3 @@ def _tensors(paths: list[Path], prefix: str, open_files: ExitStack, framework: F
                 raise ModelFileError(f"{path}: tensor {name} is also in {tensors[short].path} ({tensors[short].name})")
             tensors[short] = StoredTensor(name, file, path)
     return tensors
-
-
-def _full_name(name: str, config: ModelConfig) -> str:
-    return name if name == "lm_head.weight" else prefix(config.family) + name

@@ -25,7 +25,7 @@ from shared.config.config import ConfigError, parse_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Sampling
-from tests.gpu_node import embedding_model, tiny
+from tests.gpu_node import embedding_model, score_model, tiny
 from tests.gpu_node.adapter_folders import modules_of, save_adapter
 from tests.gpu_node.engine.process.test_process import started
 from tests.gpu_node.masks import mask_of
@@ -103,6 +103,19 @@ def test_embeddings_are_those_of_one_device(group: TensorParallelExecutor, name:
     found = embedding_model.embedded(engine, prompts(6))
     group.unload_model("tiny")
     torch.testing.assert_close(found, embedding_model.expected(model, prompts(6)), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("save_model", [score_model.save_language_model, score_model.save_classifier])
+def test_scores_are_those_of_one_device(
+    group: TensorParallelExecutor, save_model: Callable[[str, Path], Any], tmp_path: Path
+) -> None:
+    """Two rows are cut, one is on each device."""
+    model = save_model("qwen3", tmp_path)
+    engine = Engine(group, EngineOptions(**OPTIONS))
+    engine.load_model(score_model.spec(tmp_path))
+    found = embedding_model.embedded(engine, prompts(6))
+    group.unload_model("tiny")
+    torch.testing.assert_close(found, score_model.expected(model, prompts(6)), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2"])

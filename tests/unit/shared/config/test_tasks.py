@@ -1,4 +1,4 @@
-"""Models that embed need a node that can."""
+"""Models that embed or score need a node that can."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ MODELS = [{"name": "chat", "source": "/m"}, {"name": "texts", "source": "/m", "t
 VLLM = {"name": "a", "engine": "vllm"}
 
 
-def test_vllm_alone_cannot() -> None:
-    expected = "models.1.task: 'embed' needs a node with engine: treadle; vLLM gives no embeddings here"
+@pytest.mark.parametrize(("task", "answers"), [("embed", "embeddings"), ("score", "scores")])
+def test_vllm_alone_cannot(task: str, answers: str) -> None:
+    expected = f"models.1.task: '{task}' needs a node with engine: treadle; vLLM gives no {answers} here"
     with pytest.raises(ValueError, match=expected):
-        ClusterConfig.model_validate({"models": MODELS, "nodes": [VLLM]})
+        ClusterConfig.model_validate({"models": [MODELS[0], MODELS[1] | {"task": task}], "nodes": [VLLM]})
 
 
 def test_beside_another_node_it_is_left_out() -> None:
