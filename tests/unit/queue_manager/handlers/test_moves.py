@@ -16,7 +16,7 @@ from services.queue_manager.handlers.evictions import HAND_OVER_TIMEOUT_S
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig
 from shared.config.queue import QueueOptions
-from shared.messages.requests import HANDED_OVER
+from shared.messages.requests import HANDED_OVER, Attempt
 from shared.messages.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World, WorldNode
 
@@ -137,7 +137,7 @@ def test_kv_goes_along_where_it_is_of_use_and_else_the_request_begins_anew(
         world.handle()
     while world.nodes["n0"].inbox:
         world.read(world.nodes["n0"])
-    assert world.images == ({"r0"} if moves else set())
+    assert world.images == ({("n0", Attempt("r0", 0))} if moves else set())
     while world.inbox:
         world.handle()
     assert world.attempts == {"r0": 0 if moves else 1}

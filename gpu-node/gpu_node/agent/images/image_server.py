@@ -1,0 +1,81 @@
+"""Gives images to other nodes, over the admin port: a piece at a time, so that the loop that serves it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+from aiohttp import web
+
+from gpu_node.agent.images.given_images import GivenImage, GivenImages, ImageRefusedError
+from gpu_node.agent.images.piece_stream import PATH, head_of, num_body_bytes, parts
+from gpu_node.agent.telemetry.image_metrics import count_failure, count_given
+
+MAX_SERVED = 4
+"""At a time; others wait, each with a piece at most in memory."""
+
+STALL_S = 5.0
+"""A node that takes nothing for so long hangs, or is gone."""
+
+_BEARER = "Bearer "
+
+log = structlog.get_logger()
+
+
+class ImageServer:
+    """Whose images, ``given`` says: None between two epochs."""
+
+    def __init__(self, given: Callable[[], GivenImages | None], stall_s: float = STALL_S) -> None:
+        self._given = given
+        self._stall_s = stall_s
+        self._slots = asyncio.Semaphore(MAX_SERVED)
+        self._readers = ThreadPoolExecutor(MAX_SERVED, "image-read")
+
+    def routes(self) -> list[web.RouteDef]:
+        """For the application of the admin port."""
+        return [web.get(PATH + "/{name}", self._give, allow_head=False)]
+
+    def close(self) -> None:
+        """Behind the last request."""
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    async def _give(self, request: web.Request) -> web.StreamResponse:
+        given = self._given()
+        token = request.headers.get("Authorization", "").removeprefix(_BEARER)
+        try:
+            if given is None:
+                raise ImageRefusedError(404, "there are no images")
+            image = given.claim(request.match_info["name"], token)
+        except ImageRefusedError as error:
+            count_failure("refused" if error.status == 403 else "gone")
+            log.warning("image refused", status=error.status, reason=str(error), to=request.remote)
+            return web.Response(status=error.status, text=f"{error}\n")
+        is_whole = False
+        try:
+            response = web.StreamResponse(headers={"Content-Length": str(num_body_bytes(len(image.content)))})
+            async with self._slots:
+                await self._write(image, request, response)
+            is_whole = True
+        except TimeoutError:
+            count_failure("slow")
+            log.warning("image not taken", request_id=image.attempt.request_id, to=request.remote)
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            given.unclaim(image, is_whole=is_whole)
+        return response
+
+    async def _write(self, image: GivenImage, request: web.Request, response: web.StreamResponse) -> None:
+        loop = asyncio.get_running_loop()
+        await response.prepare(request)
+        for part in parts(len(image.content)):
+            piece = image.content[part]
+            head = await loop.run_in_executor(self._readers, head_of, piece)
+            async with asyncio.timeout(self._stall_s):
+                await response.write(head)
+                await response.write(piece)
+        async with asyncio.timeout(self._stall_s):
+            await response.write_eof()
+        count_given(len(image.content))

@@ -1,0 +1,106 @@
+"""One image fetched from another node: blocking, in a thread of its own, and read right to where it stays.
+
+The thread waits in the system, without the interpreter's lock, so the node's loop goes on beside it. Whoever started it
+may stop it from the loop: it ends with the read that it is in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import mmap
+import os
+import socket
+from urllib.parse import urlsplit
+from zlib import crc32
+
+from gpu_node.agent.images.piece_stream import HEAD, num_body_bytes, parts
+from shared.messages.requests import ImageTicket
+
+CONNECT_S = 2.0
+STALL_S = 5.0
+"""For the answer, and between two reads: a node that sends nothing for so long hangs."""
+
+_REASONS = {403: "refused", 404: "gone", 409: "gone"}
+
+
+class TransferError(Exception):
+    """The image is lost; ``reason`` is one word, for metrics."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class ImageTransfer:
+    """Fetches what a ticket names, once."""
+
+    def __init__(self, ticket: ImageTicket, connect_s: float = CONNECT_S, stall_s: float = STALL_S) -> None:
+        self._ticket = ticket
+        self._connect_s = connect_s
+        self._stall_s = stall_s
+        self._socket: socket.socket | None = None
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """From any thread: `run` raises soon."""
+        self._is_stopped = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # closed already: it is over
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def run(self) -> int:
+        """The file descriptor of a file in memory with the whole image; `TransferError` where it does not come."""
+        try:
+            fd = os.memfd_create("fetched-image", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise TransferError("room", f"no memory for it: {error}") from error
+        try:
+            os.ftruncate(fd, self._ticket.num_bytes)
+            with mmap.mmap(fd, self._ticket.num_bytes) as memory, memoryview(memory) as view:
+                self._fetch(view)
+        except TransferError:
+            os.close(fd)
+            raise
+        except TimeoutError as error:
+            os.close(fd)
+            raise TransferError("slow", f"{self._ticket.node} sends nothing") from error
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            os.close(fd)
+            reason = "stopped" if self._is_stopped else "unreachable"
+            raise TransferError(reason, f"{self._ticket.node}: {type(error).__name__}: {error}") from error
+        return fd
+
+    def _fetch(self, view: memoryview) -> None:
+        place = urlsplit(self._ticket.url)
+        assert place.hostname is not None
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=self._connect_s)
+        try:
+            connection.connect()
+            self._socket = connection.sock
+            connection.sock.settimeout(self._stall_s)
+            if self._is_stopped:
+                raise TransferError("stopped", "nobody waits for it any more")
+            connection.request("GET", place.path, headers={"Authorization": f"Bearer {self._ticket.token}"})
+            with connection.getresponse() as response:
+                self._read(response, view)
+        finally:
+            connection.close()
+
+    def _read(self, response: http.client.HTTPResponse, view: memoryview) -> None:
+        node = self._ticket.node
+        if response.status != 200:
+            reason = _REASONS.get(response.status, "unreachable")
+            raise TransferError(
+                reason, f"{node} answers {response.status}: {response.read(200).decode(errors='replace')}"
+            )
+        if response.length != num_body_bytes(len(view)):
+            raise TransferError("truncated", f"{node} has {response.length} bytes, for an image of {len(view)}")
+        head = bytearray(HEAD.size)
+        for part in parts(len(view)):
+            piece = view[part]
+            if response.readinto(head) < len(head) or response.readinto(piece) < len(piece):
+                reason = "stopped" if self._is_stopped else "truncated"
+                raise TransferError(reason, f"{node} ends at {part.start} of {len(view)} bytes")
+            if HEAD.unpack(head) != (crc32(piece),):
+                raise TransferError("damaged", f"{node}: bytes {part.start} to {part.stop} are not what was sent")
