@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpu_node.agent.images.image_transfer import ImageTransfer, TransferError
+from gpu_node.agent.images.image_transfer import CONNECT_S, STALL_S, ImageTransfer, TransferError
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_fetched
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
 from shared.messages.requests import ImageTicket
@@ -36,6 +36,8 @@ class FetchLimits:
 
     fetch_s: float = FETCH_S
     turn_s: float = TURN_S
+    connect_s: float = CONNECT_S
+    stall_s: float = STALL_S
 
 
 LIMITS = FetchLimits()
@@ -94,7 +96,7 @@ class ImageFetcher:
     async def _fetch(self, ticket: ImageTicket) -> tuple[ImageFile, float]:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        transfer = ImageTransfer(ticket)
+        transfer = ImageTransfer(ticket, self._limits.connect_s, self._limits.stall_s)
         running = self._threads.submit(transfer.run)
         try:
             async with asyncio.timeout(self._limits.fetch_s):

@@ -35,7 +35,7 @@ class TransferError(Exception):
 class ImageTransfer:
     """Fetches what a ticket names, once."""
 
-    def __init__(self, ticket: ImageTicket, connect_s: float = CONNECT_S, stall_s: float = STALL_S) -> None:
+    def __init__(self, ticket: ImageTicket, connect_s: float, stall_s: float) -> None:
         self._ticket = ticket
         self._connect_s = connect_s
         self._stall_s = stall_s
@@ -57,19 +57,24 @@ class ImageTransfer:
             raise TransferError("room", f"no memory for it: {error}") from error
         try:
             os.ftruncate(fd, self._ticket.num_bytes)
-            with mmap.mmap(fd, self._ticket.num_bytes) as memory, memoryview(memory) as view:
-                self._fetch(view)
-        except TransferError:
+            self._fetch(memoryview(mmap.mmap(fd, self._ticket.num_bytes)))
+        except BaseException as error:
             os.close(fd)
-            raise
-        except TimeoutError as error:
-            os.close(fd)
-            raise TransferError("slow", f"{self._ticket.node} sends nothing") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            os.close(fd)
-            reason = "stopped" if self._is_stopped else "unreachable"
-            raise TransferError(reason, f"{self._ticket.node}: {type(error).__name__}: {error}") from error
+            raise self._told(error) from error
         return fd
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What went wrong, as others hear of it; a defect as it is."""
+        node = self._ticket.node
+        match error:
+            case TransferError():
+                return error
+            case TimeoutError():
+                return TransferError("slow", f"{node} sends nothing")
+            case OSError() | ValueError() | http.client.HTTPException():
+                reason = "stopped" if self._is_stopped else "unreachable"
+                return TransferError(reason, f"{node}: {type(error).__name__}: {error}")
+        return error
 
     def _fetch(self, view: memoryview) -> None:
         place = urlsplit(self._ticket.url)

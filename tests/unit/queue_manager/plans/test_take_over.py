@@ -118,7 +118,7 @@ def a_slow_one(step_s: float) -> State:
 
 
 def test_an_idle_device_takes_over_what_runs_where_that_gains_several_times_what_it_costs() -> None:
-    """8 tokens of 1 MB are 0.024 s by 1 GB/s thrice, and 0.5 s: it has to gain 1.572 s, with 10 tokens 0.1572 s each."""
+    """8 tokens of 1 MB are 0.024 s by 1 GB/s thrice, and 0.5 s: it must gain 1.572 s, with 10 tokens 0.1572 s each."""
     assert make(a_slow_one(0.248)).targets(["n1"], 0.0) == {"runs": "n1"}
     assert make(a_slow_one(0.247)).targets(["n1"], 0.0) == {}
 
