@@ -207,7 +207,7 @@ class Evict(Message, frozen=True, kw_only=True):
     """Where they are to go, their KV is of no use: it is dropped, and another attempt of each computes it again."""
 
 
-class EvictedRequest(msgspec.Struct, frozen=True):
+class EvictedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request that was taken out of an engine before its end. Its tokens so far have been published."""
 
     request_id: str
