@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -68,14 +69,19 @@ class ImageServer:
         return response
 
     async def _write(self, image: GivenImage, request: web.Request, response: web.StreamResponse) -> None:
-        loop = asyncio.get_running_loop()
         await response.prepare(request)
-        for part in parts(len(image.content)):
-            piece = image.content[part]
-            head = await loop.run_in_executor(self._readers, head_of, piece)
+        pieces = deque(image.content[part] for part in parts(len(image.content)))
+        head = self._head_of(pieces[0])
+        while pieces:
+            piece, data = pieces.popleft(), await head
+            if pieces:
+                head = self._head_of(pieces[0])  # while this one is on its way
             async with asyncio.timeout(self._stall_s):
-                await response.write(head)
+                await response.write(data)
                 await response.write(piece)
         async with asyncio.timeout(self._stall_s):
             await response.write_eof()
         count_given(len(image.content))
+
+    def _head_of(self, piece: memoryview) -> asyncio.Future[bytes]:
+        return asyncio.get_running_loop().run_in_executor(self._readers, head_of, piece)

@@ -1,4 +1,4 @@
-"""One image fetched from another node: blocking, in a thread of its own, and read right to where it stays.
+"""One image fetched from another node: blocking, in a thread of its own, a piece after the other into a file in memory.
 
 The thread waits in the system, without the interpreter's lock, so the node's loop goes on beside it. Whoever started it
 may stop it from the loop: it ends with the read that it is in.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import mmap
 import os
 import socket
 from urllib.parse import urlsplit
@@ -20,6 +19,9 @@ from shared.messages.requests import ImageTicket
 CONNECT_S = 2.0
 STALL_S = 5.0
 """For the answer, and between two reads: a node that sends nothing for so long hangs."""
+
+BUFFER_BYTES = 1 << 20
+"""Read, looked at and written while the processor has it near."""
 
 _REASONS = {403: "refused", 404: "gone", 409: "gone"}
 
@@ -56,8 +58,7 @@ class ImageTransfer:
         except OSError as error:
             raise TransferError("room", f"no memory for it: {error}") from error
         try:
-            os.ftruncate(fd, self._ticket.num_bytes)
-            self._fetch(memoryview(mmap.mmap(fd, self._ticket.num_bytes)))
+            self._fetch(fd)
         except BaseException as error:
             os.close(fd)
             raise self._told(error) from error
@@ -76,7 +77,7 @@ class ImageTransfer:
                 return TransferError(reason, f"{node}: {type(error).__name__}: {error}")
         return error
 
-    def _fetch(self, view: memoryview) -> None:
+    def _fetch(self, fd: int) -> None:
         place = urlsplit(self._ticket.url)
         assert place.hostname is not None
         connection = http.client.HTTPConnection(place.hostname, place.port, timeout=self._connect_s)
@@ -88,24 +89,34 @@ class ImageTransfer:
                 raise TransferError("stopped", "nobody waits for it any more")
             connection.request("GET", place.path, headers={"Authorization": f"Bearer {self._ticket.token}"})
             with connection.getresponse() as response:
-                self._read(response, view)
+                self._read(response, fd)
         finally:
             connection.close()
 
-    def _read(self, response: http.client.HTTPResponse, view: memoryview) -> None:
-        node = self._ticket.node
+    def _read(self, response: http.client.HTTPResponse, fd: int) -> None:
+        node, num_bytes = self._ticket.node, self._ticket.num_bytes
         if response.status != 200:
             reason = _REASONS.get(response.status, "unreachable")
             raise TransferError(
                 reason, f"{node} answers {response.status}: {response.read(200).decode(errors='replace')}"
             )
-        if response.length != num_body_bytes(len(view)):
-            raise TransferError("truncated", f"{node} has {response.length} bytes, for an image of {len(view)}")
-        head = bytearray(HEAD.size)
-        for part in parts(len(view)):
-            piece = view[part]
-            if response.readinto(head) < len(head) or response.readinto(piece) < len(piece):
-                reason = "stopped" if self._is_stopped else "truncated"
-                raise TransferError(reason, f"{node} ends at {part.start} of {len(view)} bytes")
-            if HEAD.unpack(head) != (crc32(piece),):
+        if response.length != num_body_bytes(num_bytes):
+            raise TransferError("truncated", f"{node} has {response.length} bytes, for an image of {num_bytes}")
+        head = memoryview(bytearray(HEAD.size))
+        buffer = memoryview(bytearray(BUFFER_BYTES))
+        for part in parts(num_bytes):
+            self._read_into(response, head, part.start)
+            checksum = 0
+            for begin in range(part.start, part.stop, BUFFER_BYTES):
+                read = buffer[: min(BUFFER_BYTES, part.stop - begin)]
+                self._read_into(response, read, begin)
+                checksum = crc32(read, checksum)
+                if os.pwrite(fd, read, begin) < len(read):
+                    raise TransferError("room", f"no memory for all of its {num_bytes} bytes")
+            if HEAD.unpack(head) != (checksum,):
                 raise TransferError("damaged", f"{node}: bytes {part.start} to {part.stop} are not what was sent")
+
+    def _read_into(self, response: http.client.HTTPResponse, memory: memoryview, begin: int) -> None:
+        if response.readinto(memory) < len(memory):
+            reason = "stopped" if self._is_stopped else "truncated"
+            raise TransferError(reason, f"{self._ticket.node} ends at {begin} of {self._ticket.num_bytes} bytes")
