@@ -30,7 +30,7 @@ SIZE = 3 * PIECE_BYTES + 17
 MIB = 1 << 20
 ESTABLISHED = "01"
 QUICK = FetchLimits(fetch_s=5.0, turn_s=5.0, connect_s=1.0, stall_s=0.2)
-ROOM = 64 * MIB
+ROOM = 512 * MIB
 
 
 def failures(reason: str) -> float:

@@ -120,8 +120,9 @@ def test_a_request_is_evicted_handed_over_and_goes_on(agent: Agent, tiny_model: 
     agent.send(TakeOut(["a", "unknown"]), HandOverImages(["a", "unknown"]))
     while not isinstance(events[-1], Image):
         events.append(agent.next())
-    *steps, last, evicted, image = events
+    *steps, last, evicted, report, image = events
     assert isinstance(image, Image)
+    assert isinstance(report, StepReport), "the image is written behind what it was asked with"
     assert isinstance(evicted, TakenOut)
     assert isinstance(last, StepReport), "the last tokens come before"
     steps.append(last)
