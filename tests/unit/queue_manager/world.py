@@ -97,12 +97,14 @@ class World:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, model: str, kv_format: str = "") -> None:
+    def start(
+        self, name: str, model: str, kv_format: str = "", *, network_bytes_per_s: float = 0.0, kv_token_bytes: int = 0
+    ) -> None:
         self.num_epochs += 1
         self._lose_images(name)
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
-        rates = [ModelRate(model, COST, 0, 0, 0.0, kv_format=kv_format)] if kv_format else []
-        known = NodeState(name, model, max_num_seqs=2, rates=rates)
+        rates = [ModelRate(model, COST, 0, kv_token_bytes, 0.0, kv_format=kv_format)] if kv_format else []
+        known = NodeState(name, model, max_num_seqs=2, network_bytes_per_s=network_bytes_per_s, rates=rates)
         self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=known))
 
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:

@@ -145,6 +145,26 @@ def test_kv_goes_along_where_it_is_of_use_and_else_the_request_begins_anew(
     assert (entry.attempt, entry.kv_at) == ((0, HANDED_OVER) if moves else (1, ""))
 
 
+@pytest.mark.parametrize(("network_bytes_per_s", "moves"), [(1e6, True), (1e5, False)])
+def test_kv_goes_along_where_that_is_sooner_than_computing_it(network_bytes_per_s: float, *, moves: bool) -> None:
+    """Of 7 tokens, some 1 kB each: at 1 ms a row they are computed in some milliseconds."""
+    world = World(CONFIG)
+    for name in ("n0", "n1"):
+        world.start(name, "a", "x", network_bytes_per_s=network_bytes_per_s, kv_token_bytes=500)
+        if name == "n0":
+            world.submit("r0", "a", PROMISES[0])
+            while world.inbox:
+                world.handle()
+            (gid,) = world.entries
+            world.pull(world.nodes["n0"], gid, 1)
+    world.plan({"n0": [], "n1": [gid]})
+    while world.inbox:
+        world.handle()
+    while world.nodes["n0"].inbox:
+        world.read(world.nodes["n0"])
+    assert world.images == ({("n0", Attempt("r0", 0))} if moves else set())
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_so_it_is_on_a_long_day(seed: int) -> None:
     """Short plays seldom get as far as a pull that crosses with a hand-over."""
