@@ -21,10 +21,10 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ReleaseImages
 from gpu_node.engine.requests.image import HandedOver, SerialisedImage
 from services.simulator.cluster.memory_bus import MemoryBus, StoredImage
-from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S
 from shared.messages.requests import Attempt, ImageTicket
 
 LATENCY_S = 0.001  # of a connection
+NETWORK_BYTES_PER_S = 1.25e9  # 10 Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class NodeImages:
     def _fetch(self, resume: Resume) -> None:
         """It comes over the network, one behind the other, while the engine goes on."""
         num_bytes = resume.ticket.num_bytes if resume.ticket is not None else 0
-        took_s = LATENCY_S + num_bytes / PRIOR_NETWORK_BYTES_PER_S
+        took_s = LATENCY_S + num_bytes / NETWORK_BYTES_PER_S
         due_s = self._free_at_s = max(self._bus.now, self._free_at_s) + took_s
         self._fetching[Attempt(resume.payload.request_id, resume.payload.attempt)] = due_s
         self._hooks.at(due_s, lambda: self._fetched(resume, due_s, took_s))

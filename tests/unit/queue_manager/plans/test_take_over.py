@@ -118,13 +118,13 @@ def a_slow_one(step_s: float) -> State:
 
 
 def test_an_idle_device_takes_over_what_runs_where_that_gains_several_times_what_it_costs() -> None:
-    """8 tokens of 1 MB are 0.024 s by 1 GB/s thrice, and 0.5 s: it must gain 1.572 s, with 10 tokens 0.1572 s each."""
-    assert make(a_slow_one(0.248)).targets(["n1"], 0.0) == {"runs": "n1"}
-    assert make(a_slow_one(0.247)).targets(["n1"], 0.0) == {}
+    """8 tokens of 1 MB are two copies of 8 ms, 0.8 ms and 0.5 s: it must gain 1.5504 s, with 10 tokens 0.155 s each."""
+    assert make(a_slow_one(0.2455)).targets(["n1"], 0.0) == {"runs": "n1"}
+    assert make(a_slow_one(0.245)).targets(["n1"], 0.0) == {}
 
 
 def test_what_is_sooner_computed_than_moved_is_computed_again() -> None:
-    """8 tokens of 10 MB take 0.24 s to move: 0.5 s and 8 rows of 0.01 s, so 1.74 s by 10 tokens."""
+    """8 tokens of 10 MB take 0.168 s to move: 0.5 s and 8 rows of 0.01 s, so 1.74 s by 10 tokens."""
     for step_s, moves in ((0.265, True), (0.263, False)):
         state = a_slow_one(step_s)
         know(state.nodes["n1"], kv_token_bytes=10_000_000)
@@ -147,7 +147,7 @@ def test_so_is_what_lies_otherwise_there() -> None:
 
 
 def test_an_idle_device_looks_again_while_another_is_slower() -> None:
-    state = a_slow_one(0.247)
+    state = a_slow_one(0.245)
     take_overs = make(state)
     assert take_overs.wake_at is None
     assert take_overs.targets(["n1"], 0.0) == {}
