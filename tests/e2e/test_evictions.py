@@ -16,6 +16,7 @@ from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.collector import Collector
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
+from tests.redis.waiting import until
 
 pytestmark = pytest.mark.usefixtures("model_file")
 
@@ -169,3 +170,35 @@ async def test_an_answer_behind_a_long_prompt_goes_on_elsewhere_with_all_its_kv(
             await task
         assert answer.text == expected.text
         check_moved(cluster, running, at_least_bytes=MAX_REDIS_BYTES)
+
+
+@pytest.mark.parametrize(("fate", "reason"), [(signal.SIGKILL, "unreachable"), (signal.SIGSTOP, "slow")])
+async def test_kv_whose_giver_dies_or_stands_still_is_computed_again_and_no_token_changes(
+    tmp_path: Path, own_collector: Collector, known_answers: list[str], fate: signal.Signals, reason: str
+) -> None:
+    with started(tmp_path, ["first"], num_nodes=2, collector=own_collector) as cluster:
+        async with openai_client(cluster) as client:
+            expected = await ask_once(client, known_answers)
+            answer = Answer()
+            task = asyncio.create_task(stream(client, ASKS[0], answer))
+            await underway([answer], [task])
+            (giver,) = [name for name in cluster.nodes if cluster.status(name)["num_running"]]
+            (taker,) = [name for name in cluster.nodes if name != giver]
+            pids = cluster.pids()
+            os.kill(pids[taker], signal.SIGSTOP)  # so that it comes too late
+            os.kill(pids[giver], signal.SIGTERM)
+            await until(lambda: has_given(cluster, giver))
+            os.kill(pids[giver], fate)
+            os.kill(pids[taker], signal.SIGCONT)
+            await task
+        if fate is signal.SIGSTOP:
+            os.kill(pids[giver], signal.SIGKILL)
+        assert answer.text == expected[0]
+        assert cluster.metric(taker, "treadle_kv_transfer_failures_total", reason=reason) == 1
+        assert cluster.metric(taker, "treadle_resumed_requests_total", tier="none") == 1
+        assert cluster.metric(taker, "treadle_kv_transfer_bytes_total", direction="in") == 0
+
+
+async def has_given(cluster: Cluster, node: str) -> bool:
+    """It has handed a request over, and waits for whoever fetches the KV."""
+    return (await asyncio.to_thread(cluster.status, node)).get("given_images") == 1

@@ -308,6 +308,7 @@ class VllmEngine:
             step_s=self._step_s,
             num_received=self._num_received,
             cost=current.costs.cost if current else None,
+            evicted_kv_bytes=self._images.lot.num_bytes,
             counts=sum((resident.book.counts for resident in residents), self._counts_of_gone + self._images.counts),
         )
 

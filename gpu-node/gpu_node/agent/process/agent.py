@@ -84,7 +84,7 @@ class Agent:
         """What an operator wants to see of this node."""
         core = self._core
         if core is None:
-            return {"node": self._node, "device": self._device, "failed": self.failure}
+            return {"node": self._node, "device": self._device, "failed": self.failure, **self._given_status()}
         beat = core.heartbeat()
         values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
         del values["traceparent"]
@@ -96,9 +96,14 @@ class Agent:
             "failed": self.failure,
             "max_model_len": core.models.loaded.max_model_len if core.models.loaded else None,
             "engine_pid": self._engine.pid if self._engine else None,
-            "given_images": len(self.given) if self.given is not None else 0,
-            "given_image_bytes": self.given.num_bytes if self.given is not None else 0,
+            **self._given_status(),
         }
+
+    def _given_status(self) -> dict[str, object]:
+        """Of what waits to be fetched, also behind the node's goodbye."""
+        images = self.given if self.given is not None else ()
+        num_bytes = self.given.num_bytes if self.given is not None else 0
+        return {"given_images": len(images), "given_image_bytes": num_bytes}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set; what is unfinished then goes back to the queue."""
