@@ -15,9 +15,11 @@ HOST = "127.0.0.1"
 
 
 @asynccontextmanager
-async def image_port(given: Callable[[], GivenImages | None], stall_s: float = 5.0) -> AsyncIterator[str]:
+async def image_port(
+    given: Callable[[], GivenImages | None], stall_s: float = 5.0, max_served: int = 16
+) -> AsyncIterator[str]:
     """Its address, while it is served."""
-    server = ImageServer(given, stall_s)
+    server = ImageServer(given, stall_s, max_served)
     app = web.Application()
     app.add_routes(server.routes())
     runner = await listen(app, HOST, 0, drain_s=0.1)

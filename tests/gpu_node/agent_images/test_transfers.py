@@ -16,8 +16,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gpu_node.agent.images.given_images import GivenImages
-from gpu_node.agent.images.image_fetcher import FetchLimits, ImageFetcher
-from gpu_node.agent.images.image_server import MAX_SERVED
+from gpu_node.agent.images.image_fetcher import MAX_FETCHES, FetchLimits, ImageFetcher
 from gpu_node.agent.images.piece_stream import HEAD, PIECE_BYTES, head_of, num_body_bytes, parts
 from gpu_node.engine.process.protocol import NO_IMAGE, Image
 from shared.messages.requests import Attempt, ImageTicket
@@ -63,9 +62,9 @@ class Giver:
 
 
 @asynccontextmanager
-async def giving(ttl_s: float = 60.0, stall_s: float = 5.0) -> AsyncIterator[Giver]:
+async def giving(ttl_s: float = 60.0, stall_s: float = 5.0, max_served: int = 16) -> AsyncIterator[Giver]:
     holding: list[GivenImages] = []
-    async with image_port(lambda: holding[0] if holding else None, stall_s) as base_url:
+    async with image_port(lambda: holding[0] if holding else None, stall_s, max_served) as base_url:
         holding.append(GivenImages("giver", "giver-1", base_url, ttl_s))
         yield Giver(holding[0])
         holding[0].clear()
@@ -104,10 +103,11 @@ async def test_another_process_gives_what_is_larger_than_redis_ever_took() -> No
         assert read((await one.fetch(ticket))[0]) == content(num_bytes)
 
 
-async def test_many_at_a_time_wait_for_their_turn() -> None:
-    async with giving() as giver:
+@pytest.mark.parametrize("max_served", [16, 1])
+async def test_many_at_a_time_wait_for_their_turn_at_either_end(max_served: int) -> None:
+    async with giving(max_served=max_served) as giver:
         with fetcher() as one:
-            tickets = [giver.hold(content(SIZE + number), number) for number in range(3 * MAX_SERVED)]
+            tickets = [giver.hold(content(SIZE + number), number) for number in range(2 * MAX_FETCHES)]
             files = await asyncio.gather(*(one.fetch(ticket) for ticket in tickets))
             for number, (file, _) in enumerate(files):
                 assert read(file) == content(SIZE + number)

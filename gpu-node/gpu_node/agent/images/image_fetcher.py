@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpu_node.agent.images.image_transfer import CONNECT_S, STALL_S, ImageTransfer, TransferError
+from gpu_node.agent.images.image_transfer import BUSY, CONNECT_S, STALL_S, ImageTransfer, TransferError
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_fetched
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
 from shared.messages.requests import ImageTicket
@@ -26,6 +26,9 @@ TURN_S = 60.0
 
 LOOK_S = 0.02
 """Between two looks whether the engine has made room: it does between two steps."""
+
+BUSY_S = 0.1
+"""Until a giver that serves others is asked again."""
 
 log = structlog.get_logger()
 
@@ -71,7 +74,7 @@ class ImageFetcher:
         try:
             await self._wait_for_room(ticket.num_bytes)
             try:
-                return await self._fetch(ticket)
+                return await self._fetch_in_turn(ticket)
             finally:
                 self._coming_bytes -= ticket.num_bytes
         except TransferError as error:
@@ -92,6 +95,18 @@ class ImageFetcher:
     @property
     def _held_bytes(self) -> int:
         return self._coming_bytes + sum(num_bytes for _, num_bytes in self._open.values())
+
+    async def _fetch_in_turn(self, ticket: ImageTicket) -> tuple[ImageFile, float]:
+        """Again and again while its giver serves others."""
+        clock = asyncio.get_running_loop().time
+        by_s = clock() + self._limits.turn_s
+        while True:
+            try:
+                return await self._fetch(ticket)
+            except TransferError as error:
+                if error.reason != BUSY or clock() > by_s:
+                    raise
+            await asyncio.sleep(BUSY_S)
 
     async def _fetch(self, ticket: ImageTicket) -> tuple[ImageFile, float]:
         loop = asyncio.get_running_loop()

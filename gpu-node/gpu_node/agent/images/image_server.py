@@ -14,8 +14,11 @@ from gpu_node.agent.images.given_images import GivenImage, GivenImages, ImageRef
 from gpu_node.agent.images.piece_stream import PATH, head_of, num_body_bytes, parts
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_given
 
-MAX_SERVED = 4
-"""At a time; others wait, each with a piece at most in memory."""
+MAX_SERVED = 16
+"""At a time, each with a piece on its way; who comes beyond is asked to come again."""
+
+NUM_READERS = 2
+"""Threads that make checksums."""
 
 STALL_S = 5.0
 """A node that takes nothing for so long hangs, or is gone."""
@@ -28,11 +31,13 @@ log = structlog.get_logger()
 class ImageServer:
     """Whose images, ``given`` says: None between two epochs."""
 
-    def __init__(self, given: Callable[[], GivenImages | None], stall_s: float = STALL_S) -> None:
+    def __init__(
+        self, given: Callable[[], GivenImages | None], stall_s: float = STALL_S, max_served: int = MAX_SERVED
+    ) -> None:
         self._given = given
         self._stall_s = stall_s
-        self._slots = asyncio.Semaphore(MAX_SERVED)
-        self._readers = ThreadPoolExecutor(MAX_SERVED, "image-read")
+        self._num_left = max_served
+        self._readers = ThreadPoolExecutor(NUM_READERS, "image-read")
 
     def routes(self) -> list[web.RouteDef]:
         """For the application of the admin port."""
@@ -48,16 +53,18 @@ class ImageServer:
         try:
             if given is None:
                 raise ImageRefusedError(404, "there are no images")
+            if not self._num_left:
+                return web.Response(status=503, text="too many images are being fetched\n")
             image = given.claim(request.match_info["name"], token)
         except ImageRefusedError as error:
             count_failure("refused" if error.status == 403 else "gone")
             log.warning("image refused", status=error.status, reason=str(error), to=request.remote)
             return web.Response(status=error.status, text=f"{error}\n")
         is_whole = False
+        self._num_left -= 1
         try:
             response = web.StreamResponse(headers={"Content-Length": str(num_body_bytes(len(image.content)))})
-            async with self._slots:
-                await self._write(image, request, response)
+            await self._write(image, request, response)
             is_whole = True
         except TimeoutError:
             count_failure("slow")
@@ -65,6 +72,7 @@ class ImageServer:
             if request.transport is not None:
                 request.transport.abort()
         finally:
+            self._num_left += 1
             given.unclaim(image, is_whole=is_whole)
         return response
 

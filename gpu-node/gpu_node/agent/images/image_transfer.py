@@ -23,7 +23,10 @@ STALL_S = 5.0
 BUFFER_BYTES = 1 << 20
 """Read, looked at and written while the processor has it near."""
 
-_REASONS = {403: "refused", 404: "gone", 409: "gone"}
+BUSY = "busy"
+"""The giver serves others: it may be asked again."""
+
+_REASONS = {403: "refused", 404: "gone", 409: "gone", 503: BUSY}
 
 
 class TransferError(Exception):
