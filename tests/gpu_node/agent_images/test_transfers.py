@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from gpu_node.agent.images.given_images import GivenImages
+from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.images.image_fetcher import MAX_FETCHES, FetchLimits, ImageFetcher
 from gpu_node.agent.images.piece_stream import HEAD, PIECE_BYTES, head_of, num_body_bytes, parts
 from gpu_node.engine.process.protocol import NO_IMAGE, Image
@@ -121,6 +121,8 @@ async def test_nobody_gets_an_image_without_its_token_and_it_stays_for_who_has_i
         with fetcher() as one:
             ticket, other = giver.hold(content(SIZE)), giver.hold(content(9), 1)
             before = failures("refused")
+            with pytest.raises(ImageRefusedError):
+                giver.given.claim(ticket.url.rpartition("/")[2], "\udcff")  # as bytes of a header may come
             for token in ("", "wrong", other.token):
                 assert (await one.fetch(msgspec.structs.replace(ticket, token=token)))[0] == NO_IMAGE
             assert failures("refused") == before + 6, "both ends count it, each of three"

@@ -96,7 +96,7 @@ class GivenImages:
         image = self._images.get(name)
         if image is None:
             raise ImageRefusedError(404, "there is no such image")
-        if not compare_digest(image.token.encode(), token.encode()):
+        if not compare_digest(image.token.encode(), token.encode(errors="surrogateescape")):
             raise ImageRefusedError(403, "it is not this image's token")
         if image.is_fetched:
             raise ImageRefusedError(409, "it is being fetched")

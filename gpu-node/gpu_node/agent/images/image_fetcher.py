@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import structlog
@@ -118,7 +118,7 @@ class ImageFetcher:
                 fd = await asyncio.shield(asyncio.wrap_future(running))
         except (TimeoutError, asyncio.CancelledError) as error:
             transfer.stop()
-            running.add_done_callback(lambda done: os.close(done.result()) if not done.exception() else None)
+            running.add_done_callback(_close_unwanted)
             if isinstance(error, TimeoutError):
                 raise TransferError("slow", f"{ticket.node} takes longer than {self._limits.fetch_s:g} s") from None
             raise
@@ -144,3 +144,9 @@ class ImageFetcher:
         for path in list(self._open):
             self.close_file(ImageFile(path, 0))
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _close_unwanted(done: Future[int]) -> None:
+    """It came after all, and nobody waits for it any more."""
+    if not done.cancelled() and done.exception() is None:
+        os.close(done.result())
