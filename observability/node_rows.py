@@ -170,6 +170,22 @@ OFFLOAD = Row(
             width=12,
         ),
         Panel(
+            "KV from node to node",
+            "Of requests that another node goes on with, fetched from the node that they left.",
+            "Bps",
+            [Query(rate("treadle_kv_transfer_bytes_total", "direction"), "{{direction}}")],
+            width=12,
+        ),
+        Panel(
+            "Time to fetch KV, and what was lost",
+            "Seconds from the question to the last byte, p50 and p99; and requests a minute whose KV did not come, by "
+            "reason: they are computed again.",
+            "s",
+            [Query(quantile(share, "treadle_kv_transfer_seconds"), f"p{share * 100:g}") for share in (0.5, 0.99)]
+            + [Query(f"60 * {rate('treadle_kv_transfer_failures_total', 'reason')}", "{{reason}} a minute")],
+            width=12,
+        ),
+        Panel(
             "No room in host memory",
             "Requests a minute whose KV was dropped, and has to be computed again.",
             "short",

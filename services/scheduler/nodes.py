@@ -31,7 +31,9 @@ def has_changed(told: NodeState, state: NodeState) -> bool:
         or told.lacks != state.lacks
         or told.is_loading != state.is_loading
         or (told.max_num_seqs, told.step_tokens) != (state.max_num_seqs, state.step_tokens)
+        or told.max_image_bytes != state.max_image_bytes
         or _is_off(told.kv_bytes_per_s, state.kv_bytes_per_s)
+        or _is_off(told.network_bytes_per_s, state.network_bytes_per_s)
         or _is_off(told.swap_s, state.swap_s)
         or known.keys() != {rate.model for rate in state.rates}
         or any(_rate_is_off(known[rate.model], rate) for rate in state.rates)

@@ -20,7 +20,7 @@ _STREAM = ("xadd", "xread", "xrange", "xrevrange", "xtrim", "xdel", "xlen", "xin
 _KEY = ("exists", "type", "del", "unlink", "expire", "pexpire", "ttl", "pttl", "get", "set")
 _OF_ALL = (*_CONNECTION, *_TRANSACTION, *_STREAM, *_KEY)
 _OF_A_SERVICE = (*_OF_ALL, "incr", "hget", "hgetall", "hstrlen", "hset", "hincrby", "hdel")
-_OF_A_NODE = (*_OF_ALL, "getdel", "xreadgroup", "xack", "xgroup|create")
+_OF_A_NODE = (*_OF_ALL, "xreadgroup", "xack", "xgroup|create")
 _OF_AN_OPERATOR = (
     *("ping", "select", "client|setinfo", "client|setname", "client|list", "info", "time", "role", "acl|whoami"),
     *("scan", "dbsize", "type", "exists", "ttl", "pttl", "memory|usage", "get", "strlen", "hget", "hgetall", "hlen"),
@@ -75,7 +75,7 @@ ROLES: tuple[Role, ...] = (
         streams.QUEUE,
         writes=(
             *(streams.SCHEDULER, streams.node_inbox(ALL), streams.tokens(ALL), streams.group(ALL)),
-            *(streams.payload(ALL), streams.kv_image(ALL)),
+            streams.payload(ALL),
         ),
     ),
     _service(
@@ -96,7 +96,7 @@ ROLES: tuple[Role, ...] = (
         commands=_OF_A_NODE,
         reads=(streams.payload(ALL),),
         writes=(streams.QUEUE, streams.SCHEDULER, streams.KV, streams.tokens(ALL), streams.DEAD_LETTER),
-        owns=(streams.node_inbox(ALL), streams.group(ALL), streams.kv_image(ALL)),
+        owns=(streams.node_inbox(ALL), streams.group(ALL)),
     ),
     Role(
         name="operator",

@@ -53,12 +53,6 @@ MAX_TOKEN_BACKLOG: Final = 50_000
 PAYLOAD_TTL_S: Final = 3_600
 PAYLOAD_REFRESH_S: Final = 600.0
 
-# Migration takes seconds; an image that nobody has taken by then has lost its request, and is large.
-KV_IMAGE_TTL_S: Final = 120
-
-# KV of a request that can be handed over; a longer one is computed again elsewhere. Redis holds some hundreds of these.
-MAX_IMAGE_BYTES: Final = 64 << 20
-
 # A bucket of a key's rate outlives the moment when it is full by so long: whoever has an advance of it tells before.
 # One in deep debt is kept for a day at most.
 RATES: Final = "treadle:rate:*"
@@ -97,14 +91,6 @@ def rate(what: str, per_minute: int, key_id: str) -> str:
     that have not do not mix theirs up.
     """
     return f"treadle:rate:{what}:{per_minute}:{key_id}"
-
-
-def kv_image(request_id: str) -> str:
-    """KV of a request that was handed over (`requests.Evict`), for the node that pulls it; gone with the pull.
-
-    Expires after KV_IMAGE_TTL_S: who comes later gives the request back.
-    """
-    return f"treadle:image:{request_id}"
 
 
 def state(service: str) -> str:

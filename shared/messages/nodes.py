@@ -26,6 +26,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Most rows of a step."""
     kv_bytes_per_s: float = UNMEASURED
     """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
+    network_bytes_per_s: float = UNMEASURED
+    """Measured rate at which KV comes here from other nodes; 0.0 before the first image."""
+    max_image_bytes: int | None = None
+    """Host memory for KV of requests that leave, or come from other nodes; None: it has not said."""
     swap_s: float = UNMEASURED
     """Duration of its last model swap; 0.0 before the first."""
     rates: list[ModelRate] = []

@@ -10,7 +10,7 @@ from shared.messages.slo import Slo
 from shared.messages.token_logprob import TokenLogprob
 
 DEFAULT_TENANT = "default"  # whose requests are where nobody says so: there are no keys
-HANDED_OVER = "*"  # stands where a node's name could: the KV lies in Redis, for whoever pulls the request
+HANDED_OVER = "*"  # stands where a node's name could: whoever pulls the request fetches the KV by its `ImageTicket`
 
 
 # --- requests: gateway <-> queue manager ----------------------------------------------------------------------------
@@ -136,6 +136,22 @@ class Attempt(msgspec.Struct, frozen=True):
 # --- requests: queue manager <-> node -------------------------------------------------------------------------------
 
 
+class ImageTicket(msgspec.Struct, frozen=True):
+    """Where a request's KV waits that a node has handed over, and the right to fetch it, once."""
+
+    node: str
+    """That gave it."""
+    url: str
+    """Of the image, as other nodes reach it."""
+    token: str
+    """Secret, and this image's own."""
+    num_bytes: int
+
+    def __repr__(self) -> str:
+        """Without the secret: messages are logged."""
+        return f"ImageTicket({self.node!r}, {self.url!r}, num_bytes={self.num_bytes})"
+
+
 class Enqueued(Message, frozen=True, kw_only=True):
     """An entry of a group stream: this attempt of this request waits for a node."""
 
@@ -144,6 +160,8 @@ class Enqueued(Message, frozen=True, kw_only=True):
     gateway: str
     kv_at: str = ""
     """The node that keeps the KV of the request in host memory since it was evicted there, or `HANDED_OVER`."""
+    image: ImageTicket | None = None
+    """Of what was handed over."""
 
 
 class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -189,7 +207,7 @@ class Evict(Message, frozen=True, kw_only=True):
     """Where they are to go, their KV is of no use: it is dropped, and another attempt of each computes it again."""
 
 
-class EvictedRequest(msgspec.Struct, frozen=True):
+class EvictedRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request that was taken out of an engine before its end. Its tokens so far have been published."""
 
     request_id: str
@@ -200,6 +218,8 @@ class EvictedRequest(msgspec.Struct, frozen=True):
     """Tokens whose KV was kept; 0 where there was no room for it, and another attempt has to compute it again."""
     kv_at: str
     """Where: this node, or `HANDED_OVER`."""
+    image: ImageTicket | None = None
+    """Of what was handed over."""
 
 
 class Evicted(Message, frozen=True, kw_only=True):

@@ -58,10 +58,10 @@ class Admin:
         return web.json_response(self.status())
 
 
-async def serve_admin(admin: Admin, host: str, port: int) -> web.AppRunner:
-    """Listen; the caller cleans the runner up. `PortTakenError` says which port and what to do."""
+async def serve_admin(admin: Admin, host: str, port: int, more: Sequence[web.RouteDef] = ()) -> web.AppRunner:
+    """Listen; the caller cleans the runner up. ``more``: what other processes ask. `PortTakenError` says what to do."""
     app = web.Application()
-    app.add_routes(admin.routes())
+    app.add_routes([*admin.routes(), *more])
     return await listen(app, host, port)
 
 

@@ -21,7 +21,7 @@ _OF_TRANSACTIONS = {
     (b"XADD", b"treadle:tokens:"): "publish",
     (b"XACK", b"treadle:group:"): "publish",
 }
-_OF_COMMANDS = {b"SET": "store", b"DEL": "finish", b"XREAD": "read", b"GETDEL": "take-image"}
+_OF_COMMANDS = {b"SET": "store", b"DEL": "finish", b"XREAD": "read"}
 _HEARD_BY = {stream.encode() for stream in (streams.QUEUE, streams.SCHEDULER, streams.KV)}
 
 

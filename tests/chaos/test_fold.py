@@ -11,7 +11,18 @@ from shared.config.config import ClusterConfig
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import HANDED_OVER, Cancel, Evicted, EvictedRequest, GatewayBeat, Submit
+from shared.messages.nodes import NodeState, NodeUp
+from shared.messages.requests import (
+    HANDED_OVER,
+    Abort,
+    Attempt,
+    Cancel,
+    Evicted,
+    EvictedRequest,
+    GatewayBeat,
+    ImageTicket,
+    Submit,
+)
 from shared.messages.slo import Slo
 from shared.service.core import Core, Drop, Effect, Send
 from tests.chaos.checker.fold import refold
@@ -87,17 +98,18 @@ def test_an_effect_that_is_missing_or_doubled(times: int, what: str) -> None:
     assert found(log) == [("5000-0", what)]
 
 
-def test_an_image_that_a_node_has_left_is_dropped_by_the_queue_manager() -> None:
-    image = EvictedRequest(request_id="gone", attempt=0, output_tokens=2, kv_tokens=5, kv_at=HANDED_OVER)
-    evicted, cancel = Evicted(node="n", epoch="e", requests=[image]), Cancel(request_id="r")
-    first, second, third = sent((SUBMIT, 5.0), (evicted, 5.1), (cancel, 5.1))
-    assert second == [Drop(streams.kv_image("gone"))]
-    assert [type(effect) for effect in third] == [Drop]
-    before = entry(b"5000-0", SUBMIT) + batch(b"5000-0", first) + entry(b"5100-0", evicted) + entry(b"5100-1", cancel)
-    kept = command(b"SET", streams.kv_image("gone").encode(), b"bytes", b"PXAT", b"126000")
-    assert found(before + kept + batch(b"5100-1", [*second, *third])) == []
-    assert found(before + batch(b"5100-1", third)) == []  # it had expired, so that nothing was logged
-    assert found(before + kept + batch(b"5100-1", third)) == [("5100-1", "did not send Drop to treadle")]
+def test_a_node_is_told_of_an_image_that_nobody_will_fetch() -> None:
+    """It was handed over and given up; its key is no matter of Redis."""
+    ticket = ImageTicket("n", "http://n:9400/images/v1/e-1", "secret", 1 << 20)
+    image = EvictedRequest("gone", 0, output_tokens=2, kv_tokens=5, kv_at=HANDED_OVER, image=ticket)
+    up, evicted = NodeUp(epoch="e", known=NodeState("n", "m")), Evicted(node="n", epoch="e", requests=[image])
+    first, second = sent((up, 5.0), (evicted, 5.1))
+    assert second == [
+        Send(streams.node_inbox("n"), Abort(requests=[Attempt("gone", 0)]), max_entries=streams.MAX_NODE_INBOX)
+    ]
+    log = entry(b"5000-0", up) + batch(b"5000-0", first) + entry(b"5100-0", evicted)
+    assert found(log + batch(b"5100-0", second)) == []
+    assert found(log + batch(b"5100-0", [])) == [("5100-0", "did not send Send to treadle")]
 
 
 def test_an_entry_that_was_set_aside_is_left_out() -> None:

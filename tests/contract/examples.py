@@ -68,6 +68,7 @@ from shared.messages.requests import (
     GatewayBeat,
     GatewayGone,
     GroupRef,
+    ImageTicket,
     Pulled,
     QueueLine,
     QueuePlace,
@@ -85,6 +86,7 @@ from shared.messages.tiers import Tier, TierNews
 from shared.messages.token_logprob import TokenLogprob
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TICKET = ImageTicket("node-1", "http://10.0.0.7:9400/images/v1/e-1-3", "4bf92f3577b34da6a3ce929d0e0e4736", 10 << 20)
 
 _SLO = Slo(name="interactive", ttft_s=1.5, tpot_s=0.25, deadline_s=20.0)
 _LOAD = GroupLoad(
@@ -121,6 +123,8 @@ _FACTS = NodeFacts(
     max_num_seqs=32,
     step_tokens=256,
     kv_bytes_per_s=1e9,
+    network_bytes_per_s=2e9,
+    max_image_bytes=1 << 28,
     swap_s=0.75,
     rates=[_RATE],
     broken_models=["llama"],
@@ -150,6 +154,8 @@ HEARTBEAT = Heartbeat(
         max_num_seqs=32,
         step_tokens=256,
         kv_bytes_per_s=1e9,
+        network_bytes_per_s=2e9,
+        max_image_bytes=1 << 28,
         rates=[_RATE],
     ),
     model="smol",
@@ -217,7 +223,7 @@ MESSAGES: list[Message] = [
         tenant_lines=[TenantLine("acme", QueueLine("smol", "interactive", 2, 1, 1.5, 2.25))],
         traceparent=TRACE,
     ),
-    Enqueued(request_id="r-1", attempt=1, gateway="gw-0", kv_at="node-1", traceparent=TRACE),
+    Enqueued(request_id="r-1", attempt=1, gateway="gw-0", kv_at="node-1", image=TICKET, traceparent=TRACE),
     VirtualQueue(
         node="node-0",
         epoch="e-1",
@@ -231,7 +237,7 @@ MESSAGES: list[Message] = [
     Evicted(
         node="node-0",
         epoch="e-1",
-        requests=[EvictedRequest("r-1", 1, 17, 317, HANDED_OVER)],
+        requests=[EvictedRequest("r-1", 1, 17, 317, HANDED_OVER, TICKET)],
         number=7,
         traceparent=TRACE,
     ),
@@ -268,6 +274,8 @@ MESSAGES: list[Message] = [
             max_num_seqs=32,
             step_tokens=256,
             kv_bytes_per_s=1e9,
+            network_bytes_per_s=2e9,
+            max_image_bytes=1 << 28,
             rates=[_RATE],
             swap_s=0.75,
             broken_models=["llama"],

@@ -16,6 +16,7 @@ from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.collector import Collector
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
+from tests.redis.waiting import until
 
 pytestmark = pytest.mark.usefixtures("model_file")
 
@@ -40,7 +41,7 @@ async def ask_once(client: AsyncOpenAI, known_answers: list[str]) -> list[str]:
 @contextmanager
 def started(folder: Path, models: list[str], num_nodes: int, collector: Collector) -> Iterator[Cluster]:
     """A cluster whose nodes run three requests at a time, with a promise that leaves no time to wait."""
-    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2048}
+    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 8192}
     cluster = Cluster.create(
         folder,
         models=[{"name": name, **weights} for name in models],
@@ -133,5 +134,71 @@ async def test_a_node_that_is_asked_to_stop_hands_its_long_answers_over(
         logs = cluster.logs()
         assert '"is_drained":true' in logs[f"{busiest}.log"]
         assert not any('"event":"image' in text for text in logs.values()), "none was lost"
+        check_moved(cluster, busiest, at_least_bytes=1)
         cluster.up()
         cluster.wait_idle()
+    transfers = [span for span in own_collector.spans if span.name == "kv transfer"]
+    assert transfers
+    assert not any(span.attributes["treadle.is_lost"] for span in transfers)
+
+
+def check_moved(cluster: Cluster, gone: str, at_least_bytes: int) -> None:
+    """All that one node had went on at the other one with its KV: nothing was computed again, nothing was lost."""
+    (other,) = [name for name in cluster.nodes if name != gone]
+    assert cluster.metric(other, "treadle_kv_transfer_bytes_total", direction="in") >= at_least_bytes
+    assert cluster.metric(other, "treadle_kv_transfer_failures_total") == 0
+    assert cluster.metric(other, "treadle_resumed_requests_total", tier="none") == 0
+    assert cluster.metric(other, "treadle_resumed_requests_total", tier="evicted") > 0
+
+
+MAX_REDIS_BYTES = 64 << 20  # that an image might have when they went through Redis
+LONG_PROMPT = " ".join(f"{number} is a number." for number in range(100, 520))
+
+
+async def test_an_answer_behind_a_long_prompt_goes_on_elsewhere_with_all_its_kv(
+    tmp_path: Path, own_collector: Collector
+) -> None:
+    ask = Ask("first", LONG_PROMPT, 150, "batch")
+    with started(tmp_path, ["first"], num_nodes=2, collector=own_collector) as cluster:
+        async with openai_client(cluster) as client:
+            (expected,) = await complete(client, [ask])
+            answer = Answer()
+            task = asyncio.create_task(stream(client, ask, answer))
+            await underway([answer], [task])
+            (running,) = [name for name in cluster.nodes if cluster.status(name)["num_running"]]
+            os.kill(cluster.pids()[running], signal.SIGTERM)
+            await task
+        assert answer.text == expected.text
+        check_moved(cluster, running, at_least_bytes=MAX_REDIS_BYTES)
+
+
+@pytest.mark.parametrize(("fate", "reason"), [(signal.SIGKILL, "unreachable"), (signal.SIGSTOP, "slow")])
+async def test_kv_whose_giver_dies_or_stands_still_is_computed_again_and_no_token_changes(
+    tmp_path: Path, own_collector: Collector, known_answers: list[str], fate: signal.Signals, reason: str
+) -> None:
+    with started(tmp_path, ["first"], num_nodes=2, collector=own_collector) as cluster:
+        async with openai_client(cluster) as client:
+            expected = await ask_once(client, known_answers)
+            answer = Answer()
+            task = asyncio.create_task(stream(client, ASKS[0], answer))
+            await underway([answer], [task])
+            (giver,) = [name for name in cluster.nodes if cluster.status(name)["num_running"]]
+            (taker,) = [name for name in cluster.nodes if name != giver]
+            pids = cluster.pids()
+            os.kill(pids[taker], signal.SIGSTOP)  # so that it comes too late
+            os.kill(pids[giver], signal.SIGTERM)
+            await until(lambda: has_given(cluster, giver))
+            os.kill(pids[giver], fate)
+            os.kill(pids[taker], signal.SIGCONT)
+            await task
+        if fate is signal.SIGSTOP:
+            os.kill(pids[giver], signal.SIGKILL)
+        assert answer.text == expected[0]
+        assert cluster.metric(taker, "treadle_kv_transfer_failures_total", reason=reason) == 1
+        assert cluster.metric(taker, "treadle_resumed_requests_total", tier="none") == 1
+        assert cluster.metric(taker, "treadle_kv_transfer_bytes_total", direction="in") == 0
+
+
+async def has_given(cluster: Cluster, node: str) -> bool:
+    """It has handed a request over, and waits for whoever fetches the KV."""
+    return (await asyncio.to_thread(cluster.status, node)).get("given_images") == 1

@@ -28,7 +28,7 @@ LINK = LinkName("hot-1", "cold-1")
 def _commands() -> Sequence[bytes]:
     commands: list[protocol.Command] = [
         protocol.LoadModel("smol"),
-        protocol.RunAttempt(PAYLOAD, b"image"),
+        protocol.RunAttempt(PAYLOAD, protocol.ImageFile("/proc/7/fd/9", 4096)),
         protocol.RunAttempt(replace(PAYLOAD, outputs=[])),
         protocol.TakeOut(["r-1", "r-2"]),
         protocol.HandOverImages(["r-1"]),
@@ -57,7 +57,8 @@ def _events() -> Sequence[bytes]:
         protocol.ModelFailed("smol", "torn"),
         protocol.StepReport([Chunk("r-1", 1, 16, [5, 70_000], finish_reason="stop", is_last=True)], stats),
         protocol.TakenOut([Kept("r-1", 17)], stats),
-        protocol.Image("r-1", b"image"),
+        protocol.Image("r-1", 0, 1, protocol.ImageFile("/proc/7/fd/9", 4096)),
+        protocol.ImageOpened(protocol.ImageFile("/proc/7/fd/9", 4096)),
         protocol.LinkMade(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
         protocol.LinkServed(LINK, 4096),
         protocol.LinkRefused(LINK, "a full /dev/shm"),

@@ -7,18 +7,20 @@ from tests.helm.reach import flows, ports_outside
 
 DNS = {(53, "UDP"), (53, "TCP")}
 BATCHES = "treadle-batches"
+NODES = ["treadle-small", "treadle-spare"]
 SERVICES = ["treadle-queue-manager", "treadle-scheduler", "treadle-kv-manager"]
 
 
-def test_the_components_meet_in_redis_and_batches_at_the_gateway(chart: Chart) -> None:
+def test_the_components_meet_in_redis_batches_at_the_gateway_and_nodes_at_nodes(chart: Chart) -> None:
     """Where Prometheus is known: else any pod may ask for metrics, those of the release too."""
     objects = chart.objects(VALUES["everything"])
-    processes = ["treadle-gateway", *SERVICES, BATCHES, "treadle-small", "treadle-spare"]
+    processes = ["treadle-gateway", *SERVICES, BATCHES, *NODES]
     assert flows(objects) == {
         *((process, "treadle-redis", "redis") for process in processes),
         ("treadle-test", "treadle-gateway", "http"),
         ("treadle-gateway", BATCHES, "admin"),  # files are too large for Redis
         (BATCHES, "treadle-gateway", "http"),
+        *((node, other, "admin") for node in NODES for other in NODES),  # so is KV
     }
 
 
@@ -61,7 +63,7 @@ def test_where_nobody_may_read_metrics_nobody_reaches_a_service(chart: Chart) ->
     objects = chart.objects(VALUES["own-redis"])
     for service in SERVICES:
         assert of_kind(objects, "NetworkPolicy")[service]["spec"]["ingress"] == []
-    assert all(destination == "treadle-gateway" for _, destination, _ in flows(objects))
+    assert {destination for _, destination, _ in flows(objects)} == {"treadle-gateway", "treadle-cpu"}
 
 
 def test_who_may_reach_the_gateway(chart: Chart) -> None:

@@ -15,6 +15,7 @@ from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
 from gateway.openai.delta import Delta
 from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
@@ -29,6 +30,7 @@ from shared.messages.requests import Attempt, Evict
 from shared.messages.slo import Slo
 from shared.service.driver import Driver
 from shared.service.tasks import cancel_all
+from tests.redis.image_port import image_port
 from tests.redis.log_file import LogFile
 from tests.redis.own_server import OwnServer
 from tests.redis.scripted_engine import ScriptedEngine, text
@@ -39,9 +41,8 @@ if TYPE_CHECKING:
     from shared.service.solver import Solver
 
 CONFIG = ClusterConfig(models=[ModelSpec(name="a", source="a.gguf")])
-OPTIONS = EngineOptions(max_num_seqs=6, step_tokens=64)
+OPTIONS = EngineOptions(max_num_seqs=6, step_tokens=64, step_timeout_s=60.0)  # until an engine is taken for hung
 BEAT_S = 0.2
-STEP_TIMEOUT_S = 60.0  # of an engine, to be taken for hung
 NODES = ("n0", "n1")
 NUM_CLIENTS = 6
 AGREEMENT_S = 15.0
@@ -64,21 +65,29 @@ class Node:
         self.num_epochs = 0
         self.core: AgentCore | None = None
         self._redis = connect(url)
+        self._given: GivenImages | None = None
 
     async def run(self) -> None:
+        async with image_port(lambda: self._given) as base_url:
+            await self._run(base_url)
+
+    async def _run(self, base_url: str) -> None:
         never = asyncio.create_task(asyncio.Event().wait())
         try:
             while True:
                 self.num_epochs += 1
                 engine = ScriptedEngine()
                 self.core = AgentCore(self.name, f"{self.name}-{self.num_epochs}", "cpu", OPTIONS)
-                epoch = Epoch(self._redis, self.core, cast("EngineProcess", engine), STEP_TIMEOUT_S, heartbeat_s=BEAT_S)
+                self._given = given = GivenImages(self.name, self.core.epoch, base_url)
+                process = cast("EngineProcess", engine)
+                epoch = Epoch(self._redis, self.core, process, given, OPTIONS, heartbeat_s=BEAT_S)
                 computing = asyncio.create_task(engine.run())
                 try:
                     await epoch.run(never)
                 except EpochOverError:
                     self.core = None
                 finally:
+                    given.clear()
                     await cancel_all([computing])
         finally:
             never.cancel()

@@ -12,8 +12,10 @@ from gpu_node.engine.process.protocol import (
     EngineEvent,
     HandOverImages,
     Image,
+    ImageOpened,
     LoadModel,
     ModelLoaded,
+    ReleaseImages,
     RunAttempt,
     StepReport,
     TakenOut,
@@ -23,6 +25,7 @@ from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
+from tests.image_files import laid, read
 
 STEP_S = 0.01
 MAX_RUNNING = 6
@@ -46,7 +49,9 @@ class ScriptedEngine:
         self._running: dict[str, Payload] = {}
         self._num_tokens: dict[str, int] = {}
         self._kept: dict[str, int] = {}
+        self._attempts: dict[str, int] = {}
         self._num_received = 0
+        self._num_images = 0
         self._has_model = False
 
     async def send(self, command: Command) -> None:
@@ -57,7 +62,9 @@ class ScriptedEngine:
                     ModelLoaded(model, num_blocks=64, block_size=16, block_bytes=64, max_model_len=512, load_s=0.1)
                 )
             case RunAttempt(payload, image):
-                self._run(payload, image)
+                self._run(payload, read(image) if image is not None else None)
+                if image is not None:
+                    self._tell(ImageOpened(image))
             case AbortRequests(request_ids):
                 for request_id in request_ids:
                     self._running.pop(request_id, None)
@@ -71,7 +78,11 @@ class ScriptedEngine:
             case HandOverImages(request_ids):
                 for request_id in request_ids:
                     if request_id in self._kept:
-                        self._tell(Image(request_id, str(self._kept.pop(request_id)).encode()))
+                        file = laid(str(self._kept.pop(request_id)).encode())
+                        self._num_images += 1
+                        self._tell(Image(request_id, self._attempts[request_id], self._num_images, file))
+                return
+            case ReleaseImages():
                 return
             case _:
                 raise AssertionError(f"nobody says {command}")
@@ -96,6 +107,7 @@ class ScriptedEngine:
         known = self._kept.pop(name, 0) or int(image or b"0")
         done = sum(len(output.token_ids) for output in payload.outputs)
         self._running[name], self._num_tokens[name] = payload, max(known, done)
+        self._attempts[name] = payload.attempt
         return None
 
     def _draw(self, payload: Payload) -> Chunk:

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.actions import GroupEntry, Taken
 from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from gpu_node.engine.process.protocol import EngineEvent
@@ -23,7 +24,7 @@ from shared.messages.requests import Attempt, Enqueued
 from tests.redis.scripted_engine import ScriptedEngine
 from tests.redis.waiting import until
 
-STEP_TIMEOUT_S = 60.0
+OPTIONS = EngineOptions(max_num_seqs=6, step_tokens=64, step_timeout_s=60.0)
 EPOCH = "n0-1"
 
 
@@ -35,11 +36,11 @@ class DyingEngine(ScriptedEngine):
 
 
 def epoch_with(redis: Redis, engine: ScriptedEngine, core: AgentCore) -> Epoch:
-    return Epoch(redis, core, cast("EngineProcess", engine), STEP_TIMEOUT_S)
+    return Epoch(redis, core, cast("EngineProcess", engine), GivenImages("n0", EPOCH, ""), OPTIONS)
 
 
 def make_core() -> AgentCore:
-    return AgentCore("n0", EPOCH, "cpu", EngineOptions(max_num_seqs=6, step_tokens=64))
+    return AgentCore("n0", EPOCH, "cpu", OPTIONS)
 
 
 async def goodbye(redis: Redis) -> NodeGone:

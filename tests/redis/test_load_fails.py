@@ -36,7 +36,7 @@ async def test_its_reason_is_told_until_a_model_is_loaded(
     path = tmp_path / "treadle.yaml"
     path.write_text(yaml.safe_dump(config))
     monkeypatch.setenv(CONFIG_ENV, str(path))
-    agent, stop = Agent(redis, NodeSpec(name="n0"), EngineOptions()), asyncio.Event()
+    agent, stop = Agent(redis, NodeSpec(name="n0"), EngineOptions(), base_url=""), asyncio.Event()
     life = asyncio.create_task(agent.run(stop))
 
     async def is_up() -> bool:

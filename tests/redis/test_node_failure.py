@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.actions import AgentAction
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_process import EngineProcess
 from gpu_node.agent.process.epoch import Epoch
 from shared.bus import streams
@@ -47,7 +48,9 @@ async def engine() -> AsyncIterator[EngineProcess]:
 async def test_it_is_raised_behind_a_goodbye(redis: Redis, engine: EngineProcess) -> None:
     core = BrokenCore("node-0", "e-1", "cpu", EngineOptions())
     stopping = asyncio.create_task(asyncio.Event().wait())
-    epoch = asyncio.create_task(Epoch(redis, core, engine, step_timeout_s=60.0).run(stopping))
+    epoch = asyncio.create_task(
+        Epoch(redis, core, engine, GivenImages("node-0", "e-1", ""), EngineOptions(step_timeout_s=60.0)).run(stopping)
+    )
 
     async def beats() -> bool:
         return await redis.exists(streams.KV) == 1

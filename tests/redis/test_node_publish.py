@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.decisions.actions import Ack, Publish, Pull, Store
+from gpu_node.agent.decisions.actions import Ack, Publish, Pull
 from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode_entry, encode
@@ -95,14 +95,6 @@ async def test_what_was_evicted_reaches_the_queue_manager_with_its_acknowledgeme
     assert await messages(redis, streams.QUEUE) == [
         Evicted(node="node-0", epoch="epoch-1", requests=[TAKEN_OUT], number=7)
     ]
-
-
-async def test_an_image_is_taken_once_by_any_node_and_does_not_stay_for_ever(redis: Redis, bus: NodeBus) -> None:
-    await bus.store(Store("a", b"\x00kv\xff"))
-    assert 0 < await redis.ttl(streams.kv_image("a")) <= streams.KV_IMAGE_TTL_S
-    other = NodeBus(redis, "node-1", "epoch-9")
-    assert await other.take_image("a") == b"\x00kv\xff"
-    assert await other.take_image("a") == b""
 
 
 async def test_publishing_again_changes_nothing_that_counts(redis: Redis, bus: NodeBus) -> None:

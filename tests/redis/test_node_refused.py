@@ -19,6 +19,6 @@ async def test_it_is_not_tried_again(redis: Redis, tmp_path: Path, monkeypatch: 
     path = tmp_path / "treadle.yaml"
     path.write_text("nodes: [{name: node-0, cpus: [1023]}]")
     monkeypatch.setenv(CONFIG_ENV, str(path))
-    agent = Agent(redis, NodeSpec(name="node-0"), EngineOptions())
+    agent = Agent(redis, NodeSpec(name="node-0"), EngineOptions(), base_url="")
     with pytest.raises(EngineRefusedError, match=r"^node 'node-0': cpus names 1023, but this process may run on"):
         await agent.run(asyncio.Event())

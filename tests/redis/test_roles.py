@@ -128,7 +128,6 @@ async def test_a_gateway_adds_to_the_queue_and_reads_nothing_but_its_tokens(serv
             redis.xrange(streams.group("g")),
             redis.xrange(streams.node_inbox("n")),
             redis.xrange(streams.DEAD_LETTER),
-            redis.get(streams.kv_image("r")),
             redis.xadd(streams.node_inbox("n"), {FIELD: b"x"}),
             redis.xadd(streams.group("g"), {FIELD: b"x"}),
             redis.xadd("another", {FIELD: b"x"}),

@@ -12,6 +12,7 @@ from shared.bus import streams
 from shared.messages.placement import PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
 from tests.schedules.gateway import GatewayProcess
+from tests.schedules.images import Images
 from tests.schedules.ledger import Ledger
 from tests.schedules.node import NodeProcess
 from tests.schedules.orders import Order
@@ -47,7 +48,7 @@ class Cluster:
         self.ledger = Ledger()
         self.is_calm = False
         self._left: set[str] = set()
-        world = World(self.agenda, self.redis, self.chance, transcript, setup.latency_s, setup.restart_s)
+        world = World(self.agenda, self.redis, self.chance, transcript, Images(), setup.latency_s, setup.restart_s)
         self._transcript = transcript
         orders = {order.request_id: order for _, order in setup.orders}
         instances = ("a", "b") if setup.has_standby else ("a",)

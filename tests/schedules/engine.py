@@ -14,8 +14,10 @@ from gpu_node.engine.process.protocol import (
     EngineEvent,
     HandOverImages,
     Image,
+    ImageFile,
     LoadModel,
     ModelLoaded,
+    ReleaseImages,
     RunAttempt,
     StepReport,
     TakenOut,
@@ -81,6 +83,7 @@ class Engine:
     parked: dict[str, Sequence] = field(default_factory=dict)
     commands: deque[Command] = field(default_factory=deque)
     num_received: int = 0
+    num_images: int = 0
     _news: Signal = field(default_factory=Signal)
     _seen_models: dict[str, str] = field(default_factory=dict)
 
@@ -133,7 +136,11 @@ class Engine:
                 for request_id in request_ids:
                     parked = self.parked.pop(request_id, None)
                     if parked is not None:
-                        self.tell(Image(request_id, encoded(parked, self.kv_format)))
+                        self.num_images += 1
+                        attempt, text = parked.payload.attempt, encoded(parked, self.kv_format)
+                        self.tell(Image(request_id, attempt, self.num_images, ImageFile(text, len(text))))
+            case ReleaseImages():
+                pass
             case AbortRequests(request_ids):
                 for request_id in request_ids:
                     self.sequences.pop(request_id, None)
@@ -163,7 +170,7 @@ class Engine:
             )
         )
 
-    def _add(self, payload: Payload, image: bytes | None) -> None:
+    def _add(self, payload: Payload, image: ImageFile | None) -> None:
         self.num_received += 1
         request_id = payload.request_id
         if payload.model != self.model:
@@ -179,7 +186,7 @@ class Engine:
         self.sequences.pop(request_id, None)
         self.parked.pop(request_id, None)
         if parked is None or parked.payload.attempt != payload.attempt:
-            parked = self._begun(payload) if image is None else decoded(payload, image, self.kv_format)
+            parked = self._begun(payload) if image is None else decoded(payload, image.path, self.kv_format)
             if parked is None:
                 chunk = Chunk(request_id, payload.attempt, 0, [], LOST, is_last=True)
                 return self.tell(StepReport([chunk], self.stats()))
@@ -246,14 +253,14 @@ class Engine:
         return chunks
 
 
-def encoded(sequence: Sequence, kv_format: str) -> bytes:
-    """Where a request stands, for another engine."""
-    return repr((kv_format, sequence.payload.attempt, sequence.lengths, sequence.ended)).encode()
+def encoded(sequence: Sequence, kv_format: str) -> str:
+    """Where a request stands, for another engine: it is the name of the file, which has nothing in it."""
+    return repr((kv_format, sequence.payload.attempt, sequence.lengths, sequence.ended))
 
 
-def decoded(payload: Payload, image: bytes, kv_format: str) -> Sequence | None:
+def decoded(payload: Payload, image: str, kv_format: str) -> Sequence | None:
     """What an image says of this attempt; None where it is of another, or of another format, or there is none."""
     if not image:
         return None
-    *whose, lengths, ended = ast.literal_eval(image.decode())
+    *whose, lengths, ended = ast.literal_eval(image)
     return Sequence(payload, lengths, ended) if whose == [kv_format, payload.attempt] else None

@@ -10,27 +10,32 @@ from typing import NoReturn, cast
 from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
+    DiscardImage,
     Drain,
+    DropImages,
     GroupEntry,
+    ImageAction,
+    ImageFetched,
+    ImageHeld,
     NewEpoch,
     Publish,
     Pull,
     Resume,
     SayInventory,
-    Store,
+    StopFetch,
     Taken,
     TakeStock,
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.process.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
-from gpu_node.engine.process.protocol import RunAttempt
+from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.messages import inventories, requests
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeGone
-from shared.messages.requests import Abort, Evict, Finished, VirtualQueue
-from tests.schedules.agenda import Signal, sleep, wait
+from shared.messages.requests import Abort, Attempt, Evict, Finished, VirtualQueue
+from tests.schedules.agenda import Killed, Signal, sleep, wait
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId
 from tests.schedules.orders import Order
@@ -38,6 +43,7 @@ from tests.schedules.process import Process, World
 from tests.schedules.reader import Reader
 from tests.schedules.redis_model import RedisAwayError
 
+DRAINED = "drained"
 START_S = 0.5  # from the end of an epoch to the next: an engine process has to start
 
 
@@ -64,12 +70,16 @@ class NodeProcess(Process):
         """A fresh core and a fresh engine."""
         self.num_epochs += 1
         self.core = self._make_core(f"{self.name}-{self.num_epochs}")
-        self.engine = Engine(self, self._speed, self._orders, self._hear, lambda: len(self._events), self._kv_format)
+        self.engine = Engine(
+            self, self._speed, self._orders, self._hear_engine, lambda: len(self._events), self._kv_format
+        )
         self._events: deque[AgentEvent] = deque()
         self._news = Signal()
         self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)
         self._settled_run = 0
         self._num_told = 0
+        self._fetching: dict[Attempt, int] = {}
+        self._num_fetches = 0
         self.spawn(self._serve_epoch())
 
     def _make_core(self, epoch: str) -> AgentCore:
@@ -78,6 +88,14 @@ class NodeProcess(Process):
     def _hear(self, event: AgentEvent) -> None:
         self._events.append(event)
         self._news.notify()
+
+    def _hear_engine(self, event: EngineEvent) -> None:
+        if isinstance(event, Image):
+            ticket = self.world.images.hold(self, self.name, self.core.epoch, event)
+            self._hear(ImageHeld(Attempt(event.request_id, event.attempt), ticket))
+        else:
+            assert not isinstance(event, ImageOpened), "this engine opens nothing"
+            self._hear(event)
 
     def _number(self) -> int:
         """As `gpu_node.agent.process.node_bus.NodeBus.number`."""
@@ -96,6 +114,7 @@ class NodeProcess(Process):
     def _end_epoch(self, why: str, *, has_crashed: bool = False) -> None:
         """Say goodbye, and begin anew."""
         self.note("ends epoch", self.core.epoch, "-", why)
+        self.world.images.end(self.core.epoch, self.agenda.now if why == DRAINED else None)
         self.end_life()
         self.spawn(self._begin_again(has_crashed))
 
@@ -114,6 +133,12 @@ class NodeProcess(Process):
             self.note("could not say goodbye")
         await sleep(START_S)
         self.begin()
+
+    def die(self) -> None:
+        """SIGKILL: what it held is gone."""
+        if self.is_alive and self.num_epochs:
+            self.world.images.end(self.core.epoch)
+        super().die()
 
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +169,7 @@ class NodeProcess(Process):
             for action in self.core.handle(event):
                 await self._do(action)
             if self.core.is_drained:
-                await self._be_over("drained")
+                await self._be_over(DRAINED)
 
     async def _do(self, action: AgentAction) -> None:
         match action:
@@ -153,10 +178,8 @@ class NodeProcess(Process):
             case Tell(command):
                 self.note("tells its engine", command)
                 self.engine.send(command)
-            case Resume(payload):
-                self.engine.send(RunAttempt(payload, await self._take_image(payload.request_id)))
-            case Store(request_id, data):
-                await self._store(request_id, data)
+            case Resume() | StopFetch() | DiscardImage() | DropImages():
+                self._do_images(action)
             case Publish():
                 await self._publish(action)
             case SayInventory():
@@ -165,6 +188,41 @@ class NodeProcess(Process):
                 await self._send_beat(heartbeat)
             case NewEpoch():
                 await self._be_over("fenced")
+
+    def _do_images(self, action: ImageAction) -> None:
+        match action:
+            case Resume(payload):
+                attempt = Attempt(payload.request_id, payload.attempt)
+                self._num_fetches += 1
+                self._fetching[attempt] = self._num_fetches
+                self.spawn(self._fetch(action, attempt, self._num_fetches))
+            case StopFetch(attempts):
+                for attempt in attempts:
+                    self._fetching.pop(attempt, None)
+            case DropImages(attempts):
+                self.world.images.drop(self.core.epoch, attempts)
+            case DiscardImage():
+                pass
+
+    async def _fetch(self, resume: Resume, attempt: Attempt, number: int) -> None:
+        """Beside all else. Whoever is stopped while it is on its way says nothing of it."""
+        armed = self.armed if self.armed is not None and self.armed.command == "image" else None
+        file = await self.world.images.fetch(self, resume.ticket, self.chance.random())
+        if armed is not None:
+            self.armed = None
+            self.note(armed.fault, "image")
+            if armed.fault.startswith("die"):
+                self.die()
+                raise Killed
+            if armed.fault.startswith("freeze"):
+                self.freeze(armed.seconds)
+                await sleep(0.0)
+            else:
+                file = NO_IMAGE  # torn, damaged, or not there
+        if self._fetching.get(attempt) == number:
+            del self._fetching[attempt]
+            self.note("has fetched" if file.path else "has lost", attempt)
+            self._hear(ImageFetched(resume.payload, file, 0.0))
 
     async def _pull(self, pull: Pull) -> None:
         try:
@@ -198,18 +256,6 @@ class NodeProcess(Process):
                 requests.Evicted(node=self.name, epoch=self.core.epoch, requests=publish.evicted, number=self._number())
             )
         return told
-
-    async def _store(self, request_id: str, data: bytes) -> None:
-        try:
-            await self.ask("store", lambda: self.redis.put(streams.kv_image(request_id), data))
-        except RedisAwayError:
-            self.note("image lost")
-
-    async def _take_image(self, request_id: str) -> bytes:
-        try:
-            return await self.ask("image", lambda: self.redis.take(streams.kv_image(request_id))) or b""
-        except RedisAwayError:
-            return b""
 
     async def _beat(self) -> None:
         while True:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal, TypeVar
 
 from tests.schedules.agenda import Agenda, Host, Killed, sleep
+from tests.schedules.images import Images
 from tests.schedules.redis_model import RedisAwayError, RedisModel
 from tests.schedules.transcript import Transcript
 
@@ -45,6 +46,7 @@ class World:
     redis: RedisModel
     chance: Random
     transcript: Transcript
+    images: Images
     latency_s: float
     """Of the slowest way to Redis, where nothing is wrong."""
     restart_s: float

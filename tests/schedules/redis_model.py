@@ -195,13 +195,6 @@ class RedisModel:
         """SET."""
         self._do([("put", key, value)])
 
-    def take(self, key: str) -> Any:
-        """GETDEL; None where there is nothing."""
-        value = self.keys.values.get(key)
-        if value is not None:
-            self._do([("drop", key)])
-        return value
-
     # --- services ---------------------------------------------------------------------------------------------------
 
     def acquire(self, service: str, instance: str, watched: str) -> tuple[bool, str]:

@@ -172,7 +172,7 @@ FAULTS: tuple[Fault, ...] = (
 COMMANDS: tuple[tuple[Role, str], ...] = (
     ("any", ""), ("any", "read"), ("service", "commit"), ("service", "commit"), ("service", "snapshot"),
     ("service", "solved"), ("node", "pull"), ("node", "publish"), ("node", "publish"), ("gateway", "submit"),
-    ("gateway", "release"), ("gateway", "inventory"), ("node", "inventory"), ("node", "store"), ("node", "image"),
+    ("gateway", "release"), ("gateway", "inventory"), ("node", "inventory"), ("node", "image"), ("node", "image"),
 )  # fmt: skip
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import random
 
 from gpu_node.engine.process.protocol import (
+    NO_IMAGE,
     AbortRequests,
     Command,
     HandOverImages,
     Image,
+    ImageFile,
+    ImageOpened,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -74,7 +77,7 @@ class Orders:
             return TakeOut([*chosen, "unknown"])
         return LoadModel(self.chance.choice(["smol", "smol-b"]))
 
-    def back(self, name: str, had: list[int], image: bytes = b"") -> Command:
+    def back(self, name: str, had: list[int], image: ImageFile = NO_IMAGE) -> Command:
         self.running[name] = had
         self.num_back += 1
         return RunAttempt(self.asked[name], image)
@@ -100,8 +103,10 @@ class Orders:
                     assert 0 <= kept.kv_tokens <= num_known
                     if kept.kv_tokens:
                         self.out[kept.request_id] = had
-            case Image(name, data):
-                self.agent.send(self.back(name, self.handed.pop(name), data))
+            case Image(name, file=file):
+                self.agent.send(self.back(name, self.handed.pop(name), file))
+            case ImageOpened():
+                pass
             case ModelLoaded() | ModelFailed():
                 pass
             case other:

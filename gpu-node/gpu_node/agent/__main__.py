@@ -7,6 +7,8 @@ import os
 
 from prometheus_client import REGISTRY
 
+from gpu_node.agent.images.image_server import ImageServer
+from gpu_node.agent.images.own_address import own_url
 from gpu_node.agent.process.agent import Agent
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from shared.bus.bus import check_reachable, connect
@@ -28,14 +30,18 @@ async def serve(config: ClusterConfig, node: str) -> None:
     stop = stop_on_signals()
     redis = connect(redis_url(config))
     await check_reachable(redis)
-    agent = Agent(redis, spec, config.engine, tells_blocks=config.routes_warm)
+    port = admin_port(config, node)
+    base_url = own_url(config.admin_host, port, redis_url(config))
+    agent = Agent(redis, spec, config.engine, base_url, tells_blocks=config.routes_warm)
     REGISTRY.register(EngineGauges(lambda: agent.core, config.engine))
     admin = Admin(not_ready=lambda: agent.not_ready, status=agent.status)
-    runner = await serve_admin(admin, config.admin_host, admin_port(config, node))
+    images = ImageServer(lambda: agent.given)
+    runner = await serve_admin(admin, config.admin_host, port, images.routes())
     try:
         await agent.run(stop)
     finally:
         await runner.cleanup()
+        images.close()
         await redis.aclose()
 
 

@@ -25,7 +25,7 @@ from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom
 from gpu_node.engine.requests.awaited_grammars import AwaitedGrammars
 from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
+from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.engine.residents import Resident, Residents
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
@@ -152,7 +152,7 @@ class Engine:
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
-    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: SerialisedImage | None = None) -> list[OutputChunk]:
         """Queue a request. What ends at once is told: a request that can never run, choices that were complete already.
 
         A newer attempt replaces an older one. The same attempt again, or an older one, changes nothing. An attempt that
@@ -166,7 +166,9 @@ class Engine:
         self._awaiting.drop(payload.request_id)
         return [] if self._awaiting.put(payload, image) else self._add(payload, image)
 
-    def _add(self, payload: Payload, image: bytes | None, grammar: Grammar | None = None) -> list[OutputChunk]:
+    def _add(
+        self, payload: Payload, image: SerialisedImage | None, grammar: Grammar | None = None
+    ) -> list[OutputChunk]:
         self._is_busy = self._is_busy and self.has_work
         resident = self._residents.get(payload.model)
         if resident is None:
@@ -189,12 +191,8 @@ class Engine:
             self._eviction.drop(payload.request_id)
         elif self._store is not None and state is None:
             self._store.take_in()
-            self._store.promote(
-                resident.model,
-                payload.request_id,
-                resident.scheduler.leading_tokens(payload.request_id),
-                payload.adapter,
-            )
+            tokens = resident.scheduler.leading_tokens(payload.request_id)
+            self._store.promote(resident.model, payload.request_id, tokens, payload.adapter)
         return chunks
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -227,6 +225,10 @@ class Engine:
     def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
         """As `TakeOuts.hand_over`."""
         return self._take_outs.hand_over(request_ids)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """As `Eviction.release`."""
+        self._eviction.release(numbers)
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

@@ -50,9 +50,9 @@ class TakeOuts:
         """Give away what is kept of evicted requests. Those that are back, or unknown, are left out."""
         images = []
         for request_id in request_ids:
-            data = None if self._is_here(request_id) else self._eviction.hand_over(request_id)
-            if data is not None:
-                images.append(HandedOver(request_id, data))
+            handed_over = None if self._is_here(request_id) else self._eviction.hand_over(request_id)
+            if handed_over is not None:
+                images.append(handed_over)
         return images
 
     def _is_here(self, request_id: str) -> bool:

@@ -14,7 +14,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
+from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, StartCore
 from shared.config.engine import TASK_ANSWERS, EngineOptions, ModelSpec
@@ -164,7 +164,7 @@ class VllmEngine:
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
-    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: SerialisedImage | None = None) -> list[OutputChunk]:
         """Let a request run. What ends at once is told.
 
         A newer attempt replaces an older one; the same attempt again, or an older one, changes nothing. An attempt that
@@ -263,10 +263,15 @@ class VllmEngine:
         """Give away what is kept of evicted requests. Those that are back in line, or unknown, are left out."""
         images = []
         for request_id in request_ids:
-            data = self._images.hand_over(request_id) if self._resident_of(request_id) is None else None
-            if data is not None:
-                images.append(HandedOver(request_id, data))
+            handed_over = self._images.hand_over(request_id) if self._resident_of(request_id) is None else None
+            if handed_over is not None:
+                images.append(handed_over)
         return images
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """The memory of images that were handed over is free."""
+        for number in numbers:
+            self._images.lot.release(number)
 
     def _resident_of(self, request_id: str) -> _Resident | None:
         residents = self._residents.values()
@@ -304,6 +309,7 @@ class VllmEngine:
             step_s=self._step_s,
             num_received=self._num_received,
             cost=current.costs.cost if current else None,
+            evicted_kv_bytes=self._images.lot.num_bytes,
             counts=sum((resident.book.counts for resident in residents), self._counts_of_gone + self._images.counts),
         )
 

@@ -13,6 +13,7 @@ import structlog
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.framing import ProtocolError
+from gpu_node.engine.process.image_files import ImageFiles
 from gpu_node.engine.process.protocol import (
     Command,
     EngineReady,
@@ -81,17 +82,27 @@ class VllmServer:
         self._config = config
         self._device = device
         self._clock = clock
-        self._commands = Commands(engine, connection.send)
+        self._images = ImageFiles(connection.send, engine.release)
+        self._commands = Commands(engine, connection.send, self._images)
         self._left: deque[Command] = deque()
 
     def run(self) -> None:
         """Take event after event. Raises `CoreDiedError` and `ProtocolError`."""
         try:
             self._connection.send(EngineReady(self._device, engine="vllm", lacks=list(LACKS)))
-            while self._take(self._inbox.get()):
-                pass
+            while self._take(self._next()):
+                self._images.advance()
         except AgentGoneError as gone:
             log.info("engine ends", reason=str(gone))
+
+    def _next(self) -> ServerEvent:
+        """The next event; nothing is waited for while an image is being written."""
+        if not self._images.is_writing:
+            return self._inbox.get()
+        try:
+            return self._inbox.get_nowait()
+        except queue.Empty:
+            return []
 
     def _take(self, event: ServerEvent) -> bool:
         """False on `Shutdown`."""
@@ -102,7 +113,7 @@ class VllmServer:
                 self._report(model, step)
             case Exception():
                 raise event
-            case commands:
+            case commands if commands:
                 return self._carry_out(commands)
         return True
 

@@ -32,7 +32,7 @@ from shared.estimator.mixture import mixed
 from shared.messages.nodes import NodeState
 from shared.messages.placement import Arrivals, GroupLoad, RequestShape
 from shared.messages.request_kind import RequestKind
-from shared.messages.requests import Submit
+from shared.messages.requests import EvictedRequest, Submit
 
 
 class RequestGroups:
@@ -66,7 +66,7 @@ class RequestGroups:
         One that has been lost by a node does not queue up again: its tenant has been charged, and its group stands
         beside those that begin now.
         """
-        request.kv_tokens, request.warm_tokens = 0, warm_tokens
+        request.kv_tokens, request.image, request.warm_tokens = 0, None, warm_tokens
         kind = RequestKind.of(request)
         lengths = self._lengths.distribution(*kind, request.tenant)
         output_tokens = lengths.rest(request.max_tokens, request.done_tokens).mean
@@ -110,15 +110,15 @@ class RequestGroups:
         rank = self._fairness.next_tag(kind, tenant)
         return Group("", kind.weights, kind.slo_kind, tenant, key, rank, start_by_s=due_s)
 
-    def put_back(self, request: Request, origin: Group, *, kv_tokens: int, output_tokens: int, kv_at: str) -> Group:
+    def put_back(self, request: Request, origin: Group, evicted: EvictedRequest) -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.
 
         Members of one group that come back at one place share one, in the order in which they come back. It has the
-        rank of the group that they come from, and no newcomers. ``output_tokens``: drawn so far, by all attempts.
+        rank of the group that they come from, and no newcomers.
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
-        key = GroupKey(origin.kind, origin.tenant, place=kv_at, root=root, needs=origin.needs)
+        key = GroupKey(origin.kind, origin.tenant, place=evicted.kv_at, root=root, needs=origin.needs)
         group = self.open_groups.newest(key)
         if group is None:
             self._fairness.reopen(origin.kind, origin.rank)
@@ -130,11 +130,12 @@ class RequestGroups:
                     tenant=origin.tenant,
                     key=key,
                     rank=origin.rank,
-                    kv_at=kv_at,
+                    kv_at=evicted.kv_at,
                     root=root,
                 )
             )
-        request.done_tokens, request.kv_tokens, request.warm_tokens = output_tokens, kv_tokens, 0
+        request.done_tokens, request.warm_tokens = evicted.output_tokens, 0
+        request.kv_tokens, request.image = evicted.kv_tokens, evicted.image
         self._enter(group, request)
         return group
 
@@ -144,7 +145,7 @@ class RequestGroups:
         group = self._state.groups[request.group]
         del group.waiting[request.request_id]
         group.waiting_totals.remove(request)
-        request.node, request.kv_tokens = node, 0
+        request.node, request.kv_tokens, request.image = node, 0, None
         request.begins_s = now if begins_s is None else begins_s
         group.running[request.request_id] = None
         group.running_totals.add(request)

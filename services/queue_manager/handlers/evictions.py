@@ -17,11 +17,11 @@ from services.queue_manager.state.plan_state import HandOver
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.bus import streams
-from shared.estimator.batching import takes_kv
+from shared.estimator.hand_over import hand_over_cost
 from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
-from shared.service.core import Drop, Effect, Send
+from shared.service.core import Effect, Send
 
-MAX_HAND_OVERS = 16  # groups on their way at a time: each holds up to MAX_IMAGE_BYTES a member in Redis
+MAX_HAND_OVERS = 16  # groups on their way at a time: nobody pulls from them meanwhile
 HAND_OVER_TIMEOUT_S = 30.0  # a hand-over that takes longer is forgotten, and the group served where it is
 
 
@@ -44,7 +44,7 @@ class Evictions:
     # --- what a node gives back -----------------------------------------------------------------------------------
 
     def evicted(self, message: Evicted, now: float) -> list[Effect]:
-        """Put back what a node has given back. What was given up meanwhile is dropped there, or in Redis."""
+        """Put back what a node has given back. What was given up meanwhile is dropped there."""
         node = self._state.nodes.get(message.node)
         if node is not None and node.epoch != message.epoch:
             node = None
@@ -59,7 +59,6 @@ class Evictions:
         for evicted in message.requests:
             request = self._requests.current(Attempt(evicted.request_id, evicted.attempt))
             if request is None or node is None or not self._is_at(request, node):
-                effects += self._drop_image(evicted)
                 unwanted.append(Attempt(evicted.request_id, evicted.attempt))
                 if request is not None and self._waits_unpulled(request):
                     unpulled[request.request_id] = request
@@ -84,25 +83,11 @@ class Evictions:
         """
         return bool(request.group) and not request.node
 
-    def _drop_image(self, evicted: EvictedRequest) -> list[Effect]:
-        """No node will fetch it, unless a newer attempt of the request has left one there."""
-        request = self._state.requests.get(evicted.request_id)
-        is_newer = request is not None and request.group and self._state.groups[request.group].kv_at == HANDED_OVER
-        if evicted.kv_at != HANDED_OVER or is_newer:
-            return []
-        return [Drop(streams.kv_image(evicted.request_id))]
-
     def _put_back(self, request: Request, evicted: EvictedRequest, node: Node, now: float) -> list[Effect]:
         """Have the request wait again, with its KV where the node says."""
         self._groups.learn_drawn(request, evicted.output_tokens)
         origin = self._groups.leave(request)
-        group = self._groups.put_back(
-            request,
-            origin,
-            kv_tokens=evicted.kv_tokens,
-            output_tokens=evicted.output_tokens,
-            kv_at=evicted.kv_at,
-        )
+        group = self._groups.put_back(request, origin, evicted)
         if group.node:
             self._queues.weigh(group, now)
         else:
@@ -139,16 +124,17 @@ class Evictions:
                 group = self._state.groups[gid]
                 self._state.hand_overs[gid] = HandOver(target, now)
                 self._journal.note_queue(group.node)
-                effects += self._ask(group, self._state.nodes.get(target))
+                effects += self._ask(group, self._state.nodes.get(target), now)
         return effects
 
-    def _ask(self, group: Group, target: Node | None) -> list[Effect]:
+    def _ask(self, group: Group, target: Node | None, now: float) -> list[Effect]:
         attempts: dict[str, list[Attempt]] = {}
         for member in group.members:
             request = self._state.requests[member]
             if (place := request.node or group.kv_at) in self._state.nodes:
                 attempts.setdefault(place, []).append(Attempt(member, request.attempt))
         nodes = [self._state.nodes[name] for name in attempts]
+        kv_tokens = self._groups.load(group, now).kv_tokens
         return [
             Send(
                 streams.node_inbox(node.node),
@@ -156,12 +142,16 @@ class Evictions:
                     node=node.node,
                     epoch=node.epoch,
                     requests=attempts[node.node],
-                    drops_kv=target is not None and not takes_kv(node.known, target.known, group.model),
+                    drops_kv=target is not None and not self._moves_kv(group, node, target, kv_tokens),
                 ),
                 max_entries=streams.MAX_NODE_INBOX,
             )
             for node in nodes
         ]
+
+    def _moves_kv(self, group: Group, node: Node, target: Node, kv_tokens: float) -> bool:
+        """Whether its KV is sooner there than computed again."""
+        return hand_over_cost(node.known, target.known, group.model, kv_tokens, group.num_members).moves_kv
 
     def settle(self, now: float) -> None:
         """Move groups whose KV is out; forget questions that were not answered in time."""

@@ -12,7 +12,7 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.prompts import PromptLines
 from shared.bus import streams
-from shared.messages.requests import HANDED_OVER, Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
+from shared.messages.requests import Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 from shared.service.core import Drop, Effect, Send
 
 ANSWERED = ("stop", "length")  # ends that say how long answers are, and that a prompt was computed; errors do not
@@ -75,6 +75,7 @@ class Requests:
             attempt=request.attempt,
             gateway=request.gateway,
             kv_at=self._state.groups[request.group].kv_at,
+            image=request.image,
             traceparent=traceparent,
         )
         return Send(streams.group(request.group), entry)
@@ -111,10 +112,8 @@ class Requests:
         return [*self._free(request), *self.leave(request)]
 
     def _free(self, request: Request) -> list[Effect]:
-        kv_at = "" if request.node else self._state.groups[request.group].kv_at
-        if kv_at == HANDED_OVER:
-            return [Drop(streams.kv_image(request.request_id))]
-        node = self._state.nodes.get(request.node or kv_at)
+        kept_at = request.image.node if request.image is not None else self._state.groups[request.group].kv_at
+        node = self._state.nodes.get(request.node or kept_at)
         return abort(node, [Attempt(request.request_id, request.attempt)]) if node is not None else []
 
     def leave(self, request: Request) -> list[Effect]:

@@ -31,13 +31,12 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import is_full, promises
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.bus.streams import MAX_IMAGE_BYTES
-from shared.estimator.batching import batching, rate_of, takes_kv
+from shared.estimator.batching import batching
+from shared.estimator.hand_over import hand_over_cost
 from shared.estimator.harm import MAX_LATE, late_by_batch
 
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
 MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
-BYTES_PER_S = 250e6  # of KV from node to node, through Redis
 SLOWER = 1.5  # steps there by those here: equal devices learn unlike costs, and would pass answers to and fro
 LOOK_S = 0.1  # between two looks at idle devices
 STUCK_S = 0.2  # some steps: who waits longer in a group that has begun would begin sooner elsewhere
@@ -219,10 +218,6 @@ class TakeOvers:
         return self._groups.load(group, now).running_output_tokens / group.num_running * faster_s
 
     def _move_s(self, group: Group, other: Node, node: Node, now: float) -> float:
-        """What is too large to be handed over, or of another format, is computed again."""
-        rate = rate_of(node.known, node.model)
+        """With its KV, or by computing that again: as it is asked for (`Evictions.hand_over`)."""
         num_tokens = self._groups.load(group, now).kv_tokens
-        kv_bytes = num_tokens * rate.kv_token_bytes
-        if kv_bytes > MAX_IMAGE_BYTES * group.num_running or not takes_kv(other.known, node.known, group.model):
-            return MOVE_S + num_tokens * rate.cost.token_s
-        return MOVE_S + kv_bytes / BYTES_PER_S
+        return MOVE_S + hand_over_cost(other.known, node.known, group.model, num_tokens, group.num_running).least_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.messages.requests import Submit
+from shared.messages.requests import ImageTicket, Submit
 from shared.messages.slo import Slo
 
 
@@ -41,6 +41,8 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """As in `Submit`."""
     left: str = ""
     """The node that it has left to begin elsewhere, until it is placed again (`take_over`)."""
+    image: ImageTicket | None = None
+    """While it waits with KV that was handed over: where that is fetched."""
 
     @property
     def start_by_s(self) -> float:

@@ -11,10 +11,10 @@ import msgspec
 
 from services.scheduler.solving.allowed_nodes import places
 from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode
-from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.estimator.answer import long_answer_s
-from shared.estimator.batching import Batching, batching, longest_tokens, rate_of, takes_kv
+from shared.estimator.batching import Batching, batching, longest_tokens, rate_of
 from shared.estimator.estimator import cold_s, evict_s, swap_s
+from shared.estimator.hand_over import hand_over_cost, network_s
 from shared.estimator.harm import PromisedEnd, paced
 from shared.estimator.mixture import mixture
 from shared.estimator.overtaking import held_share
@@ -23,7 +23,6 @@ from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
 from shared.messages.request_kind import RequestKind
 from shared.messages.requests import HANDED_OVER
 
-HAND_OVER_BYTES_PER_S = 250e6  # of KV from node to node, through Redis
 MARGIN = 0.25  # of the time until a promised start
 COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node
 
@@ -251,7 +250,7 @@ def _make_node(
 
 
 def _setup_s(node: NodeState, load: GroupLoad, by_name: Mapping[str, NodeState]) -> float:
-    """Bringing kept KV onto this node's device; from another node it is moved out there and handed over first.
+    """Bringing kept KV onto this node's device; from another node it is handed over first, or computed again.
 
     Cached beginnings of prompts are not handed over: they are computed again.
     """
@@ -259,11 +258,10 @@ def _setup_s(node: NodeState, load: GroupLoad, by_name: Mapping[str, NodeState])
         return cold_s(node, load)
     here = load.kv_at or load.node
     in_s = evict_s(node, load)  # as long as out
-    if here == node.node or here == HANDED_OVER:
+    if here == node.node:
         return in_s + cold_s(node, load)
-    rate = rate_of(node, load.model)
-    kv_bytes = load.kv_tokens * rate.kv_token_bytes
-    is_too_large = kv_bytes > MAX_IMAGE_BYTES * load.num_requests
-    if is_too_large or (here in by_name and not takes_kv(by_name[here], node, load.model)):  # computed again
-        return load.kv_tokens * rate.cost.token_s + cold_s(node, load)
-    return 2 * in_s + kv_bytes / HAND_OVER_BYTES_PER_S + cold_s(node, load)
+    if here == HANDED_OVER:
+        kv_bytes = load.kv_tokens * rate_of(node, load.model).kv_token_bytes
+        return network_s(node, kv_bytes) + in_s + cold_s(node, load)
+    cost = hand_over_cost(by_name.get(here), node, load.model, load.kv_tokens, load.num_requests)
+    return cost.least_s + cold_s(node, load)

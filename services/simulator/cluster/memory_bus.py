@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 
 from shared.bus import streams
 from shared.messages.message import Message
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Enqueued, Pulled
 
+KV_IMAGE_TTL_S = 120.0  # as `gpu_node.agent.images.given_images` has it
+
 Subscriber = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredImage:
+    """One that waits for whoever pulls the request."""
+
+    epoch: str
+    """Of the node that gave it."""
+    attempt: Attempt
+    data: bytes
+    release: Callable[[], None]
+    """The node that gave it hears that it is gone."""
 
 
 class MemoryBus:
@@ -21,8 +36,8 @@ class MemoryBus:
     def __init__(self, latency_s: float = 0.001) -> None:
         self.now = 0.0
         self.payloads: dict[str, Payload] = {}
-        self.images: dict[str, bytes] = {}
-        """State and KV of requests that were handed over, until somebody takes them or their time is over."""
+        self.images: dict[str, StoredImage] = {}
+        """Requests that were handed over, by the address of their image, as long as the node that gave it has it."""
         self._latency_s = latency_s
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._num_scheduled = 0
@@ -71,18 +86,34 @@ class MemoryBus:
             self.send(streams.QUEUE, Pulled(node=node, epoch=epoch, group=group, requests=requests))
         return [(entry, self.payloads.get(entry.request_id)) for entry in taken]
 
-    def put_image(self, request_id: str, data: bytes) -> None:
-        """Lay down the image of a request for the node that will pull it."""
-        self.images[request_id] = data
-        self.at(self.now + streams.KV_IMAGE_TTL_S, lambda: self._expire(request_id, data))
+    def put_image(self, address: str, image: StoredImage) -> None:
+        """Hold the image of a request for the node that will pull it."""
+        self.images[address] = image
+        self.at(self.now + KV_IMAGE_TTL_S, lambda: self._expire(address, image))
 
-    def take_image(self, request_id: str) -> bytes:
-        """The image of a request, which is gone with that; empty if there is none."""
-        return self.images.pop(request_id, b"")
+    def _expire(self, address: str, image: StoredImage) -> None:
+        if self.images.get(address) is image:
+            self.take_image(address)
 
-    def _expire(self, request_id: str, data: bytes) -> None:
-        if self.images.get(request_id) is data:
-            del self.images[request_id]
+    def take_image(self, address: str) -> bytes:
+        """An image, which is gone with that; empty if there is none."""
+        image = self.images.pop(address, None)
+        if image is None:
+            return b""
+        image.release()
+        return image.data
+
+    def drop_images(self, epoch: str, attempts: Container[Attempt]) -> None:
+        """Nobody will come for these that an epoch of a node holds."""
+        held = [(address, image) for address, image in self.images.items() if image.epoch == epoch]
+        for address, image in held:
+            if image.attempt in attempts:
+                self.take_image(address)
+
+    def lose_images(self, epoch: str) -> None:
+        """It is over, with what it held."""
+        for address in [address for address, image in self.images.items() if image.epoch == epoch]:
+            del self.images[address]
 
     def group_streams(self) -> list[str]:
         """Group streams that exist."""

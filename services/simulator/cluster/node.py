@@ -11,7 +11,9 @@ from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
     BlocksDue,
+    DiscardImage,
     Drain,
+    DropImages,
     GroupEntry,
     NewEpoch,
     Publish,
@@ -20,7 +22,7 @@ from gpu_node.agent.decisions.actions import (
     SayBlocks,
     SayInventory,
     SayLease,
-    Store,
+    StopFetch,
     Taken,
     TakeStock,
     Tell,
@@ -32,15 +34,17 @@ from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
+    Image,
+    ImageOpened,
     LinkCommandFrame,
     LoadModel,
     ModelFailed,
-    RunAttempt,
     Shutdown,
     StepReport,
 )
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node_engine import NodeEngine
+from services.simulator.cluster.node_images import NodeHooks, NodeImages
 from services.simulator.devices.device import SimulatedDevice
 from shared.bus import streams
 from shared.config.engine import EngineOptions, ModelSpec
@@ -52,6 +56,7 @@ from shared.messages.requests import Finished
 HEARTBEAT_S = 1.0
 BLOCKS_S = 0.25
 DRAIN_S = 5.0
+LINGER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,9 @@ class SimulatedNode:
         self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self.device.kind, self._options)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
-        self._told = Commands(self.engine, self._events.append)
+        hooks = NodeHooks(self._events.append, self._tell_of_epoch(), self._feed, self._at)
+        self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks)
+        self._told = Commands(self.engine, self._events.append, self._images)
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:
             if model not in self.device.models:
@@ -132,7 +139,11 @@ class SimulatedNode:
         return len(self.loadings)
 
     def die(self) -> None:
-        """Fall silent: what ran is lost, and nobody is told."""
+        """Fall silent: what ran is lost, and what was handed over and not fetched; nobody is told."""
+        self._fall_silent()
+        self._bus.lose_images(self.core.epoch)
+
+    def _fall_silent(self) -> None:
         chunks = self.engine.flush(self._bus.now)
         if chunks:
             self._feed(StepReport.of(chunks, self.engine.stats()))
@@ -154,7 +165,9 @@ class SimulatedNode:
 
     def _say_goodbye(self) -> None:
         gone = NodeGone(node=self.node, epoch=self.core.epoch)
-        self.die()
+        self._fall_silent()
+        epoch = self.core.epoch
+        self._bus.at(self._bus.now + LINGER_S, lambda: self._bus.lose_images(epoch))
         for stream in (streams.SCHEDULER, streams.KV):
             self._bus.send(stream, gone)
 
@@ -198,10 +211,8 @@ class SimulatedNode:
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
                 self._tell(command)
-            case Resume(payload):
-                self._tell(RunAttempt(payload, self._bus.take_image(payload.request_id)))
-            case Store(request_id, data):
-                self._bus.put_image(request_id, data)
+            case Resume() | StopFetch() | DiscardImage() | DropImages():
+                self._images.do(action)
             case Publish():
                 self._publish(action)
             case SayInventory(running, parked):
@@ -247,6 +258,11 @@ class SimulatedNode:
         elif self._step_end_s is not None:
             self._step_until(self.engine.interrupt(self._bus.now))
 
+    def _tell_of_epoch(self) -> Callable[[Command], None]:
+        """As `_tell`, to this epoch's engine and no later one."""
+        epoch = self._num_epochs
+        return lambda command: self._tell(command) if epoch == self._num_epochs else None
+
     def _run(self) -> None:
         """Between two steps: carry out commands, then compute until there is something to tell."""
         has_news = bool(self._commands)
@@ -289,7 +305,8 @@ class SimulatedNode:
         events = self._events.copy()
         self._events.clear()
         for event in events:
-            self._feed(event)
+            assert not isinstance(event, ImageOpened), "a simulated engine opens nothing"
+            self._feed(self._images.hold(event) if isinstance(event, Image) else event)
 
     def _step_until(self, end_s: float) -> None:
         """The engine computes until then, unless it is interrupted again."""

@@ -21,7 +21,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import HandedOver, ImageError, Kept
+from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
@@ -30,7 +30,6 @@ from services.simulator.fast.parking import FastParking
 from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
 from services.simulator.fast.step_done import StepDone
-from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
@@ -108,7 +107,7 @@ class FastEngine:
         """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
         return self._left.tiers([self._spec.name] if self._spec is not None else [])
 
-    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: SerialisedImage | None = None) -> list[OutputChunk]:
         """As `gpu_node.engine.engine.Engine.add`."""
         self._num_received += 1
         scheduler = self._scheduler
@@ -166,10 +165,15 @@ class FastEngine:
         images = []
         for request_id in request_ids:
             is_here = self._scheduler is not None and self._scheduler.roster.attempt_of(request_id) is not None
-            parked = None if is_here else self._parking.drop(request_id)
-            if parked is not None:
-                images.append(HandedOver(request_id, parked.encode() if parked.num_bytes <= MAX_IMAGE_BYTES else b""))
+            handed_over = None if is_here else self._parking.give(request_id)
+            if handed_over is not None:
+                images.append(handed_over)
         return images
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """The memory of images that were handed over is free."""
+        for number in numbers:
+            self._parking.release(number)
 
     def tell_blocks_again(self) -> None:
         """No two prompts begin alike: nothing is cached."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.requests.image import ImageError
+from gpu_node.engine.requests.image import HandedOver, ImageError, SerialisedImage
 from shared.messages.payload import Payload
 
 
@@ -42,6 +42,8 @@ class FastParking:
         self._capacity_bytes = capacity_bytes
         self._num_bytes = 0
         self._parked: dict[str, Parked] = {}
+        self._given: dict[int, int] = {}
+        self._num_given = 0
 
     def get(self, request_id: str) -> Parked | None:
         """What is kept of a request."""
@@ -55,7 +57,7 @@ class FastParking:
         self._num_bytes += parked.num_bytes
         return parked
 
-    def resume(self, payload: Payload, model: LoadedModel, image: bytes | None) -> Parked | None:
+    def resume(self, payload: Payload, model: LoadedModel, image: SerialisedImage | None) -> Parked | None:
         """What an attempt goes on from: what is kept here, else what ``image`` brings; None: its payload.
 
         `ImageError` for an image that cannot be used.
@@ -81,11 +83,25 @@ class FastParking:
             self._num_bytes -= parked.num_bytes
         return parked
 
+    def give(self, request_id: str) -> HandedOver | None:
+        """What another engine goes on with; its bytes count until `release`."""
+        parked = self._parked.pop(request_id, None)
+        if parked is None:
+            return None
+        self._num_given += 1
+        self._given[self._num_given] = parked.num_bytes
+        return HandedOver(request_id, parked.attempt, self._num_given, (parked.encode(),), parked.num_bytes)
+
+    def release(self, number: int) -> None:
+        """It is there, or its time is over; unknown ones are ignored."""
+        self._num_bytes -= self._given.pop(number, 0)
+
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all that was not given away."""
         self._parked.clear()
-        self._num_bytes = 0
+        self._num_bytes = sum(self._given.values())
 
     def check(self) -> None:
         """Assert that the bytes are counted and bounded."""
-        assert self._num_bytes == sum(parked.num_bytes for parked in self._parked.values()) <= self._capacity_bytes
+        num_kept = sum(parked.num_bytes for parked in self._parked.values())
+        assert self._num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes

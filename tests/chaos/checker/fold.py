@@ -25,8 +25,8 @@ Written = tuple[str, str, bytes]
 SOFT = (Located, TellBlocks)
 """What is sent out of the index of cached blocks, which is in no snapshot: a service that began again knows less."""
 
-OTHERS_KEYS = (streams.payload(""), streams.kv_image(""))
-"""Keys that gateways and nodes set, and that services drop."""
+OTHERS_KEYS = (streams.payload(""),)
+"""Keys that gateways set, and that services drop."""
 
 _TICK = encode(Tick())
 MAX_DIFFERENCES = 5  # of a service: once it differs, all that follows may

@@ -10,7 +10,7 @@ import pytest
 from gpu_node.bench.offload.live_figures import BARS, compared, live_figures, medians
 from gpu_node.bench.offload.live_plan import LivePlan
 from gpu_node.bench.offload.load import BrokenLoadError, EndlessLoad, Prepared
-from gpu_node.engine.process.protocol import StepReport
+from gpu_node.engine.process.protocol import ImageFile, StepReport
 from gpu_node.engine.requests.choices import lost_chunk
 from shared.config.engine import ModelSpec
 from tests.gpu_node import tiny
@@ -59,7 +59,7 @@ def test_an_answer_that_an_engine_gave_up_ends_the_measurement() -> None:
     payload = tiny.request("a", [5, 6], 4)
     end: Any = None  # nothing is said to it
     load = EndlessLoad(end, [], 1, lambda event: event if isinstance(event, StepReport) else None)
-    load.running["a"], load.tokens_at["a"] = Prepared(payload, b"image"), []
+    load.running["a"], load.tokens_at["a"] = Prepared(payload, ImageFile("/proc/1/fd/3", 5)), []
     lost = lost_chunk(payload, "there is no room for it")
     with pytest.raises(BrokenLoadError, match=r"^request a ends without its answer: there is no room for it$"):
         load.take(StepReport.of([lost], stats()))

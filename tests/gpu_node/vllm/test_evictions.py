@@ -199,7 +199,7 @@ def test_commands_wait_until_vllm_has_told_and_steps_are_told_meanwhile() -> Non
         VllmServer(EngineConnection(theirs), one, inbox, config, "vllm-cpu", lambda: 0.0).run()
         told = event_decoder().feed(ours.recv(1 << 16))
     kinds = [type(event) for event in told[3:]]
-    assert kinds == [StepReport, StepReport, StepReport, TakenOut, Image, StepReport]
+    assert kinds == [StepReport, StepReport, StepReport, TakenOut, StepReport, Image]
     chunks = [event.chunks for event in told[3:] if isinstance(event, StepReport)]
     assert chunks == [[], [Chunk("a", 0, 0, [8])], [], []]
     (taken,) = (event for event in told if isinstance(event, TakenOut))

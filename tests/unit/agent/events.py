@@ -11,7 +11,7 @@ from gpu_node.engine.process.protocol import ModelLoaded, StepReport, TakenOut
 from gpu_node.engine.requests.image import Kept
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.requests import Attempt, Chunk, Enqueued, GroupRef, VirtualQueue
+from shared.messages.requests import Attempt, Chunk, Enqueued, GroupRef, ImageTicket, VirtualQueue
 from shared.messages.step_cost import StepCost
 
 EPOCH = "n0.1"
@@ -51,9 +51,10 @@ def entry(
     gateway: str = "gw",
     payload: Payload | None = None,
     kv_at: str = "",
+    image: ImageTicket | None = None,
 ) -> GroupEntry:
     """A group entry with the payload that belongs to it, or another one."""
-    enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway, kv_at=kv_at)
+    enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway, kv_at=kv_at, image=image)
     own = payload_of(request_id, attempt, model=model, gateway=gateway)
     return GroupEntry(f"{request_id}-{attempt}".encode(), enqueued, payload or own)
 

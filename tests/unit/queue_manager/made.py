@@ -8,6 +8,7 @@ from services.queue_manager.state.grouping import LEAST_BATCH
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
+from shared.messages.requests import EvictedRequest
 from shared.messages.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
@@ -68,4 +69,6 @@ class MadeGroups(RequestGroups):
     def evict(self, request: Request, kv_at: str = "n0", kv_tokens: int = 12, output_tokens: int = 4) -> Group:
         """The node has given the request back."""
         origin = self.take_out(request)
-        return self.put_back(request, origin, kv_tokens=kv_tokens, output_tokens=output_tokens, kv_at=kv_at)
+        return self.put_back(
+            request, origin, EvictedRequest(request.request_id, request.attempt, output_tokens, kv_tokens, kv_at)
+        )

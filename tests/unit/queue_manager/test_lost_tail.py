@@ -36,7 +36,7 @@ class Moment:
     state: bytes
     inbox: list[AnyMessage]
     entries: dict[str, list[Enqueued]]
-    images: set[str]
+    images: set[tuple[str, Attempt]]
     num_sent: dict[str, int]
     """Messages that had been sent to each epoch of a node."""
     attempts: dict[str, int]

@@ -28,6 +28,7 @@ from shared.messages.requests import (
     Finished,
     FinishedRequest,
     GatewayBeat,
+    ImageTicket,
     Pulled,
     Resubmit,
     Submit,
@@ -64,7 +65,7 @@ class World:
         self.now = 1.0
         self.inbox: deque[AnyMessage] = deque()
         self.entries: dict[str, list[Enqueued]] = {}
-        self.images: set[str] = set()
+        self.images: set[tuple[str, Attempt]] = set()
         self.nodes: dict[str, WorldNode] = {}
         self.attempts: dict[str, int] = {}
         """Of the requests whose clients wait."""
@@ -96,11 +97,14 @@ class World:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def start(self, name: str, model: str, kv_format: str = "") -> None:
+    def start(
+        self, name: str, model: str, kv_format: str = "", *, network_bytes_per_s: float = 0.0, kv_token_bytes: int = 0
+    ) -> None:
         self.num_epochs += 1
+        self._lose_images(name)
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
-        rates = [ModelRate(model, COST, 0, 0, 0.0, kv_format=kv_format)] if kv_format else []
-        known = NodeState(name, model, max_num_seqs=2, rates=rates)
+        rates = [ModelRate(model, COST, 0, kv_token_bytes, 0.0, kv_format=kv_format)] if kv_format else []
+        known = NodeState(name, model, max_num_seqs=2, network_bytes_per_s=network_bytes_per_s, rates=rates)
         self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=known))
 
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:
@@ -111,15 +115,20 @@ class World:
 
     def die(self, name: str) -> None:
         node = self.nodes.pop(name)
+        self._lose_images(name)
         self.inbox.append(NodeDown(node=name, epoch=node.epoch))
+
+    def _lose_images(self, name: str) -> None:
+        """They end with their epoch."""
+        self.images = {image for image in self.images if image[0] != name}
 
     def pull(self, node: WorldNode, gid: str, num_requests: int) -> None:
         stream = self.entries.get(gid, [])
         taken, stream[:] = stream[:num_requests], stream[num_requests:]
         for entry in taken:
             node.parked.pop(entry.request_id, None)
-            if entry.kv_at == HANDED_OVER:
-                self.images.discard(entry.request_id)
+            if entry.image is not None:  # it is fetched
+                self.images.discard((entry.image.node, Attempt(entry.request_id, entry.attempt)))
             node.running[entry.request_id] = entry.attempt
         if taken:
             requests = [Attempt(entry.request_id, entry.attempt) for entry in taken]
@@ -144,6 +153,7 @@ class World:
                 node.window = [ref.group for ref in groups]
             case Abort(requests=attempts):
                 for attempt in attempts:
+                    self.images.discard((node.name, attempt))
                     for holder in (node.running, node.parked):
                         if holder.get(attempt.request_id) == attempt.attempt:
                             del holder[attempt.request_id]
@@ -154,12 +164,12 @@ class World:
 
     def _hand_over(self, node: WorldNode, attempts: list[Attempt], *, drops_kv: bool) -> None:
         evicted = []
-        kv = (0, node.name) if drops_kv else (KV_TOKENS, HANDED_OVER)
+        kv = (0, node.name, None) if drops_kv else (KV_TOKENS, HANDED_OVER, ImageTicket(node.name, "", "", 1))
         for attempt in attempts:
             for holder in (node.running, node.parked):
                 if holder.get(attempt.request_id) == attempt.attempt:
                     del holder[attempt.request_id]
-                    self.images |= set() if drops_kv else {attempt.request_id}
+                    self.images |= set() if drops_kv else {(node.name, attempt)}
                     evicted.append(EvictedRequest(attempt.request_id, attempt.attempt, 3, *kv))
         if evicted:
             self.inbox.append(Evicted(node=node.name, epoch=node.epoch, requests=evicted))
@@ -201,7 +211,6 @@ class World:
                         self.inbox.append(Cancel(request_id=lost.request_id))
             case Drop(key):
                 self.entries.pop(key.removeprefix(streams.group("")), None)
-                self.images.discard(key.removeprefix(streams.kv_image("")))
 
     def _submit_again(self, lost: Attempt) -> None:
         if self.attempts.get(lost.request_id) == lost.attempt:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_node.engine.process.protocol import Command
+from gpu_node.engine.process.protocol import Command, ImageFile
 from shared.messages.blocks import BlockNews
 from shared.messages.leases import LeaseAnswer
 from shared.messages.nodes import Heartbeat
 from shared.messages.payload import Payload
-from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, Tokens
+from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, ImageTicket, Tokens
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
 
@@ -37,6 +37,26 @@ class Taken:
 @dataclass(frozen=True, slots=True)
 class Drain:
     """The node is to stop: nothing is pulled any more, and what is here is handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeld:
+    """The engine has given the image of an attempt, which waits here for the node that will pull the request."""
+
+    attempt: Attempt
+    ticket: ImageTicket | None
+    """None where there is no image: it is computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFetched:
+    """Answer to `Resume`."""
+
+    payload: Payload
+    file: ImageFile
+    """Empty where the image is lost."""
+    seconds: float
+    """That it took on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,24 +123,33 @@ class SayInventory:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
-    """Lay down the image of a request, for the node that will pull it.
+class DropImages:
+    """Nobody will fetch the images of these attempts that wait here; unknown ones are ignored."""
 
-    A lost one costs the time to compute the request again, so it is not tried twice.
-    """
-
-    request_id: str
-    data: bytes
+    attempts: list[Attempt]
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Run a request with the image that another node has laid down.
-
-    One at a time, apart from the pull: images are large.
-    """
+    """Fetch the image that another node has handed over; answered by `ImageFetched`, while all else goes on."""
 
     payload: Payload
+    ticket: ImageTicket | None
+    """None where the entry names none: it is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopFetch:
+    """These `Resume` are not to be answered any more."""
+
+    attempts: list[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardImage:
+    """An image that was fetched is of no use."""
+
+    file: ImageFile
 
 
 StartAttempt = Tell | Resume
@@ -153,4 +182,7 @@ class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-AgentAction = Pull | Tell | Resume | Publish | SayInventory | Store | Beat | SayBlocks | SayLease | NewEpoch
+ImageAction = Resume | StopFetch | DiscardImage | DropImages
+"""About images that go to other nodes, or come."""
+
+AgentAction = Pull | Tell | ImageAction | Publish | SayInventory | Beat | SayBlocks | SayLease | NewEpoch

@@ -12,6 +12,9 @@ from gpu_node.agent.decisions.actions import (
     Beat,
     BlocksDue,
     Drain,
+    DropImages,
+    ImageFetched,
+    ImageHeld,
     LeasesDue,
     NewEpoch,
     Publish,
@@ -59,7 +62,8 @@ AgentEvent = (
     | ModelFailed
     | StepReport
     | protocol.TakenOut
-    | protocol.Image
+    | ImageHeld
+    | ImageFetched
     | protocol.BlocksTold
     | protocol.LinkEvent
 )
@@ -109,7 +113,7 @@ class AgentCore:
     @property
     def awaits_step(self) -> bool:
         """Whether the engine has requests and no model to load first: it must say something before long."""
-        return bool(self._ledger.running) and not self.models.loading
+        return any(not run.is_fetching for run in self._ledger.running.values()) and not self.models.loading
 
     def handle(self, event: AgentEvent) -> list[AgentAction]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
@@ -132,11 +136,11 @@ class AgentCore:
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
-            case protocol.TakenOut() | protocol.Image():
-                actions = self._left(event)
+            case protocol.TakenOut() | ImageHeld() | ImageFetched():
+                actions = self._moved(event)
             case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
-        return [*actions, *self._intake.begin(), *self._next()]
+        return [*actions, *self._intake.stop_fetching(), *self._intake.begin(), *self._next()]
 
     def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
         if isinstance(event, LeasesDue):
@@ -167,7 +171,7 @@ class AgentCore:
         if head.model != self.model:
             return self._change_model(head)
         num_unseen = self._num_unseen
-        num_admittable = self.report.stats.num_admittable - num_unseen
+        num_admittable = self.report.stats.num_admittable - num_unseen - self._intake.num_fetching
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
         # what the engine has not counted yet may leave more room than it seems
@@ -232,14 +236,17 @@ class AgentCore:
         return []
 
     def _abort(self, message: Abort) -> list[AgentAction]:
-        """The queue manager has forgotten these already: only the ledger entry is left to clear."""
+        """The queue manager has forgotten these already: only the ledger entry is left to clear, or an image."""
         ids: list[str] = []
         acks: list[Ack] = []
+        elsewhere: list[Attempt] = []
         for attempt in message.requests:
             was_here, ack = self._ledger.forget(attempt)
             ids += [attempt.request_id] if was_here else []
+            elsewhere += [] if was_here else [attempt]
             acks += [ack] if ack is not None else []
         abort: list[AgentAction] = [Tell(AbortRequests(ids))] if ids else []
+        abort += [DropImages(elsewhere)] if elsewhere else []  # an image of it may wait to be fetched
         return [*abort, *([Publish(acks=acks)] if acks else [])]
 
     def _asked(self, event: TakeStock | Drain | TellBlocks | BlocksDue) -> list[AgentAction]:
@@ -302,7 +309,10 @@ class AgentCore:
                 outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()
 
-    def _left(self, event: protocol.TakenOut | protocol.Image) -> list[AgentAction]:
+    def _moved(self, event: protocol.TakenOut | ImageHeld | ImageFetched) -> list[AgentAction]:
+        if isinstance(event, ImageFetched):
+            self.report.see_fetch(event.file.num_bytes, event.seconds)
+            return self._intake.fetched(event)
         outbox = Outbox(self.node)
         if isinstance(event, protocol.TakenOut):
             self.report.see(event.stats)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 
-from gpu_node.agent.decisions.actions import AgentAction, Store, Tell
+from gpu_node.agent.decisions.actions import AgentAction, DropImages, ImageHeld, Tell
 from gpu_node.agent.decisions.ledger import EvictedAttempt, KvDestination, Ledger
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.engine.process import protocol
@@ -39,7 +39,7 @@ class EngineEvictions:
         newest_first = [
             (request_id, rank[running.ack.group])
             for request_id, running in reversed(self._ledger.running.items())
-            if running.ack.group in rank
+            if running.ack.group in rank and not running.is_fetching
         ]
         last_group_first = sorted(newest_first, key=lambda item: -item[1])
         return [request_id for request_id, _ in last_group_first[:num_requests]]
@@ -93,14 +93,18 @@ class EngineEvictions:
                 self._ledger.parked[kept.request_id] = evicted
         return [*_export(moving), *_forget(dropped)]
 
-    def on_image(self, event: protocol.Image, outbox: Outbox) -> list[AgentAction]:
+    def on_image(self, event: ImageHeld, outbox: Outbox) -> list[AgentAction]:
         """A request is ready to go on elsewhere."""
-        moving = self._ledger.moving.pop(event.request_id, None)
-        if moving is None:
-            return []  # given up while the engine wrote it
-        kv_tokens = moving.kv_tokens if event.data else 0
-        outbox.evict(moving.told(event.request_id, kv_tokens, HANDED_OVER), moving.ack)
-        return [Store(event.request_id, event.data)] if event.data else []
+        request_id = event.attempt.request_id
+        moving = self._ledger.moving.get(request_id)
+        if moving is None or moving.attempt != event.attempt.attempt:
+            return [DropImages([event.attempt])]  # given up while the engine wrote it
+        del self._ledger.moving[request_id]
+        if event.ticket is None:
+            outbox.evict(moving.told(request_id, 0, self._node), moving.ack)
+        else:
+            outbox.evict(moving.told(request_id, moving.kv_tokens, HANDED_OVER, event.ticket), moving.ack)
+        return []
 
 
 def _forget(request_ids: list[str]) -> list[AgentAction]:

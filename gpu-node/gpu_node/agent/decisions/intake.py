@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.decisions.actions import Ack, AgentAction, GroupEntry, Resume, Taken, Tell
+from gpu_node.agent.decisions.actions import (
+    Ack,
+    AgentAction,
+    DiscardImage,
+    GroupEntry,
+    ImageFetched,
+    Resume,
+    StopFetch,
+    Taken,
+    Tell,
+)
 from gpu_node.agent.decisions.entries import EntryFate, fate, given_back, refusal
 from gpu_node.agent.decisions.ledger import Ledger
 from gpu_node.agent.decisions.models import NodeModels
@@ -20,6 +30,7 @@ class Intake:
         self._ledger = ledger
         self._models = models
         self._probation = Probation(ledger)
+        self._fetching: dict[Attempt, None] = {}
         self.num_sent = 0
         """Requests that the engine has been given."""
 
@@ -27,6 +38,11 @@ class Intake:
     def holds_any(self) -> bool:
         """Somebody who was pulled has not begun: nothing is to be pulled."""
         return self._probation.holds_any
+
+    @property
+    def num_fetching(self) -> int:
+        """Requests whose image is on the way: they will want room in the engine."""
+        return len(self._fetching)
 
     @property
     def blamed(self) -> list[Attempt]:
@@ -56,9 +72,38 @@ class Intake:
 
     def begin(self) -> list[AgentAction]:
         """The engine gets those whose turn it is."""
-        starts: list[AgentAction] = list(self._probation.begin())
-        self.num_sent += len(starts)
-        return starts
+        starts = self._probation.begin()
+        for start in starts:
+            if isinstance(start, Resume):
+                self._fetch(Attempt(start.payload.request_id, start.payload.attempt))
+            else:
+                self.num_sent += 1
+        return list(starts)
+
+    def _fetch(self, attempt: Attempt) -> None:
+        running = self._ledger.find(attempt.request_id, attempt.attempt)
+        assert running is not None, "who begins is in the ledger"
+        running.is_fetching = True
+        self._fetching[attempt] = None
+
+    def fetched(self, event: ImageFetched) -> list[AgentAction]:
+        """An image has come, or is lost; the request begins, unless it was given up meanwhile."""
+        payload = event.payload
+        attempt = Attempt(payload.request_id, payload.attempt)
+        running = self._ledger.find(attempt.request_id, attempt.attempt)
+        if attempt not in self._fetching or running is None:
+            return [DiscardImage(event.file)]
+        del self._fetching[attempt]
+        running.is_fetching = False
+        self.num_sent += 1
+        return [Tell(RunAttempt(payload, event.file))]
+
+    def stop_fetching(self) -> list[AgentAction]:
+        """Images of those that are not in the ledger any more."""
+        gone = [one for one in self._fetching if self._ledger.find(one.request_id, one.attempt) is None]
+        for attempt in gone:
+            del self._fetching[attempt]
+        return [StopFetch(gone)] if gone else []
 
     def prove(self, chunk: Chunk) -> None:
         """A request that runs has brought something."""
@@ -67,7 +112,7 @@ class Intake:
 
     def give_back(self, attempts: list[Attempt]) -> list[AgentAction]:
         """Those of these that have not begun: they are not in the engine, which at most keeps KV of an earlier run."""
-        held = self._probation.take_back(attempts)
+        held = [*self._probation.take_back(attempts), *(one for one in attempts if one in self._fetching)]
         outbox = Outbox(self._node)
         for attempt in held:
             running = self._ledger.running.pop(attempt.request_id)
@@ -87,7 +132,8 @@ class Intake:
         if self._ledger.goes_on(group, entry):
             return
         self._ledger.run(group, entry, payload)
-        start = Resume(payload) if entry.enqueued.kv_at == HANDED_OVER else Tell(RunAttempt(payload))
+        is_elsewhere = entry.enqueued.kv_at == HANDED_OVER
+        start = Resume(payload, entry.enqueued.image) if is_elsewhere else Tell(RunAttempt(payload))
         attempt = Attempt(payload.request_id, payload.attempt)
         self._probation.add(Beginning(attempt, start, is_suspect=payload.num_crashes > 0))
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 from gpu_node.agent.decisions.actions import Ack, GroupEntry, SayInventory
 from shared.messages.payload import Payload
-from shared.messages.requests import Attempt, Chunk, EvictedRequest
+from shared.messages.requests import Attempt, Chunk, EvictedRequest, ImageTicket
 
 
 class KvDestination(Enum):
@@ -23,7 +23,7 @@ class KvDestination(Enum):
 
 @dataclass(slots=True)
 class RunningAttempt:
-    """An attempt that the engine has."""
+    """An attempt that the engine has, or is to have as soon as its image is here."""
 
     attempt: int
     gateway: str
@@ -33,6 +33,8 @@ class RunningAttempt:
     """Length of each choice's output so far, with what earlier attempts brought."""
     kv_destination: KvDestination = KvDestination.STAYS
     """Should it be evicted."""
+    is_fetching: bool = False
+    """Its image is on the way: the engine does not have it yet."""
 
     @property
     def output_tokens(self) -> int:
@@ -50,9 +52,9 @@ class EvictedAttempt:
     ack: Ack | None = None
     """Its group entry, while the queue manager has not been told that it runs no more."""
 
-    def told(self, request_id: str, kv_tokens: int, kv_at: str) -> EvictedRequest:
+    def told(self, request_id: str, kv_tokens: int, kv_at: str, image: ImageTicket | None = None) -> EvictedRequest:
         """What the queue manager is told of it."""
-        return EvictedRequest(request_id, self.attempt, sum(self.num_tokens.values()), kv_tokens, kv_at)
+        return EvictedRequest(request_id, self.attempt, sum(self.num_tokens.values()), kv_tokens, kv_at, image)
 
 
 class Ledger:

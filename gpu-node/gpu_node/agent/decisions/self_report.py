@@ -6,10 +6,14 @@ from dataclasses import replace
 
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.process.protocol import EngineReady, ModelLoaded
 from shared.config.engine import EngineOptions
 from shared.messages.leases import PageRoom
 from shared.messages.nodes import Heartbeat, NodeFacts
+
+LEAST_BYTES = 1 << 20
+"""Of an image that tells how fast the network is: smaller ones tell of its latency."""
 
 NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admittable=0, step_s=0.0, num_received=0)
 
@@ -29,6 +33,7 @@ class SelfReport:
         self.lacks: list[str] = []
         """What requests may ask for that this engine refuses, in words."""
         self.stats = NO_STATS
+        self._network = Throughput()
 
     def on_ready(self, event: EngineReady) -> None:
         """The engine's first word."""
@@ -43,6 +48,11 @@ class SelfReport:
         self.stats = stats
         self._models.learn(stats)
 
+    def see_fetch(self, num_bytes: int, seconds: float) -> None:
+        """An image has come from another node."""
+        if num_bytes >= LEAST_BYTES:
+            self._network.observe(num_bytes, seconds)
+
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
         loaded = self._models.loaded
@@ -56,6 +66,8 @@ class SelfReport:
                 max_num_seqs=self._options.max_num_seqs,
                 step_tokens=self._options.step_tokens,
                 kv_bytes_per_s=self.stats.kv_bytes_per_s,
+                network_bytes_per_s=self._network.per_s,
+                max_image_bytes=self._options.evicted_kv_bytes,
                 rates=self._models.rates(),
                 lacks=self.lacks,
             ),

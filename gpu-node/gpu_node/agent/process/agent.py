@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from dataclasses import replace
 
 import msgspec
 import structlog
 from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
@@ -22,6 +24,8 @@ MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process g
 EPOCH_WINDOW_S = 60.0
 LOAD_RETRY_S = 5.0  # until another engine is started where one died while it loaded a model; doubled each further time
 MAX_LOAD_RETRY_S = 60.0
+
+LINGER_S = 10.0  # a node that was asked to stop and has handed over waits so long for those who fetch the KV
 
 _ADVICE = "the log says more; status -9 means that the machine ran out of memory"
 
@@ -35,14 +39,21 @@ class NodeFailedError(OperatorError):
 class Agent:
     """One node: its engine and its current epoch."""
 
-    def __init__(self, redis: Redis, node: NodeSpec, options: EngineOptions, *, tells_blocks: bool = False) -> None:
-        """``tells_blocks``: as `Epoch`."""
+    def __init__(
+        self, redis: Redis, node: NodeSpec, options: EngineOptions, base_url: str, *, tells_blocks: bool = False
+    ) -> None:
+        """``base_url``: how other nodes reach the admin port of this one. ``tells_blocks``: as `Epoch`."""
         self._redis = redis
+        self._base_url = base_url
+        self.given: GivenImages | None = None
+        """What waits here to be fetched by other nodes; None before the first epoch."""
         self._tells_blocks = tells_blocks
         self._node = node.name
         self._device = node.device
         self._command = engine_command(node)
-        self._options = options
+        # a vLLM that keeps no KV has no use for an image
+        has_images = node.engine != "vllm" or node.keeps_kv
+        self._options = options if has_images else replace(options, evicted_kv_bytes=0)
         self._engine: EngineProcess | None = None
         self._core: AgentCore | None = None
         self._failed = ""
@@ -73,7 +84,7 @@ class Agent:
         """What an operator wants to see of this node."""
         core = self._core
         if core is None:
-            return {"node": self._node, "device": self._device, "failed": self.failure}
+            return {"node": self._node, "device": self._device, "failed": self.failure, **self._given_status()}
         beat = core.heartbeat()
         values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
         del values["traceparent"]
@@ -85,7 +96,14 @@ class Agent:
             "failed": self.failure,
             "max_model_len": core.models.loaded.max_model_len if core.models.loaded else None,
             "engine_pid": self._engine.pid if self._engine else None,
+            **self._given_status(),
         }
+
+    def _given_status(self) -> dict[str, object]:
+        """Of what waits to be fetched, also behind the node's goodbye."""
+        images = self.given if self.given is not None else ()
+        num_bytes = self.given.num_bytes if self.given is not None else 0
+        return {"given_images": len(images), "given_image_bytes": num_bytes}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set; what is unfinished then goes back to the queue."""
@@ -113,10 +131,13 @@ class Agent:
         log.info("epoch begins", epoch=epoch)
         self._engine = await EngineProcess.start(self._command)
         self._core = core = AgentCore(self._node, epoch, self._device, self._options)
+        self.given = given = GivenImages(self._node, epoch, self._base_url)
         has_failed = False
+        linger_s = 0.0
         try:
-            timeout_s = self._options.step_timeout_s
-            await Epoch(self._redis, core, self._engine, timeout_s, tells_blocks=self._tells_blocks).run(stopping)
+            tells_blocks = self._tells_blocks
+            await Epoch(self._redis, core, self._engine, given, self._options, tells_blocks=tells_blocks).run(stopping)
+            linger_s = LINGER_S
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
             has_failed = isinstance(error, EngineDiedError) and bool(core.models.loading) and not core.models.loaded
@@ -126,5 +147,15 @@ class Agent:
             if core.models.loaded is not None:
                 self._failed = ""
             self._core = None
-            await self._engine.stop()
+            await asyncio.gather(self._engine.stop(), _linger(given, linger_s))
         return has_failed
+
+
+async def _linger(given: GivenImages, linger_s: float) -> None:
+    """What was handed over at the end is fetched by others first, as far as there is time."""
+    try:
+        async with asyncio.timeout(linger_s):
+            await given.emptied()
+    except TimeoutError:
+        log.info("images not fetched", num_images=len(given))
+    given.clear()

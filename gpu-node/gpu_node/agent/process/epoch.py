@@ -14,7 +14,9 @@ from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
     BlocksDue,
+    DiscardImage,
     Drain,
+    DropImages,
     LeasesDue,
     NewEpoch,
     Publish,
@@ -23,12 +25,15 @@ from gpu_node.agent.decisions.actions import (
     SayBlocks,
     SayInventory,
     SayLease,
-    Store,
+    StopFetch,
     Taken,
     TakeStock,
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.images.given_images import GivenImages
+from gpu_node.agent.images.image_fetcher import ImageFetcher
+from gpu_node.agent.images.image_traffic import ImageTraffic
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.engine_watch import EngineWatch
 from gpu_node.agent.process.failures import log_failures
@@ -36,14 +41,21 @@ from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.agent.telemetry.run_times import RunTimes
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.protocol import AbortRequests, Command, RunAttempt
+from gpu_node.engine.process.protocol import (
+    AbortRequests,
+    Command,
+    Image,
+    ImageOpened,
+    ReleaseImages,
+    RunAttempt,
+)
 from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
+from shared.config.engine import EngineOptions
 from shared.messages.blocks import BlockNews, TellBlocks
 from shared.messages.leases import LeaseAnswer, LeaseOrder
 from shared.messages.nodes import Fence, Load
-from shared.messages.payload import Payload
 from shared.messages.requests import Abort, Evict, VirtualQueue
 from shared.service.tasks import cancel_all
 
@@ -69,23 +81,26 @@ class Epoch:
         redis: Redis,
         core: AgentCore,
         engine: EngineProcess,
-        step_timeout_s: float,
+        given: GivenImages,
+        options: EngineOptions,
         heartbeat_s: float = HEARTBEAT_S,
         *,
         tells_blocks: bool = False,
     ) -> None:
-        """``tells_blocks``: the KV manager hears what is cached here."""
+        """``given`` outlives the epoch. ``tells_blocks``: the KV manager hears what is cached here."""
         self.core = core
         self._tells_blocks = tells_blocks
         self._redis = redis
         self._engine = engine
         self._heartbeat_s = heartbeat_s
-        self._watch = EngineWatch(core, engine, step_timeout_s)
+        self._watch = EngineWatch(core, engine, options.step_timeout_s)
         self._bus = NodeBus(redis, core.node, core.epoch)
         self._spans = RunSpans(core.node, trace.get_tracer("treadle.node"))
         self._metrics = EpochMetrics(core)
         self._times = RunTimes()
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue(MAX_EVENTS)
+        fetcher = ImageFetcher(options.evicted_kv_bytes, lambda: core.report.stats.evicted_kv_bytes)
+        self._images = ImageTraffic(given, fetcher, self._spans, self._events.put)
         self._drained = asyncio.Event()
         self._life = RedisLife(redis)
         self._has_crashed = False
@@ -97,6 +112,7 @@ class Epoch:
         """
         reader = await self._open_inbox()
         loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
+        loops.append(self._release_images())
         if self._tells_blocks:
             loops.append(self._look_at_blocks())
         tasks = [asyncio.create_task(loop) for loop in loops]
@@ -113,6 +129,7 @@ class Epoch:
             raise
         finally:
             await cancel_all(tasks)
+            await self._images.close()
             self._spans.close()
             await self._say_goodbye()
 
@@ -145,7 +162,17 @@ class Epoch:
         while True:
             for event in await self._engine.events():
                 self._watch.heard()
-                await self._events.put(event)
+                match event:
+                    case Image():
+                        await self._events.put(self._images.hold(event))
+                    case ImageOpened(file):
+                        self._images.close_file(file)
+                    case _:
+                        await self._events.put(event)
+
+    async def _release_images(self) -> None:
+        while True:
+            await self._engine.send(ReleaseImages(await self._images.released()))
 
     async def _read_inbox(self, reader: StreamReader) -> None:
         """Messages of the queue manager and the scheduler; a Redis that is away is waited for."""
@@ -205,8 +232,8 @@ class Epoch:
                 await self._pull(action)
             case Tell(command):
                 await self._tell(command)
-            case Resume(payload):
-                await self._tell(RunAttempt(payload, await self._take_image(payload)))
+            case Resume() | StopFetch() | DiscardImage() | DropImages():
+                self._images.do(action)
             case Publish():
                 self._spans.publish(action)
                 with self._watch.held_up():
@@ -217,8 +244,6 @@ class Epoch:
             case SayInventory():
                 number = self._bus.number()
                 await self._until_done(lambda: self._bus.say_inventory(action, number), "inventory not said")
-            case Store():
-                await self._store(action)
             case Beat():
                 await self._send_beat(action)
             case SayBlocks(news):
@@ -272,22 +297,6 @@ class Epoch:
                 log.warning(f"{failed}, retrying", error=str(error), retry_s=backoff_s)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
-
-    async def _store(self, store: Store) -> None:
-        try:
-            await self._bus.store(store)
-        except (RedisError, OSError) as error:
-            log.warning("image lost: its request is computed again", request_id=store.request_id, error=str(error))
-
-    async def _take_image(self, payload: Payload) -> bytes:
-        try:
-            image = await self._bus.take_image(payload.request_id)
-        except (RedisError, OSError) as error:
-            log.warning("image unreadable", request_id=payload.request_id, error=str(error))
-            return b""
-        if not image:
-            log.info("image gone: the request is given back", request_id=payload.request_id)
-        return image
 
     async def _say_blocks(self, news: BlockNews) -> None:
         try:

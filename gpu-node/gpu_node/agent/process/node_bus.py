@@ -9,7 +9,7 @@ import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from gpu_node.agent.decisions.actions import GroupEntry, Publish, Pull, SayInventory, Store, Taken
+from gpu_node.agent.decisions.actions import GroupEntry, Publish, Pull, SayInventory, Taken
 from shared.bus import scripts, streams
 from shared.bus.bus import bury, is_refusal
 from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add
@@ -119,15 +119,6 @@ class NodeBus:
         """Tell the queue manager what is here. Safe to repeat."""
         parts = inventories.of_node(self._node, self._epoch, inventory.running, inventory.parked, number)
         await self._writer.write(*(add(streams.QUEUE, part) for part in parts))
-
-    async def store(self, store: Store) -> None:
-        """Lay down the image of a request that was handed over."""
-        await self._redis.set(streams.kv_image(store.request_id), store.data, ex=streams.KV_IMAGE_TTL_S)
-
-    async def take_image(self, request_id: str) -> bytes:
-        """The image of a request, which is gone with that; empty if there is none."""
-        data: Any = await self._redis.getdel(streams.kv_image(request_id))
-        return data or b""
 
     async def beat(self, heartbeat: Heartbeat) -> None:
         """One heartbeat to the scheduler and to the KV manager."""

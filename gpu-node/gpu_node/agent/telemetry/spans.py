@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from opentelemetry.trace import Span, Tracer
@@ -10,7 +11,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gpu_node.agent.decisions.actions import GroupEntry, Publish
 from gpu_node.engine.process.protocol import RunAttempt
-from shared.messages.requests import Chunk, FinishedRequest
+from shared.messages.payload import Payload
+from shared.messages.requests import Chunk, FinishedRequest, ImageTicket
 from shared.service.cluster_clock import id_time
 
 _propagator = TraceContextTextMapPropagator()
@@ -63,6 +65,19 @@ class RunSpans:
         parent = _propagator.extract({"traceparent": payload.traceparent})
         span = self._tracer.start_span("node run", context=parent, attributes=attributes)
         self._open[payload.request_id] = _OpenSpan(span)
+
+    @contextmanager
+    def fetch(self, payload: Payload, ticket: ImageTicket) -> Iterator[Span]:
+        """Around the time in which the KV of a request comes from another node."""
+        attributes: dict[str, str | int] = {
+            "treadle.attempt": payload.attempt,
+            "treadle.node": self._node,
+            "treadle.kv_at": ticket.node,
+            "treadle.kv_bytes": ticket.num_bytes,
+        }
+        parent = _propagator.extract({"traceparent": payload.traceparent})
+        with self._tracer.start_as_current_span("kv transfer", context=parent, attributes=attributes) as span:
+            yield span
 
     def publish(self, publish: Publish) -> None:
         """First tokens and evictions become events; ends close spans."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.load import Prepared
-from gpu_node.engine.process.protocol import HandOverImages, Image, RunAttempt, StepReport, TakenOut, TakeOut
+from gpu_node.engine.process.protocol import (
+    HandOverImages,
+    Image,
+    ImageFile,
+    ReleaseImages,
+    RunAttempt,
+    StepReport,
+    TakenOut,
+    TakeOut,
+)
 from shared.errors import OperatorError
 from shared.messages.payload import Payload
 
@@ -60,4 +70,15 @@ def _ask(end: EngineEnd, payloads: Sequence[Payload]) -> Iterator[Prepared | Non
         image = next(event for event in heard if isinstance(event, Image))
         chunks = [chunk for event in heard if isinstance(event, StepReport) for chunk in event.chunks]
         told = [token for one in chunks if one.request_id == payload.request_id for token in one.token_ids]
-        yield Prepared(payload, image.data, tuple(told))
+        yield Prepared(payload, _own_copy(image.file), tuple(told))
+        end.send(ReleaseImages([image.number]))
+
+
+def _own_copy(file: ImageFile) -> ImageFile:
+    """That outlives the engine which wrote it, as long as this process: it is used again and again."""
+    fd = os.memfd_create("prepared-image", os.MFD_CLOEXEC)
+    with open(file.path, "rb") as source:  # noqa: PTH123 - a link of /proc, which is no path to look at
+        num_copied = 0
+        while num_copied < file.num_bytes:
+            num_copied += os.sendfile(fd, source.fileno(), num_copied, file.num_bytes - num_copied)
+    return ImageFile(f"/proc/{os.getpid()}/fd/{fd}", file.num_bytes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, RunAttempt, StepReport
+from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, ImageFile, RunAttempt, StepReport
 from shared.errors import OperatorError
 from shared.messages.payload import Payload, Sampling
 
@@ -23,7 +23,7 @@ class Prepared:
     """A request, and its KV of the prompt where that was computed before."""
 
     payload: Payload
-    image: bytes | None = None
+    image: ImageFile | None = None
     told: tuple[int, ...] = ()
     """Of its answer, while the image was made: those that go on with the image begin behind them."""
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from gpu_node.engine.border.executor import BlocksStayError, Executor
 from gpu_node.engine.border.model import LoadedModel
@@ -13,7 +14,7 @@ from gpu_node.engine.border.plan import Restore
 from gpu_node.engine.evictions.image_store import ImageStore
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.throughput import Throughput
-from gpu_node.engine.requests.image import RequestImage, RequestState
+from gpu_node.engine.requests.image import HandedOver, RequestImage, RequestState, SerialisedImage
 from gpu_node.engine.steps.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Payload
@@ -88,7 +89,7 @@ class Eviction:
             parts.append(self._executor.read_blocks(model.name, held.host_blocks, swapped_out=True)[0])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
-    def resume(self, payload: Payload, model: LoadedModel, image: bytes | None) -> RequestState | None:
+    def resume(self, payload: Payload, model: LoadedModel, image: SerialisedImage | None) -> RequestState | None:
         """The state that an attempt goes on from (`ImageStore.find`)."""
         return self._store.find(payload, model, image)
 
@@ -103,9 +104,14 @@ class Eviction:
                 self._moves.observe(num_bytes, duration_s)
                 self._store.count(TierCounts(in_bytes=num_bytes))
 
-    def hand_over(self, request_id: str) -> bytes | None:
-        """The serialised image of a request that is not here any more (`ImageStore.hand_over`)."""
+    def hand_over(self, request_id: str) -> HandedOver | None:
+        """The image of a request that is not here any more (`ImageStore.hand_over`)."""
         return self._store.hand_over(request_id)
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """The memory of images that were handed over is free."""
+        for number in numbers:
+            self._store.lot.release(number)
 
     def drop(self, request_id: str) -> None:
         """Forget a request; unknown ones are ignored."""

@@ -1,37 +1,57 @@
-"""The serialised form of an image, in which it travels to another engine."""
+"""The serialised form of an image, in which it travels to another engine.
+
+The length of a header, the header (MessagePack), and the content of the blocks as it is: neither end copies that.
+"""
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 
-from gpu_node.engine.requests.image import ImageError, RequestImage
+from gpu_node.engine.requests.image import ImageError, RequestImage, RequestState, SerialisedImage
 
-IMAGE_VERSION = 1
+IMAGE_VERSION = 2
 """Engines of another one give the request back."""
 
+_LENGTH = struct.Struct(">I")
 
-class _Sealed(msgspec.Struct, frozen=True):
+
+class _Header(msgspec.Struct, frozen=True):
     version: int
-    image: RequestImage
+    state: RequestState
+
+
+def image_pieces(image: RequestImage) -> tuple[bytes, memoryview]:
+    """The serialised form, but for its content, and the content."""
+    header = msgspec.msgpack.encode(_Header(IMAGE_VERSION, image.state))
+    return _LENGTH.pack(len(header)) + header, image.content
 
 
 def encode_image(image: RequestImage) -> bytes:
-    """The serialised form."""
-    return msgspec.msgpack.encode(_Sealed(IMAGE_VERSION, image))
+    """The serialised form in one piece."""
+    return b"".join(image_pieces(image))
 
 
-def decode_image(data: bytes) -> RequestImage:
-    """The image of a serialised form; `ImageError` if it is none of this version, or not whole."""
+def decode_image(data: SerialisedImage) -> RequestImage:
+    """The image of a serialised form, whose memory it keeps; `ImageError` where it is of another version, or torn."""
+    view = memoryview(data)
     try:
-        sealed = msgspec.msgpack.decode(data, type=_Sealed)
-    except Exception as error:  # msgspec's own, and what bad UTF-8 and deep nesting raise
+        (num_header,) = _LENGTH.unpack_from(view)
+        begin = _LENGTH.size + num_header
+        if begin > len(view):
+            raise ImageError(f"it does not decode: it ends inside its header of {num_header} bytes")
+        header = msgspec.msgpack.decode(view[_LENGTH.size : begin], type=_Header)
+    except ImageError:
+        raise
+    except Exception as error:  # struct's and msgspec's own, and what bad UTF-8 and deep nesting raise
         raise ImageError(f"it does not decode: {error}") from error
-    if sealed.version != IMAGE_VERSION:
-        raise ImageError(f"it is of version {sealed.version}; this engine has {IMAGE_VERSION}")
-    state, content = sealed.image.state, sealed.image.content
+    if header.version != IMAGE_VERSION:
+        raise ImageError(f"it is of version {header.version}; this engine has {IMAGE_VERSION}")
+    state, content = header.state, view[begin:]
     num_bytes = state.num_bytes if state.format.kv_layout else 0
     if not state.is_whole:
         raise ImageError(f"its {state.num_blocks} blocks are not those of its sequences")
     if len(content) != num_bytes:
         raise ImageError(f"its content has {len(content)} bytes instead of {num_bytes}")
-    return sealed.image
+    return RequestImage(state, content)

@@ -7,8 +7,7 @@ import logging
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.parking_lot import ParkingLot
 from gpu_node.engine.measures.counts import Counts, TierCounts
-from gpu_node.engine.requests.image import ImageError, RequestImage, RequestState
-from shared.bus.streams import MAX_IMAGE_BYTES
+from gpu_node.engine.requests.image import HandedOver, ImageError, RequestImage, RequestState, SerialisedImage
 from shared.messages.payload import Payload
 
 log = logging.getLogger(__name__)
@@ -22,7 +21,7 @@ class ImageStore:
         self.counts = Counts()
         """Of requests that leave and come; what schedulers see of them, these count."""
 
-    def find(self, payload: Payload, model: LoadedModel, image: bytes | None) -> RequestState | None:
+    def find(self, payload: Payload, model: LoadedModel, image: SerialisedImage | None) -> RequestState | None:
         """The state that an attempt goes on from: what is kept of it here, else what ``image`` brings.
 
         None where there is neither: it runs from its payload. What is kept of an older attempt is dropped. `ImageError`
@@ -52,18 +51,15 @@ class ImageStore:
             raise ImageError(f"evicted_kv_bytes has no room for its {image.state.num_bytes} bytes")
         return image.state
 
-    def hand_over(self, request_id: str) -> bytes | None:
-        """The serialised image of a request that is not here any more; ``b""`` where it is larger than a frame may be.
-
-        None where nothing is kept.
-        """
-        image = self.lot.take(request_id)
-        if image is None:
+    def hand_over(self, request_id: str) -> HandedOver | None:
+        """The serialised image of a request that is not here any more; None where nothing is kept."""
+        given = self.lot.give(request_id)
+        if given is None:
             return None
-        from gpu_node.engine.evictions.image_codec import encode_image  # as above
+        from gpu_node.engine.evictions.image_codec import image_pieces  # as above
 
-        data = encode_image(image) if image.state.num_bytes <= MAX_IMAGE_BYTES else b""
-        return data if len(data) <= MAX_IMAGE_BYTES else b""
+        number, image = given
+        return HandedOver(request_id, image.state.attempt, number, image_pieces(image), image.state.num_bytes)
 
     def drop(self, request_id: str) -> None:
         """Forget a request; unknown ones are ignored."""

@@ -16,10 +16,11 @@ from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
     HandOverImages,
-    Image,
+    ImageFile,
     LinkCommandFrame,
     LoadModel,
     ModelLoaded,
+    ReleaseImages,
     Reset,
     RunAttempt,
     Shutdown,
@@ -28,7 +29,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import BlockFormat, HandedOver, Kept
+from gpu_node.engine.requests.image import BlockFormat, HandedOver, Kept, SerialisedImage
 from shared.messages.blocks import MAX_NAMES_TOLD
 from shared.messages.payload import Payload
 
@@ -41,7 +42,7 @@ class CommandedEngine(Protocol):
         """Where the weights of models are, ``device`` or ``host``; those of others are on disk."""
         ...
 
-    def add(self, payload: Payload, image: bytes | None = None) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: SerialisedImage | None = None) -> list[OutputChunk]:
         """Queue a request, or let it go on from what is kept of it or from an image; what ends at once is told."""
         ...
 
@@ -51,6 +52,10 @@ class CommandedEngine(Protocol):
 
     def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
         """Give away what is kept of evicted requests."""
+        ...
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """The memory of images that were handed over is free; unknown ones are ignored."""
         ...
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -74,12 +79,29 @@ class CommandedEngine(Protocol):
         ...
 
 
+class ImagePort(Protocol):
+    """How images of requests leave the engine's process, and come."""
+
+    def give(self, images: Iterable[HandedOver]) -> None:
+        """Have the agent told of each (`gpu_node.engine.process.protocol.Image`), at once or later."""
+        ...
+
+    def take(self, file: ImageFile) -> SerialisedImage:
+        """What another engine has handed over; empty where it is lost."""
+        ...
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """The agent has no use for these any more."""
+        ...
+
+
 class Commands:
     """Carries commands out between two steps, in their order."""
 
-    def __init__(self, engine: CommandedEngine, send: Callable[[EngineEvent], None]) -> None:
+    def __init__(self, engine: CommandedEngine, send: Callable[[EngineEvent], None], images: ImagePort) -> None:
         self._engine = engine
         self._send = send
+        self._images = images
         self._chunks: list[OutputChunk] = []
 
     def carry_out(self, commands: deque[Command]) -> LoadModel | LinkCommandFrame | Shutdown | None:
@@ -91,7 +113,7 @@ class Commands:
                 case LinkCommandFrame() as about_links:
                     return about_links
                 case RunAttempt(payload, image):
-                    self._chunks += self.add(payload, image)
+                    self._chunks += self.add(payload, self._images.take(image) if image is not None else None)
                 case AbortRequests(request_ids):
                     self._engine.abort(request_ids)
                 case Reset():
@@ -104,8 +126,10 @@ class Commands:
                     self.report()
                     self._send(TakenOut(kept, self._engine.stats()))
                 case HandOverImages(request_ids):
-                    for handed_over in self._engine.hand_over(request_ids):
-                        self._send(Image(handed_over.request_id, handed_over.data))
+                    self._images.give(self._engine.hand_over(request_ids))
+                case ReleaseImages(numbers):
+                    self._images.release(numbers)
+                    self._engine.release(numbers)
         return None
 
     def _tell_blocks(self, *, is_again: bool) -> None:
@@ -135,6 +159,6 @@ class Commands:
             )
         )
 
-    def add(self, payload: Payload, image: bytes | None) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: SerialisedImage | None) -> list[OutputChunk]:
         """Queue a request, or let it go on; what ends at once."""
         return self._engine.add(payload, image)

@@ -10,11 +10,10 @@ from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
 
 READ_BYTES = 1 << 18
 MAX_READS = 64
-"""Between two steps: so many reads and no more, so that a flood of commands cannot stop the steps. An image of
-some hundred tokens comes in one look."""
+"""Between two steps: so many reads and no more, so that a flood of commands cannot stop the steps."""
 FRAME_WAIT_S = 0.005
-"""Inside a frame, for so long the rest is waited for: an image is larger than a socket holds, and would come by one
-filling of it a step."""
+"""Inside a frame, for so long the rest is waited for: a long prompt is larger than a socket holds, and would come by
+one filling of it a step."""
 
 SEND_TIMEOUT_S = 30.0
 """An agent that reads nothing for so long hangs: better to end and be started again than to compute for nobody."""

@@ -14,9 +14,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
-from shared.bus.streams import MAX_IMAGE_BYTES
 
-MAX_FRAME_BYTES = MAX_IMAGE_BYTES + (16 << 20)
+MAX_FRAME_BYTES = 16 << 20
 """A prompt of a million tokens takes 5 MB; a longer frame is a torn stream, not a message."""
 
 _LENGTH = struct.Struct(">I")

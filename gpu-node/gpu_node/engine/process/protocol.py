@@ -33,6 +33,20 @@ class LinkCommandFrame(LinkFrame, frozen=True):
     """Said to one of them."""
 
 
+class ImageFile(msgspec.Struct, frozen=True):
+    """A serialised image in memory that the other process can map: images pass no socket between agent and engine.
+
+    The one that made it keeps it open until it hears that the other has opened it, or needs it no more.
+    """
+
+    path: str
+    """``/proc/PID/fd/NUMBER`` of the process that made it; ``""`` for none: the image was lost."""
+    num_bytes: int
+
+
+NO_IMAGE = ImageFile("", 0)
+
+
 # --- agent -> engine ------------------------------------------------------------------------------------------------
 
 
@@ -52,9 +66,10 @@ class RunAttempt(_Frame, frozen=True):
     """
 
     payload: Payload
-    image: bytes | None = None
+    image: ImageFile | None = None
     """Its state and KV as another engine handed them over (`Image`); None where none did. What cannot be used, or is
-    empty since it was lost on the way, ends the attempt (`gpu_node.engine.requests.chunk.LOST`)."""
+    empty since it was lost on the way, ends the attempt (`gpu_node.engine.requests.chunk.LOST`). Answered by
+    `ImageOpened`, before anything else that comes of it."""
 
 
 class TakeOut(_Frame, frozen=True):
@@ -71,6 +86,12 @@ class HandOverImages(_Frame, frozen=True):
     """Answer an `Image` for each of these requests that were evicted here, and forget them. Unknown ids: nothing."""
 
     request_ids: list[str]
+
+
+class ReleaseImages(_Frame, frozen=True):
+    """These images (`Image.number`) are gone from here: their memory is free."""
+
+    numbers: list[int]
 
 
 class AbortRequests(_Frame, frozen=True):
@@ -168,7 +189,18 @@ LinkCommand = (
     | AskLinkTimes
     | CloseLink
 )
-Command = LoadModel | RunAttempt | TakeOut | HandOverImages | AbortRequests | AskBlocks | LinkCommand | Reset | Shutdown
+Command = (
+    LoadModel
+    | RunAttempt
+    | TakeOut
+    | HandOverImages
+    | ReleaseImages
+    | AbortRequests
+    | AskBlocks
+    | LinkCommand
+    | Reset
+    | Shutdown
+)
 
 
 # --- engine -> agent ------------------------------------------------------------------------------------------------
@@ -237,11 +269,22 @@ class TakenOut(_Frame, frozen=True):
 
 
 class Image(_Frame, frozen=True):
-    """Answer to `HandOverImages`: state and KV of a request, for another engine with the same model."""
+    """Answer to `HandOverImages`: state and KV of an attempt, for another engine with the same model.
+
+    It is whole, and the engine keeps it open and counts its memory until it is told to release it (`ReleaseImages`).
+    """
 
     request_id: str
-    data: bytes
-    """Empty where it is larger than a frame may be: another attempt has to compute it again."""
+    attempt: int
+    number: int
+    file: ImageFile
+    """Empty where there was no memory for it, and nothing is to be released: it has to be computed again elsewhere."""
+
+
+class ImageOpened(_Frame, frozen=True):
+    """Answer to a `RunAttempt` with an image: the engine has the file open, or needs it no more."""
+
+    file: ImageFile
 
 
 class BlocksTold(_Frame, frozen=True):
@@ -302,4 +345,6 @@ class LinkTimesTold(LinkFrame, frozen=True):
 
 
 LinkEvent = LinkTimesTold | LinkMade | LinkServed | LinkRefused | PagesLent | PagesReturned | RemoteRequestsLost
-EngineEvent = EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | BlocksTold | LinkEvent
+EngineEvent = (
+    EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | ImageOpened | BlocksTold | LinkEvent
+)

@@ -11,9 +11,11 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.image_files import ImageFiles
 from gpu_node.engine.process.link_commands import LinkCommands
 from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, StepReport
 from gpu_node.engine.requests.chunk import OutputChunk
+from gpu_node.engine.requests.image import SerialisedImage
 from gpu_node.engine.residents import EngineBusyError
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
@@ -29,7 +31,7 @@ SERVING_WAIT_S = 0.0005
 class LoggedCommands(Commands):
     """Writes down which requests never ran."""
 
-    def add(self, payload: Payload, image: bytes | None) -> list[OutputChunk]:
+    def add(self, payload: Payload, image: SerialisedImage | None) -> list[OutputChunk]:
         """As `Commands.add`."""
         ended = super().add(payload, image)
         if ended and ended[-1].is_last:
@@ -55,7 +57,8 @@ class EngineServer:
         self._config = config
         self._device = device
         self._clock = clock
-        self._commands = LoggedCommands(engine, connection.send)
+        self._images = ImageFiles(connection.send, engine.release)
+        self._commands = LoggedCommands(engine, connection.send, self._images)
         self._links = LinkCommands(engine, connection.send)
         self._unix_clock = unix_clock
         self._unpiped: set[str] = set()  # models of which it has been said that no pipeline is known
@@ -65,6 +68,7 @@ class EngineServer:
         try:
             self._connection.send(EngineReady(self._device))
             while self._take_commands(self._connection.receive(self._wait_s())):
+                self._images.advance()
                 if self._engine.has_work:
                     self._step()
         except AgentGoneError as gone:
@@ -72,7 +76,7 @@ class EngineServer:
 
     def _wait_s(self) -> float | None:
         """For a command: not at all while there is work, a little while others are served whose device is asked to."""
-        if self._engine.has_work:
+        if self._engine.has_work or self._images.is_writing:
             return 0.0
         return SERVING_WAIT_S if self._engine.offload.serve() else None
 

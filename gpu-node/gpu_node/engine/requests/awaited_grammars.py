@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.engine.border.grammar import Grammar, Grammars
+from gpu_node.engine.requests.image import SerialisedImage
 from shared.messages.payload import Payload
 
 
@@ -13,7 +14,7 @@ class AwaitingRequest:
     """A request that is to be queued once its grammar is ready."""
 
     payload: Payload
-    image: bytes | None
+    image: SerialisedImage | None
     grammar: Grammar
 
 
@@ -33,7 +34,7 @@ class AwaitedGrammars:
         found = self._awaiting.get(request_id)
         return None if found is None else found.payload.attempt
 
-    def put(self, payload: Payload, image: bytes | None) -> bool:
+    def put(self, payload: Payload, image: SerialisedImage | None) -> bool:
         """Compile what the payload's output has to be; False where that is nothing, or nothing is compiled.
 
         An older attempt of the request is replaced.

@@ -18,6 +18,9 @@ from shared.messages.token_logprob import TokenLogprob
 
 NAME_BYTES = 4
 
+SerialisedImage = bytes | memoryview
+"""As `gpu_node.engine.evictions.image_codec` writes it; empty where an image was lost on its way."""
+
 
 class ImageError(ValueError):
     """An image that this engine cannot use; the text says why."""
@@ -152,8 +155,23 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A request that another engine goes on with."""
+    """A request that another engine goes on with. Its memory counts here until it is released."""
 
     request_id: str
-    data: bytes
-    """Its serialised image; empty where it is larger than a frame may be: another attempt has to compute it again."""
+    attempt: int
+    number: int
+    """Names it among those that this engine has handed over."""
+    pieces: tuple[SerialisedImage, ...]
+    """Its serialised image, in pieces that lie one behind the other: the content is not copied for it."""
+    kv_bytes: int
+    """Of its blocks, also where they have no content."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the serialised image."""
+        return sum(len(piece) for piece in self.pieces)
+
+    @property
+    def data(self) -> bytes:
+        """The serialised image in one piece: a copy."""
+        return b"".join(self.pieces)

@@ -13,11 +13,10 @@ from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.requests.chunk import LOST, OutputChunk
-from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.bus.streams import MAX_IMAGE_BYTES
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.step_cost import StepCost
@@ -349,15 +348,19 @@ def test_who_is_back_in_line_is_not_handed_over() -> None:
     assert drain(engine)[-1].is_last
 
 
-def test_an_image_larger_than_a_frame_is_answered_empty() -> None:
-    options = EngineOptions(kv_cache_bytes=8 * MAX_IMAGE_BYTES, evicted_kv_bytes=8 * MAX_IMAGE_BYTES, block_size=4)
-    engine = Engine(PredictedExecutor(COST, options, MAX_IMAGE_BYTES // 8, vocab_size=50), options)
+def test_an_image_may_be_as_large_as_host_memory() -> None:
+    """Nothing else bounds it: it passes no socket between engine and agent."""
+    num_bytes = 1 << 30
+    options = EngineOptions(
+        kv_cache_bytes=4 * num_bytes, evicted_kv_bytes=num_bytes, block_size=4, async_scheduling=False
+    )
+    engine = Engine(PredictedExecutor(COST, options, num_bytes // 16, vocab_size=50), options)
     engine.load_model(ModelSpec(name="m", source="none", max_model_len=32))
-    engine.add(simple("a", num_prompt_tokens=4))
-    engine.add(simple("b", num_prompt_tokens=9))
+    engine.add(simple("a", num_prompt_tokens=9))
     engine.step(0.0)
     engine.step(0.0)
-    assert [one.kv_tokens for one in engine.evict("ab")[1]] == [5, 10]
-    small, large = engine.hand_over("ab")
-    assert small.data
-    assert large == HandedOver("b", b"")
+    assert [one.kv_tokens for one in engine.evict("a")[1]] == [10]
+    (image,) = engine.hand_over("a")
+    assert (image.request_id, image.attempt, image.number) == ("a", 0, 1)
+    assert image.kv_bytes == 3 * 4 * (num_bytes // 16)
+    assert image.num_bytes < 1024, "a predicted device has no content"

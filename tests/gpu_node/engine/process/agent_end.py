@@ -15,6 +15,7 @@ from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
     EngineRefused,
+    ImageOpened,
     LoadModel,
     ModelFailed,
     ModelLoaded,
@@ -55,6 +56,8 @@ class Agent:
         steps: list[StepReport] = []
         while True:
             event = self.next()
+            if isinstance(event, ImageOpened):
+                continue
             assert isinstance(event, StepReport)
             steps.append(event)
             if any(chunk.request_id == request_id and chunk.finish_reason for chunk in event.chunks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.commands import Commands
@@ -12,8 +13,10 @@ from gpu_node.engine.process.protocol import (
     EngineEvent,
     HandOverImages,
     Image,
+    ImageFile,
     LoadModel,
     ModelLoaded,
+    ReleaseImages,
     Reset,
     RunAttempt,
     Shutdown,
@@ -21,7 +24,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
-from gpu_node.engine.requests.image import Kept
+from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
@@ -37,6 +40,23 @@ def engine() -> Engine:
     return one
 
 
+class InOnePiece:
+    """An `ImagePort` that writes nothing: the path says what it would have written."""
+
+    def __init__(self, send: Callable[[EngineEvent], None]) -> None:
+        self._send = send
+
+    def give(self, images: Iterable[HandedOver]) -> None:
+        for image in images:
+            self._send(Image(image.request_id, image.attempt, image.number, ImageFile("", image.num_bytes)))
+
+    def take(self, file: ImageFile) -> bytes:
+        return file.path.encode()
+
+    def release(self, numbers: Iterable[int]) -> None:
+        del numbers
+
+
 def run(request_id: str, model: str = "m") -> RunAttempt:
     return RunAttempt(Payload(request_id, 0, "g", model, [1, 2, 3], Sampling(max_tokens=8)))
 
@@ -45,7 +65,7 @@ def carried_out(one: Engine, *commands: Command) -> tuple[list[EngineEvent], obj
     """What was told, the command that is the process's own, and those behind it."""
     told: list[EngineEvent] = []
     left = deque(commands)
-    carrying = Commands(one, told.append)
+    carrying = Commands(one, told.append, InOnePiece(told.append))
     own = carrying.carry_out(left)
     carrying.report()
     return told, own, list(left)
@@ -57,8 +77,8 @@ def shape(event: EngineEvent) -> tuple[object, ...]:
             return "report", [(chunk.request_id, chunk.finish_reason) for chunk in chunks], stats.num_waiting
         case TakenOut(kept, _):
             return "out", kept
-        case Image(request_id, data):
-            return "image", request_id, bool(data)
+        case Image(request_id, attempt, number):
+            return "image", request_id, attempt, number
     raise AssertionError(event)
 
 
@@ -82,9 +102,22 @@ def test_what_ended_before_an_eviction_is_told_before_it() -> None:
     assert [shape(event) for event in told] == [
         ("report", [("b", "error")], 0),
         ("out", [Kept("a", 3)]),
-        ("image", "a", True),
+        ("image", "a", 0, 1),
         ("report", [], 0),
     ]
+
+
+def test_an_image_counts_until_it_is_released() -> None:
+    one = engine()
+    carried_out(one, run("a"))
+    one.step(0.0)
+    carried_out(one, TakeOut(["a"]), HandOverImages(["a"]))
+    assert one.stats().evicted_kv_bytes == 4096
+    carried_out(one, Reset())
+    assert one.stats().evicted_kv_bytes == 4096, "it is on its way"
+    carried_out(one, ReleaseImages([1, 7]))
+    assert one.stats().evicted_kv_bytes == 0
+    one.check()
 
 
 def test_aborted_and_reset_requests_are_gone() -> None:
@@ -98,7 +131,7 @@ def test_aborted_and_reset_requests_are_gone() -> None:
 def test_a_model_that_is_loaded_is_told_with_where_it_came_from() -> None:
     one = engine()
     told: list[EngineEvent] = []
-    Commands(one, told.append).loaded(one.load_model(SPEC), load_s=2.5, source="disk")
+    Commands(one, told.append, InOnePiece(told.append)).loaded(one.load_model(SPEC), load_s=2.5, source="disk")
     assert told == [
         ModelLoaded(
             model="m",

@@ -1,4 +1,4 @@
-"""The engine's end of the socket: commands between two steps, whole images among them."""
+"""The engine's end of the socket: commands between two steps, long prompts among them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def send_slowly(agent: socket.socket, data: bytes) -> None:
         agent.sendall(data[start : start + PIECE_BYTES])
 
 
-def test_an_image_larger_than_the_socket_holds_comes_in_a_few_looks_while_its_sender_writes() -> None:
-    image = bytes(NUM_PIECES * PIECE_BYTES)
-    command = RunAttempt(Payload("r", 0, "g", "m", [1], Sampling(max_tokens=1)), image)
+def test_a_prompt_larger_than_the_socket_holds_comes_in_a_few_looks_while_its_sender_writes() -> None:
+    command = RunAttempt(Payload("r", 0, "g", "m", [1] * (NUM_PIECES * PIECE_BYTES), Sampling(max_tokens=1)))
     agent, engine = socket.socketpair()
     with agent, engine:
         sender = Thread(target=send_slowly, args=(agent, frame(command)))
@@ -45,7 +44,7 @@ def test_an_image_larger_than_the_socket_holds_comes_in_a_few_looks_while_its_se
 
 
 def test_a_look_ends_where_nothing_more_comes() -> None:
-    data = frame(RunAttempt(Payload("r", 0, "g", "m", [1], Sampling(max_tokens=1)), bytes(1000)))
+    data = frame(RunAttempt(Payload("r", 0, "g", "m", [1] * 1000, Sampling(max_tokens=1))))
     agent, engine = socket.socketpair()
     with agent, engine:
         connection = EngineConnection(engine)

@@ -19,6 +19,7 @@ from gpu_node.engine.process.protocol import (
     LoadModel,
     ModelFailed,
     ModelLoaded,
+    ReleaseImages,
     Reset,
     RunAttempt,
     Shutdown,
@@ -119,8 +120,9 @@ def test_a_request_is_evicted_handed_over_and_goes_on(agent: Agent, tiny_model: 
     agent.send(TakeOut(["a", "unknown"]), HandOverImages(["a", "unknown"]))
     while not isinstance(events[-1], Image):
         events.append(agent.next())
-    *steps, last, evicted, image = events
+    *steps, last, evicted, report, image = events
     assert isinstance(image, Image)
+    assert isinstance(report, StepReport), "the image is written behind what it was asked with"
     assert isinstance(evicted, TakenOut)
     assert isinstance(last, StepReport), "the last tokens come before"
     steps.append(last)
@@ -129,7 +131,7 @@ def test_a_request_is_evicted_handed_over_and_goes_on(agent: Agent, tiny_model: 
     ]
     assert evicted.requests == [Kept("a", len(text) + len(tokens) - 1)]
     assert evicted.stats.num_running == 0
-    agent.send(RunAttempt(request, image.data))
+    agent.send(ReleaseImages([7]), RunAttempt(request, image.file))
     rest = agent.steps_until_end("a")
     tokens += [token for step in rest for chunk in step.chunks for token in chunk.token_ids]
     assert tokens == tiny.greedy(tiny_model, text, 40)[0]

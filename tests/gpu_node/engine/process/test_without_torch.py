@@ -17,6 +17,8 @@ from gpu_node.engine.process.protocol import (
     EngineRefused,
     HandOverImages,
     Image,
+    ImageFile,
+    ImageOpened,
     ModelLoaded,
     RunAttempt,
     Shutdown,
@@ -69,11 +71,11 @@ T = TypeVar("T")
 def next_of(agent: Agent, kind: type[T]) -> T:
     """Behind reports of steps."""
     while not isinstance(event := agent.next(), kind):
-        assert isinstance(event, StepReport)
+        assert isinstance(event, StepReport | ImageOpened)
     return event
 
 
-def image_of(agent: Agent, attempt: Payload) -> bytes:
+def image_of(agent: Agent, attempt: Payload) -> ImageFile:
     """Of a request that is under way: it may have ended before it is asked for, and then it is run again."""
     while True:
         agent.send(RunAttempt(attempt))
@@ -81,7 +83,7 @@ def image_of(agent: Agent, attempt: Payload) -> bytes:
             pass
         agent.send(TakeOut([attempt.request_id]), HandOverImages([attempt.request_id]))
         if any(kept.kv_tokens for kept in next_of(agent, TakenOut).requests):
-            return next_of(agent, Image).data
+            return next_of(agent, Image).file
 
 
 def test_a_node_of_processors_has_never_read_it(agent: Agent, request: pytest.FixtureRequest) -> None:

@@ -57,19 +57,24 @@ def test_blocks_without_content() -> None:
     assert (found.state.num_bytes, bytes(found.part((1,)))) == (12, b"")
 
 
+NESTED = (100_011).to_bytes(4, "big") + b"\x82\xa7version\x02\xa1x" + b"\x91" * 100_000
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         (b"", "does not decode"),
         (b"\x81\xa7version\x01", "does not decode"),
-        (encode_image(image())[:-1], "does not decode"),
+        (encode_image(image())[:-1], "its content has 11 bytes instead of 12"),
+        (encode_image(image())[:3], "does not decode"),
+        (encode_image(image())[:9], "it ends inside its header"),
         (encode_image(image(num_blocks=2)), "its 2 blocks are not those of its sequences"),
         (encode_image(image(num_blocks=4)), "its 4 blocks are not those of its sequences"),
         (encode_image(RequestImage(replace(STATE, num_blocks=1 << 60), memoryview(b""))), "blocks are not those"),
         (encode_image(image()).replace(b"_id\xa1a", b"_id\xa1\xff"), "does not decode: 'utf-8' codec"),
-        (b"\x82\xa7version\x01\xa1x" + b"\x91" * 100_000, "does not decode: maximum recursion depth"),
+        (NESTED, "does not decode: maximum recursion depth"),
         (encode_image(RequestImage(STATE, memoryview(b"1234"))), "its content has 4 bytes instead of 12"),
-        (encode_image(image()).replace(b"\xa7version\x01", b"\xa7version\x02"), "it is of version 2"),
+        (encode_image(image()).replace(b"\xa7version\x02", b"\xa7version\x03"), "it is of version 3"),
     ],
 )
 def test_what_is_no_image_of_this_version_is_said_so(data: bytes, words: str) -> None:
@@ -114,3 +119,23 @@ def test_images_are_kept_while_there_is_room_and_none_goes_for_another() -> None
     lot.check()
     lot.clear()
     assert lot.num_bytes == 0
+
+
+def test_what_is_given_away_counts_until_it_is_released_and_may_come_back_meanwhile() -> None:
+    lot = ParkingLot(24)
+    assert lot.give("a") is None
+    lot.put(image())
+    assert lot.give("a") == (1, image())
+    assert "a" not in lot
+    assert lot.num_bytes == 12
+    assert lot.put(image()), "the other node has given it back before this one has heard that it had it"
+    assert not lot.has_room(1)
+    assert lot.give("a") == (2, image())
+    lot.check()
+    lot.clear()
+    lot.release(1)
+    lot.release(1)
+    assert lot.num_bytes == 12
+    lot.release(2)
+    assert lot.num_bytes == 0
+    lot.check()

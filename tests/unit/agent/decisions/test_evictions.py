@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.agent.decisions.actions import Ack, AgentAction, Beat, Drain, Publish, Pull, Resume, Store, Tell
+from gpu_node.agent.decisions.actions import (
+    Ack,
+    AgentAction,
+    Beat,
+    DiscardImage,
+    Drain,
+    DropImages,
+    ImageFetched,
+    ImageHeld,
+    Publish,
+    Pull,
+    Resume,
+    StopFetch,
+    Tell,
+)
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process import protocol
-from gpu_node.engine.process.protocol import AbortRequests, HandOverImages, Image, LoadModel, RunAttempt
+from gpu_node.engine.process.protocol import NO_IMAGE, AbortRequests, HandOverImages, ImageFile, LoadModel, RunAttempt
 from gpu_node.engine.requests.chunk import LOST
-from shared.messages.requests import HANDED_OVER, Abort, Chunk, Evict, EvictedRequest, FinishedRequest
+from shared.messages.requests import HANDED_OVER, Abort, Chunk, Evict, EvictedRequest, FinishedRequest, ImageTicket
 from tests.unit.agent.events import (
     attempt_of,
     entry,
@@ -24,6 +38,8 @@ from tests.unit.agent.events import (
 )
 
 NUM_RECEIVED = 5
+TICKET = ImageTicket("n1", "http://n1:9400/images/v1/n1.1-1", "secret", 4096)
+FILE = ImageFile("/proc/1/fd/9", 4096)
 
 
 def make_full_agent() -> AgentCore:
@@ -51,9 +67,9 @@ def hand_over(*request_ids: str, attempt: int = 0, epoch: str = "n0.1", drops_kv
     return Evict(node="n0", epoch=epoch, requests=attempts, drops_kv=drops_kv)
 
 
-def gone(request_id: str, kv_tokens: int, kv_at: str = "n0") -> EvictedRequest:
+def gone(request_id: str, kv_tokens: int, image: ImageTicket | None = None) -> EvictedRequest:
     """Taken out after two tokens."""
-    return EvictedRequest(request_id, 0, 2, kv_tokens, kv_at)
+    return EvictedRequest(request_id, 0, 2, kv_tokens, "n0" if image is None else HANDED_OVER, image)
 
 
 # --- who gives way --------------------------------------------------------------------------------------------------
@@ -219,9 +235,11 @@ def test_what_is_computed_again_is_not_counted_twice() -> None:
 def test_giving_up_a_parked_request_frees_its_kv() -> None:
     agent = make_yielding_agent("u0")
     agent.handle(evicted({"r3": 4}))
-    assert agent.handle(Abort(requests=[attempt_of("r3", 1)])) == [], "another attempt"
+    other = attempt_of("r3", 1)
+    assert agent.handle(Abort(requests=[other])) == [DropImages([other])], "another attempt"
     assert agent.handle(Abort(requests=[attempt_of("r3")])) == [Tell(AbortRequests(["r3"]))]
-    assert agent.handle(Abort(requests=[attempt_of("r3")])) == [], "it is gone"
+    again = agent.handle(Abort(requests=[attempt_of("r3")]))
+    assert again == [DropImages([attempt_of("r3")])], "it is gone, or somewhere between the nodes"
 
 
 # --- to another node ------------------------------------------------------------------------------------------------
@@ -231,9 +249,8 @@ def test_a_running_request_is_evicted_written_down_and_given_back_in_one_transac
     agent = make_full_agent()
     assert agent.handle(hand_over("r1")) == [Tell(protocol.TakeOut(["r1"]))]
     assert agent.handle(evicted({"r1": 4})) == [Tell(HandOverImages(["r1"]))]
-    assert agent.handle(Image("r1", b"kv")) == [
-        Store("r1", b"kv"),
-        Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=4, kv_at=HANDED_OVER)]),
+    assert agent.handle(ImageHeld(attempt_of("r1"), TICKET)) == [
+        Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", 4, TICKET)]),
     ]
 
 
@@ -241,10 +258,7 @@ def test_a_parked_request_has_no_entry_to_acknowledge_any_more() -> None:
     agent = make_yielding_agent("u0")
     agent.handle(evicted({"r3": 4}))
     assert agent.handle(hand_over("r3")) == [Tell(HandOverImages(["r3"]))]
-    assert agent.handle(Image("r3", b"kv")) == [
-        Store("r3", b"kv"),
-        Publish(evicted=[gone("r3", kv_tokens=4, kv_at=HANDED_OVER)]),
-    ]
+    assert agent.handle(ImageHeld(attempt_of("r3"), TICKET)) == [Publish(evicted=[gone("r3", 4, TICKET)])]
 
 
 def test_a_request_that_gives_way_already_is_not_evicted_twice() -> None:
@@ -255,15 +269,13 @@ def test_a_request_that_gives_way_already_is_not_evicted_twice() -> None:
 
 @pytest.mark.parametrize("kv_tokens", [0, 4])
 def test_kv_that_cannot_travel_is_told_as_lost(kv_tokens: int) -> None:
-    """No room in host memory, or an image larger than a frame."""
+    """No room in host memory for what is kept, or for what is to be fetched."""
     agent = make_full_agent()
     agent.handle(hand_over("r1"))
     actions = agent.handle(evicted({"r1": kv_tokens}))
     if kv_tokens:
-        actions = agent.handle(Image("r1", b""))
-    assert actions == [
-        Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=0, kv_at=HANDED_OVER if kv_tokens else "n0")]),
-    ]
+        actions = agent.handle(ImageHeld(attempt_of("r1"), None))
+    assert actions == [Publish(acks=[Ack("g0", b"r1-0")], evicted=[gone("r1", kv_tokens=0)])]
 
 
 def test_kv_that_is_of_no_use_elsewhere_is_dropped_and_the_request_given_back() -> None:
@@ -298,24 +310,87 @@ def test_a_request_that_is_given_up_while_it_is_written_down_leaves_no_image() -
         Tell(AbortRequests(["r1"])),
         Publish(acks=[Ack("g0", b"r1-0")]),
     ]
-    assert agent.handle(Image("r1", b"kv")) == []
+    assert agent.handle(ImageHeld(attempt_of("r1"), TICKET)) == [DropImages([attempt_of("r1")])]
 
 
 def test_a_request_that_was_handed_over_is_run_with_its_image() -> None:
     agent = make_agent("a", num_admittable=2)
     agent.handle(queue(("g0", "a", 2)))
-    moved, elsewhere = entry("r0", kv_at=HANDED_OVER), entry("r1", kv_at="n1")
+    moved, elsewhere = entry("r0", kv_at=HANDED_OVER, image=TICKET), entry("r1", kv_at="n1")
     assert agent.handle(taken("g0", 2, moved, elsewhere)) == [
-        Resume(payload_of("r0")),
+        Resume(payload_of("r0"), TICKET),
         Tell(RunAttempt(payload_of("r1"))),
     ]
+    assert agent.handle(ImageFetched(payload_of("r0"), FILE, 0.1)) == [Tell(RunAttempt(payload_of("r0"), FILE))]
+    assert agent.handle(ImageFetched(payload_of("r0"), FILE, 0.1)) == [DiscardImage(FILE)], "it runs already"
+
+
+def make_fetching_agent(num_admittable: int = 2) -> AgentCore:
+    """It has pulled r0, whose KV is on its way."""
+    agent = make_agent("a", num_admittable=num_admittable)
+    agent.handle(queue(("g0", "a", 1)))
+    agent.handle(taken("g0", 2, entry("r0", kv_at=HANDED_OVER, image=TICKET)))
+    return agent
+
+
+def test_others_begin_beside_one_whose_image_is_on_its_way_and_leave_room_for_it() -> None:
+    agent = make_fetching_agent(num_admittable=3)
+    assert agent.handle(queue(("g1", "a", 5))) == [Pull("g1", 2)]
+    assert agent.handle(taken("g1", 2, entry("r1"))) == [Tell(RunAttempt(payload_of("r1")))]
+    assert agent.handle(step(num_admittable=1, num_received=1)) == [], "the last place is its own"
+    assert agent.awaits_step
+    agent.handle(step(tokens("r1", 5, finish_reason="stop"), num_admittable=1, num_received=1))
+    assert not agent.awaits_step, "the engine has nothing to say of it"
+
+
+def test_an_image_that_is_lost_is_told_to_the_engine_which_ends_the_attempt() -> None:
+    agent = make_fetching_agent()
+    assert agent.handle(ImageFetched(payload_of("r0"), NO_IMAGE, 0.0)) == [Tell(RunAttempt(payload_of("r0"), NO_IMAGE))]
+
+
+def test_a_request_that_is_given_up_is_fetched_no_more() -> None:
+    agent = make_fetching_agent()
+    assert agent.handle(Abort(requests=[attempt_of("r0")])) == [
+        Tell(AbortRequests(["r0"])),
+        Publish(acks=[Ack("g0", b"r0-0")]),
+        StopFetch([attempt_of("r0")]),
+    ]
+    assert agent.handle(ImageFetched(payload_of("r0"), FILE, 0.1)) == [DiscardImage(FILE)], "it had come just before"
+
+
+@pytest.mark.parametrize("message", [hand_over("r0"), Drain()])
+def test_a_request_that_is_to_go_on_elsewhere_before_its_image_has_come_is_given_back(message: Evict | Drain) -> None:
+    agent = make_fetching_agent()
+    assert agent.handle(message)[:3] == [
+        Tell(AbortRequests(["r0"])),
+        Publish(acks=[Ack("g0", b"r0-0")], evicted=[EvictedRequest("r0", 0, 0, 0, "n0")]),
+        StopFetch([attempt_of("r0")]),
+    ]
+    assert agent.running == {}
+
+
+def test_who_is_not_in_the_engine_yet_does_not_give_way() -> None:
+    agent = make_fetching_agent(num_admittable=1)
+    assert agent.handle(queue(("urgent", "a", 1), yielding=["g0"])) == []
+    assert agent.handle(ImageFetched(payload_of("r0"), FILE, 0.1))[0] == Tell(RunAttempt(payload_of("r0"), FILE))
+    assert agent.handle(step(num_received=1))[0] == Tell(protocol.TakeOut(["r0"]))
+
+
+def test_what_an_image_takes_tells_how_fast_the_network_is() -> None:
+    agent = make_fetching_agent()
+    agent.handle(ImageFetched(payload_of("r0"), ImageFile("/proc/1/fd/9", 8 << 20), 0.5))
+    assert agent.heartbeat().facts.network_bytes_per_s == 16 << 20
+    small = make_fetching_agent()
+    small.handle(ImageFetched(payload_of("r0"), FILE, 0.5))
+    assert small.heartbeat().facts.network_bytes_per_s == 0.0, "it tells of latency"
 
 
 def test_a_request_whose_image_cannot_be_used_is_given_back_to_begin_anew_behind_its_tokens() -> None:
     """Its payload knows only of tokens of earlier attempts; its gateway writes another one."""
     agent = make_agent("a", num_admittable=2)
     agent.handle(queue(("g0", "a", 1)))
-    agent.handle(taken("g0", 1, entry("r0", kv_at=HANDED_OVER)))
+    agent.handle(taken("g0", 1, entry("r0", kv_at=HANDED_OVER, image=TICKET)))
+    agent.handle(ImageFetched(payload_of("r0"), FILE, 0.1))
     lost = Chunk("r0", 0, 0, [], LOST, "its blocks are others", is_last=True)
     assert agent.handle(step(lost, num_admittable=2, num_received=1)) == [
         Publish(acks=[Ack("g0", b"r0-0")], evicted=[EvictedRequest("r0", 0, 0, 0, "n0")])
@@ -333,11 +408,11 @@ def test_a_node_that_stops_hands_over_what_runs_and_what_is_parked() -> None:
         Tell(protocol.TakeOut(["r0", "r1", "r2", "r4", "u0"])),
         Tell(HandOverImages(["r3"])),
     ]
-    agent.handle(Image("r3", b"kv"))
+    agent.handle(ImageHeld(attempt_of("r3"), TICKET))
     agent.handle(evicted({"r0": 4, "r1": 4, "r2": 0, "r4": 4, "u0": 0}))
     assert not agent.is_drained
     for name in ("r0", "r1", "r4"):
-        agent.handle(Image(name, b"kv"))
+        agent.handle(ImageHeld(attempt_of(name), TICKET))
     assert agent.is_drained
 
 

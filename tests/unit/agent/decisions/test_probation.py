@@ -9,6 +9,7 @@ from gpu_node.agent.decisions.actions import (
     AgentAction,
     Drain,
     GroupEntry,
+    ImageHeld,
     Publish,
     Pull,
     SayInventory,
@@ -18,7 +19,7 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, RunAttempt
-from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest
+from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest, ImageTicket
 from tests.unit.agent.events import attempt_of, entry, evicted, make_agent, queue, step, taken, tokens
 
 
@@ -140,5 +141,5 @@ def test_kv_that_is_kept_counts_as_parked_until_another_node_has_it() -> None:
     assert agent.handle(TakeStock())[0] == SayInventory(running=[], parked=[attempt_of("r0")])
     agent.handle(Evict(node="n0", epoch="n0.1", requests=[attempt_of("r0")]))
     assert agent.handle(TakeStock())[0] == SayInventory(running=[], parked=[attempt_of("r0")])
-    agent.handle(protocol.Image("r0", b"kv"))
+    agent.handle(ImageHeld(attempt_of("r0"), ImageTicket("n0", "", "", 1)))
     assert agent.handle(TakeStock())[0] == SayInventory(running=[], parked=[])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.agent.decisions.actions import Ack, Beat, NewEpoch, Publish, Tell
+from gpu_node.agent.decisions.actions import Ack, Beat, DropImages, NewEpoch, Publish, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import AbortRequests, LoadModel
 from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
@@ -118,7 +118,8 @@ def test_an_abort_frees_the_engine_and_clears_the_ledger() -> None:
 
 def test_an_abort_of_another_attempt_or_of_an_unknown_request_stops_nothing() -> None:
     agent = make_busy_agent()
-    assert agent.handle(Abort(requests=[attempt_of("r0", 1), attempt_of("unknown")])) == []
+    attempts = [attempt_of("r0", 1), attempt_of("unknown")]
+    assert agent.handle(Abort(requests=attempts)) == [DropImages(attempts)], "which may wait for other nodes"
     assert sorted(agent.running) == ["r0", "r1", "r2"]
 
 
@@ -134,7 +135,7 @@ def test_a_newer_attempt_takes_the_place_of_the_one_that_runs() -> None:
     agent = make_busy_agent()
     agent.handle(queue(("g0", "a", 1)))
     agent.handle(taken("g0", 5, entry("r0", 1, gateway="gw0")))
-    assert agent.handle(Abort(requests=[attempt_of("r0", 0)])) == []
+    assert agent.handle(Abort(requests=[attempt_of("r0", 0)])) == [DropImages([attempt_of("r0", 0)])]
     assert agent.running["r0"].attempt == 1
 
 
@@ -174,7 +175,7 @@ def test_a_loaded_model_is_reported_at_once() -> None:
     beat = Heartbeat(
         node="n0",
         epoch="n0.1",
-        facts=NodeFacts(device="cpu", swap_s=1.5, max_num_seqs=8, step_tokens=64),
+        facts=NodeFacts(device="cpu", swap_s=1.5, max_num_seqs=8, step_tokens=64, max_image_bytes=256 << 20),
         model="b",
         num_blocks=100,
         num_free_blocks=100,

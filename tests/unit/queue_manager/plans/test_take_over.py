@@ -118,16 +118,23 @@ def a_slow_one(step_s: float) -> State:
 
 
 def test_an_idle_device_takes_over_what_runs_where_that_gains_several_times_what_it_costs() -> None:
-    """8 tokens of 1 MB at 250 MB/s are 0.032 s, and 0.5 s: it has to gain 1.596 s, with 10 tokens 0.1596 s a step."""
-    assert make(a_slow_one(0.25)).targets(["n1"], 0.0) == {"runs": "n1"}
-    assert make(a_slow_one(0.249)).targets(["n1"], 0.0) == {}
+    """8 tokens of 1 MB are two copies of 8 ms, 0.8 ms and 0.5 s: it must gain 1.5504 s, with 10 tokens 0.155 s each."""
+    assert make(a_slow_one(0.2455)).targets(["n1"], 0.0) == {"runs": "n1"}
+    assert make(a_slow_one(0.245)).targets(["n1"], 0.0) == {}
 
 
-def test_what_is_too_large_to_be_handed_over_is_computed_again() -> None:
-    """8 tokens of 10 MB are more than an image may have: 0.5 s and 8 rows of 0.01 s, so 1.74 s by 10 tokens."""
+def test_what_is_sooner_computed_than_moved_is_computed_again() -> None:
+    """8 tokens of 10 MB take 0.168 s to move: 0.5 s and 8 rows of 0.01 s, so 1.74 s by 10 tokens."""
     for step_s, moves in ((0.265, True), (0.263, False)):
         state = a_slow_one(step_s)
         know(state.nodes["n1"], kv_token_bytes=10_000_000)
+        assert bool(make(state).targets(["n1"], 0.0)) is moves
+
+
+def test_so_is_what_has_no_room_there() -> None:
+    for max_image_bytes, step_s, moves in ((8_000_000, 0.263, True), (7_999_999, 0.263, False)):
+        state = a_slow_one(step_s)
+        state.nodes["n1"].known = msgspec.structs.replace(state.nodes["n1"].known, max_image_bytes=max_image_bytes)
         assert bool(make(state).targets(["n1"], 0.0)) is moves
 
 
@@ -140,7 +147,7 @@ def test_so_is_what_lies_otherwise_there() -> None:
 
 
 def test_an_idle_device_looks_again_while_another_is_slower() -> None:
-    state = a_slow_one(0.249)
+    state = a_slow_one(0.245)
     take_overs = make(state)
     assert take_overs.wake_at is None
     assert take_overs.targets(["n1"], 0.0) == {}

@@ -15,7 +15,7 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.messages.payload import BEAM_SEARCH, Sampling
 from shared.messages.placement import GroupLoad
-from shared.messages.requests import Submit
+from shared.messages.requests import EvictedRequest, Submit
 from shared.messages.slo import Slo
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, make_state, orders, place
 
@@ -80,7 +80,7 @@ def test_they_share_no_group_with_others_neither_at_first_nor_when_they_come_bac
     assert groups.load(joined["beam"], NOW).needs == BEAM_SEARCH
     beam = state.requests["beam"]
     groups.leave(beam)
-    back = groups.put_back(beam, joined["beam"], kv_tokens=4, output_tokens=2, kv_at="n1")
+    back = groups.put_back(beam, joined["beam"], EvictedRequest("beam", 0, output_tokens=2, kv_tokens=4, kv_at="n1"))
     assert back.needs == BEAM_SEARCH
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from services.scheduler.solving.instance import Instance
-from services.scheduler.solving.tables import HAND_OVER_BYTES_PER_S, MARGIN, make_instance
-from shared.bus.streams import MAX_IMAGE_BYTES
+from services.scheduler.solving.tables import MARGIN, make_instance
+from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
 from shared.messages.requests import HANDED_OVER
@@ -110,16 +110,27 @@ def test_what_runs_is_moved_out_and_in_at_the_measured_rate() -> None:
     here, there = problem.nodes
     assert (here.evict_s, there.evict_s) == ({0: 0.5}, {})
     assert here.setup_s == [0.5]
-    assert there.setup_s[0] == pytest.approx(2 * 0.5 + 0.5e6 / HAND_OVER_BYTES_PER_S)
+    assert there.setup_s[0] == pytest.approx(2 * 0.5 + 0.5e6 / PRIOR_NETWORK_BYTES_PER_S)
 
 
-def test_kv_that_is_too_large_to_be_handed_over_is_computed_again() -> None:
-    tokens = 2 * MAX_IMAGE_BYTES // 1_000
-    large = msgspec.structs.replace(running("g0", "n0", num_requests=2), kv_tokens=float(tokens))
-    larger = msgspec.structs.replace(large, kv_tokens=tokens + 1_000.0)
-    nodes = [node("n0"), node("n1")]
-    assert tables(nodes, [large]).nodes[1].setup_s[0] < tokens * 0.1
-    assert tables(nodes, [larger]).nodes[1].setup_s[0] == pytest.approx((tokens + 1_000) * 0.1)
+def test_kv_for_which_the_other_node_has_no_room_is_computed_again() -> None:
+    """500 tokens of two requests are 250 kB each; a row takes 0.1 s."""
+    group = running("g0", "n0", num_requests=2, kv_s=0.5)
+
+    def there(max_image_bytes: int) -> float:
+        small = msgspec.structs.replace(node("n1"), max_image_bytes=max_image_bytes)
+        return tables([node("n0"), small], [group]).nodes[1].setup_s[0]
+
+    assert there(250_000) == pytest.approx(2 * 0.5 + 0.5e6 / PRIOR_NETWORK_BYTES_PER_S)
+    assert there(249_999) == pytest.approx(500 * 0.1)
+
+
+def test_so_is_kv_that_is_sooner_computed_than_moved() -> None:
+    slow = msgspec.structs.replace(node("n1"), network_bytes_per_s=0.5e6 / 49.0)
+    slower = msgspec.structs.replace(node("n1"), network_bytes_per_s=0.5e6 / 50.0)
+    group = running("g0", "n0", kv_s=0.5)
+    assert tables([node("n0"), slow], [group]).nodes[1].setup_s[0] == pytest.approx(2 * 0.5 + 49)
+    assert tables([node("n0"), slower], [group]).nodes[1].setup_s[0] == pytest.approx(500 * 0.1)
 
 
 def test_so_is_kv_that_lies_otherwise_at_the_other_node() -> None:
@@ -131,7 +142,7 @@ def test_so_is_kv_that_lies_otherwise_at_the_other_node() -> None:
         ]
         return tables(known, [running("g0", "n0", kv_s=0.5)]).nodes[1].setup_s[0]
 
-    assert there("x", "x") == there("x", "") == pytest.approx(2 * 0.5 + 0.5e6 / HAND_OVER_BYTES_PER_S)
+    assert there("x", "x") == there("x", "") == pytest.approx(2 * 0.5 + 0.5e6 / PRIOR_NETWORK_BYTES_PER_S)
     assert there("x", "y") == pytest.approx(500 * 0.1)
 
 
@@ -140,8 +151,9 @@ def test_kept_kv_is_near_where_it_lies_and_everywhere_once_it_was_handed_over() 
         parked = load("g0", node="n0", kv_at=kv_at, kv_tokens=500)
         return [each.setup_s[0] for each in tables([node("n0"), node("n1")], [parked]).nodes]
 
-    assert setups("n0") == [0.5, pytest.approx(1.002)]
-    assert setups(HANDED_OVER) == [0.5, 0.5]
+    over_s = 0.5e6 / PRIOR_NETWORK_BYTES_PER_S
+    assert setups("n0") == [0.5, pytest.approx(1.0 + over_s)]
+    assert setups(HANDED_OVER) == [pytest.approx(0.5 + over_s)] * 2
 
 
 def test_loading_takes_what_was_measured_also_back_to_the_model_that_is_loaded_now() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from services.simulator.cluster.memory_bus import MemoryBus
+from services.simulator.cluster.memory_bus import KV_IMAGE_TTL_S, MemoryBus
 from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import SteppedEngine
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
@@ -58,7 +58,9 @@ class Queue:
         if not kv_at:
             sampling = Sampling(max_tokens=NUM_TOKENS, seed=sum(request_id.encode()))
             self.bus.payloads[request_id] = Payload(request_id, 0, "gw", model, list(range(7)), sampling)
-        entry = Enqueued(request_id=request_id, attempt=0, gateway="gw", kv_at=kv_at)
+        handed_over = [one for told in self.told(Evicted) for one in told.requests if one.request_id == request_id]
+        image = handed_over[-1].image if kv_at == HANDED_OVER else None
+        entry = Enqueued(request_id=request_id, attempt=0, gateway="gw", kv_at=kv_at, image=image)
         self.bus.send(streams.group(group), entry)
 
     def order(self, node: str, *groups: tuple[str, str, int], yielding: list[str] | None = None) -> None:
@@ -155,7 +157,8 @@ def test_a_request_goes_on_at_another_node_with_its_kv() -> None:
     queue.run(0.1)
     (evicted,) = queue.told(Evicted)
     assert [request.kv_at for request in evicted.requests] == [HANDED_OVER]
-    assert list(queue.bus.images) == ["b0"]
+    assert [image.attempt for image in queue.bus.images.values()] == [Attempt("b0", 0)]
+    queue.nodes["n0"].engine.check()
     queue.submit("moved", "b0", kv_at=HANDED_OVER)
     queue.order("n1", ("moved", "a", 1))
     queue.run(10)
@@ -168,7 +171,7 @@ def test_without_its_image_a_request_is_given_back_and_goes_on_behind_its_tokens
     queue = make_busy_queue("n0", "n1")
     epoch = queue.nodes["n0"].core.epoch
     queue.bus.send(streams.node_inbox("n0"), Evict(node="n0", epoch=epoch, requests=[Attempt("b0", 0)]))
-    queue.run(streams.KV_IMAGE_TTL_S + 1)
+    queue.run(KV_IMAGE_TTL_S + 1)
     assert queue.bus.images == {}
     done = queue.token_ids("b0")
     queue.submit("moved", "b0", kv_at=HANDED_OVER)

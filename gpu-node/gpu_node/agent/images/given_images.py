@@ -1,0 +1,159 @@
+"""Images that this node has handed over and still holds: for whoever comes with the ticket, and for so long only.
+
+Their memory is the engine's, which counts it; here it is mapped once more, so that a step that runs keeps nobody
+waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hmac import compare_digest
+
+import structlog
+
+from gpu_node.agent.decisions.actions import ImageHeld
+from gpu_node.agent.images.piece_stream import PATH
+from gpu_node.agent.telemetry.image_metrics import count_failure
+from gpu_node.engine.process.protocol import Image
+from shared.messages.requests import Attempt, ImageTicket
+
+KV_IMAGE_TTL_S = 120.0
+"""Migration takes seconds; an image that nobody has fetched by then has lost its request, and is large."""
+
+TOKEN_BYTES = 16
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class GivenImage:
+    """One that waits."""
+
+    name: str
+    attempt: Attempt
+    number: int
+    token: str
+    content: memoryview
+    is_fetched: bool = False
+    """Somebody is at it."""
+
+
+class ImageRefusedError(Exception):
+    """An image is not given; ``status`` is HTTP's."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class GivenImages:
+    """Of one epoch. An image goes when it has been fetched, when it is dropped, and when its time is over."""
+
+    def __init__(self, node: str, epoch: str, base_url: str, ttl_s: float = KV_IMAGE_TTL_S) -> None:
+        """``base_url``: how other nodes reach this one."""
+        self._node = node
+        self._epoch = epoch
+        self._base_url = base_url
+        self._ttl_s = ttl_s
+        self._images: dict[str, GivenImage] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._released: list[int] = []
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all."""
+        return sum(len(image.content) for image in self._images.values())
+
+    def hold(self, event: Image) -> ImageHeld:
+        """Keep what the engine has written until it is fetched."""
+        attempt = Attempt(event.request_id, event.attempt)
+        if not event.file.num_bytes:
+            return ImageHeld(attempt, None)
+        try:
+            content = _mapped(event.file.path, event.file.num_bytes)
+        except (OSError, ValueError) as error:  # the engine is gone, and with it the epoch
+            log.warning("image not held", request_id=event.request_id, error=str(error))
+            self._release(event.number)
+            return ImageHeld(attempt, None)
+        name = f"{self._epoch}-{event.number}"
+        image = GivenImage(name, attempt, event.number, secrets.token_hex(TOKEN_BYTES), content)
+        self._images[name] = image
+        self._timers[name] = asyncio.get_running_loop().call_later(self._ttl_s, self._expire, image)
+        url = f"{self._base_url}{PATH}/{name}"
+        return ImageHeld(attempt, ImageTicket(self._node, url, image.token, event.file.num_bytes))
+
+    def claim(self, name: str, token: str) -> GivenImage:
+        """An image, for one who has its token and begins to fetch it. Raises `ImageRefusedError`."""
+        image = self._images.get(name)
+        if image is None:
+            raise ImageRefusedError(404, "there is no such image")
+        if not compare_digest(image.token.encode(), token.encode(errors="surrogateescape")):
+            raise ImageRefusedError(403, "it is not this image's token")
+        if image.is_fetched:
+            raise ImageRefusedError(409, "it is being fetched")
+        image.is_fetched = True
+        return image
+
+    def unclaim(self, image: GivenImage, *, is_whole: bool) -> None:
+        """It has been fetched, or only a part of it: then it waits on."""
+        image.is_fetched = False
+        if is_whole:
+            self._remove(image)
+
+    def drop(self, attempts: Iterable[Attempt]) -> None:
+        """Nobody will come for these."""
+        gone = set(attempts)
+        for image in [one for one in self._images.values() if one.attempt in gone]:
+            self._remove(image)
+
+    def clear(self) -> None:
+        """The epoch is over. Who is being served now is served to the end."""
+        for image in list(self._images.values()):
+            self._remove(image)
+
+    async def released(self) -> list[int]:
+        """Numbers of those that have gone since it was asked last; waits for the next."""
+        while not self._released:
+            await self._next()
+        numbers, self._released = self._released, []
+        return numbers
+
+    async def emptied(self) -> None:
+        """Until none is left."""
+        while self._images:
+            await self._next()
+
+    async def _next(self) -> None:
+        self._news.clear()
+        await self._news.wait()
+
+    def _expire(self, image: GivenImage) -> None:
+        log.warning("image not fetched in time", request_id=image.attempt.request_id)
+        count_failure("expired")
+        self._remove(image)
+
+    def _remove(self, image: GivenImage) -> None:
+        if self._images.pop(image.name, None) is not None:
+            self._timers.pop(image.name).cancel()
+            self._release(image.number)
+
+    def _release(self, number: int) -> None:
+        self._released.append(number)
+        self._news.set()
+
+
+def _mapped(path: str, num_bytes: int) -> memoryview:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return memoryview(mmap.mmap(fd, num_bytes, access=mmap.ACCESS_READ))
+    finally:
+        os.close(fd)

@@ -1,0 +1,102 @@
+"""Both ways of one epoch's images, as the epoch's loops drive them: what is held for others, what is fetched for us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from gpu_node.agent.decisions.actions import (
+    DiscardImage,
+    DropImages,
+    ImageAction,
+    ImageFetched,
+    ImageHeld,
+    Resume,
+    StopFetch,
+)
+from gpu_node.agent.images.given_images import GivenImages
+from gpu_node.agent.images.image_fetcher import ImageFetcher
+from gpu_node.agent.telemetry.spans import RunSpans
+from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
+from shared.messages.requests import Attempt
+from shared.service.tasks import cancel_all
+
+
+class ImageTraffic:
+    """Fetches run beside the epoch's loops; ``tell`` puts their answers into the line of its events."""
+
+    def __init__(
+        self,
+        given: GivenImages,
+        fetcher: ImageFetcher,
+        spans: RunSpans,
+        tell: Callable[[ImageFetched], Awaitable[None]],
+    ) -> None:
+        self._given = given
+        self._fetcher = fetcher
+        self._spans = spans
+        self._tell = tell
+        self._fetches: dict[Attempt, asyncio.Task[None]] = {}
+
+    # --- from here ------------------------------------------------------------------------------------------------
+
+    def hold(self, image: Image) -> ImageHeld:
+        """As `GivenImages.hold`."""
+        return self._given.hold(image)
+
+    async def released(self) -> list[int]:
+        """As `GivenImages.released`."""
+        return await self._given.released()
+
+    # --- to here --------------------------------------------------------------------------------------------------
+
+    def do(self, action: ImageAction) -> None:
+        """As the agent's core wants it. Nothing is waited for."""
+        match action:
+            case Resume():
+                self._begin(action)
+            case StopFetch(attempts):
+                self._stop(attempts)
+            case DiscardImage(file):
+                self.close_file(file)
+            case DropImages(attempts):
+                self._given.drop(attempts)
+
+    def _stop(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            task = self._fetches.pop(attempt, None)
+            if task is not None:
+                task.cancel()
+
+    def _begin(self, resume: Resume) -> None:
+        """Fetch; the answer comes whatever happens, unless it is stopped."""
+        attempt = Attempt(resume.payload.request_id, resume.payload.attempt)
+        task = asyncio.create_task(self._fetch(resume))
+        self._fetches[attempt] = task
+        task.add_done_callback(lambda done: self._forget(attempt, done))
+
+    def _forget(self, attempt: Attempt, done: asyncio.Task[None]) -> None:
+        if self._fetches.get(attempt) is done:
+            del self._fetches[attempt]
+
+    async def _fetch(self, resume: Resume) -> None:
+        payload, ticket = resume.payload, resume.ticket
+        if ticket is None:
+            return await self._tell(ImageFetched(payload, NO_IMAGE, 0.0))
+        with self._spans.fetch(payload, ticket) as span:
+            file, seconds = await self._fetcher.fetch(ticket)
+            span.set_attribute("treadle.is_lost", file == NO_IMAGE)
+        try:
+            await self._tell(ImageFetched(payload, file, seconds))
+        except asyncio.CancelledError:
+            self._fetcher.close_file(file)
+            raise
+
+    def close_file(self, file: ImageFile) -> None:
+        """As `ImageFetcher.close_file`."""
+        self._fetcher.close_file(file)
+
+    async def close(self) -> None:
+        """End all fetches."""
+        await cancel_all(list(self._fetches.values()))
+        self._fetcher.close()

@@ -1,0 +1,45 @@
+"""KV that goes from node to node: bytes, seconds, and what went wrong."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Histogram
+
+BYTES = Counter(
+    "treadle_kv_transfer_bytes_total", "KV of requests given to other nodes (`out`), or fetched (`in`)", ["direction"]
+)
+SECONDS = Histogram(
+    "treadle_kv_transfer_seconds",
+    "Time to fetch the KV of a request from another node",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
+FAILURES = Counter(
+    "treadle_kv_transfer_failures_total",
+    "Images that did not go over, or not whole: `expired` and `refused` at the giver; at the node that fetches "
+    "`unreachable`, `gone`, `slow`, `truncated`, `damaged`, no `room`, no `turn`, `busy` for too long, `stopped`",
+    ["reason"],
+)
+
+REASONS = (
+    *("expired", "refused", "unreachable", "gone", "slow"),
+    *("truncated", "damaged", "room", "turn", "busy", "stopped"),
+)
+for _direction in ("in", "out"):  # series that are there from the start: else rates miss what is counted first
+    BYTES.labels(_direction)
+for _reason in REASONS:
+    FAILURES.labels(_reason)
+
+
+def count_given(num_bytes: int) -> None:
+    """An image has left."""
+    BYTES.labels("out").inc(num_bytes)
+
+
+def count_fetched(num_bytes: int, seconds: float) -> None:
+    """An image has come."""
+    BYTES.labels("in").inc(num_bytes)
+    SECONDS.observe(seconds)
+
+
+def count_failure(reason: str) -> None:
+    """An image is lost here, or somebody asked for one in vain."""
+    FAILURES.labels(reason).inc()

@@ -1,0 +1,117 @@
+"""Images of requests at a simulated node: what its engine hands over, and what comes from others over its network.
+
+As live (`gpu_node.agent.images`), but that nothing is copied: all that is told of an image is its size, and when it is
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gpu_node.agent.decisions.actions import (
+    DiscardImage,
+    DropImages,
+    ImageAction,
+    ImageFetched,
+    ImageHeld,
+    Resume,
+    StopFetch,
+)
+from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ReleaseImages
+from gpu_node.engine.requests.image import HandedOver, SerialisedImage
+from services.simulator.cluster.memory_bus import MemoryBus, StoredImage
+from shared.messages.requests import Attempt, ImageTicket
+
+LATENCY_S = 0.001  # of a connection
+NETWORK_BYTES_PER_S = 1.25e9  # 10 Gbit/s
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHooks:
+    """What an epoch of a node does for its images, as long as it lives."""
+
+    send: Callable[[EngineEvent], None]
+    """Says something for the engine."""
+    tell: Callable[[ReleaseImages], None]
+    """Tells the engine."""
+    feed: Callable[[ImageFetched], None]
+    """Tells the agent."""
+    at: Callable[[float, Callable[[], None]], None]
+    """Runs something at a time."""
+
+
+class NodeImages:
+    """Of one epoch. As `gpu_node.engine.process.commands.ImagePort`."""
+
+    def __init__(self, bus: MemoryBus, node: str, epoch: str, hooks: NodeHooks) -> None:
+        self._bus = bus
+        self._node = node
+        self._epoch = epoch
+        self._hooks = hooks
+        self._given: dict[int, bytes] = {}
+        self._come: dict[str, SerialisedImage] = {}
+        self._fetching: dict[Attempt, float] = {}
+        self._free_at_s = 0.0
+
+    # --- the engine's end -----------------------------------------------------------------------------------------
+
+    def give(self, images: Iterable[HandedOver]) -> None:
+        """Tell of each at once."""
+        for image in images:
+            self._given[image.number] = image.data
+            file = ImageFile(str(image.number), image.kv_bytes)
+            self._hooks.send(Image(image.request_id, image.attempt, image.number, file))
+
+    def release(self, numbers: Iterable[int]) -> None:
+        """They are there, or of no use; unknown ones are ignored."""
+        for number in numbers:
+            self._given.pop(number, None)
+
+    def take(self, file: ImageFile) -> SerialisedImage:
+        """The image that the engine is told to go on from; empty where it is lost."""
+        return self._come.pop(file.path, b"")
+
+    # --- the agent's ----------------------------------------------------------------------------------------------
+
+    def hold(self, image: Image) -> ImageHeld:
+        """The engine has handed a request over."""
+        attempt, address = Attempt(image.request_id, image.attempt), f"{self._epoch}-{image.number}"
+
+        def release() -> None:
+            self._hooks.tell(ReleaseImages([image.number]))
+
+        self._bus.put_image(address, StoredImage(self._epoch, attempt, self._given[image.number], release))
+        return ImageHeld(attempt, ImageTicket(self._node, address, "", image.file.num_bytes))
+
+    def do(self, action: ImageAction) -> None:
+        """As the agent's core wants it."""
+        match action:
+            case Resume():
+                self._fetch(action)
+            case StopFetch(attempts):
+                for attempt in attempts:
+                    self._fetching.pop(attempt, None)
+            case DiscardImage(file):
+                self.take(file)
+            case DropImages(attempts):
+                self._bus.drop_images(self._epoch, attempts)
+
+    def _fetch(self, resume: Resume) -> None:
+        """It comes over the network, one behind the other, while the engine goes on."""
+        num_bytes = resume.ticket.num_bytes if resume.ticket is not None else 0
+        took_s = LATENCY_S + num_bytes / NETWORK_BYTES_PER_S
+        due_s = self._free_at_s = max(self._bus.now, self._free_at_s) + took_s
+        self._fetching[Attempt(resume.payload.request_id, resume.payload.attempt)] = due_s
+        self._hooks.at(due_s, lambda: self._fetched(resume, due_s, took_s))
+
+    def _fetched(self, resume: Resume, due_s: float, took_s: float) -> None:
+        attempt, ticket = Attempt(resume.payload.request_id, resume.payload.attempt), resume.ticket
+        if self._fetching.get(attempt) != due_s:
+            return  # nobody waits for it any more
+        del self._fetching[attempt]
+        file, data = NO_IMAGE, self._bus.take_image(ticket.url) if ticket is not None else b""
+        if ticket is not None and data:
+            file = ImageFile(ticket.url, ticket.num_bytes)
+            self._come[file.path] = data
+        self._hooks.feed(ImageFetched(resume.payload, file, took_s))

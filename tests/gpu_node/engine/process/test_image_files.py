@@ -1,0 +1,78 @@
+"""Images leave an engine's process a piece at a time, and come without a copy."""
+
+from __future__ import annotations
+
+import os
+
+from gpu_node.engine.process.image_files import PIECE_BYTES, ImageFiles
+from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ImageOpened
+from gpu_node.engine.requests.image import HandedOver
+from tests.image_files import laid, read
+
+
+class Told:
+    """An engine process that writes images."""
+
+    def __init__(self) -> None:
+        self.events: list[EngineEvent] = []
+        self.released: list[int] = []
+        self.files = ImageFiles(self.events.append, self.released.extend)
+
+    def images(self) -> list[Image]:
+        return [event for event in self.events if isinstance(event, Image)]
+
+
+def handed(number: int, *pieces: bytes) -> HandedOver:
+    return HandedOver(f"r{number}", 0, number, tuple(memoryview(piece) for piece in pieces), kv_bytes=0)
+
+
+def test_an_image_is_told_of_when_it_is_whole_and_one_piece_is_written_at_a_time() -> None:
+    told = Told()
+    content = os.urandom(PIECE_BYTES + 5)
+    told.files.give([handed(1, b"head", content), handed(2, b"small", b"")])
+    told.files.advance()
+    assert told.events == []
+    told.files.advance()
+    assert [(image.request_id, image.number, image.file.num_bytes) for image in told.images()] == [
+        ("r1", 1, PIECE_BYTES + 9)
+    ]
+    assert told.files.is_writing
+    told.files.advance()
+    assert not told.files.is_writing
+    first, second = told.images()
+    assert read(first.file) == b"head" + content
+    assert read(second.file) == b"small"
+    told.files.advance()
+    assert len(told.events) == 2
+
+
+def test_it_stays_open_until_it_is_released() -> None:
+    told = Told()
+    told.files.give([handed(7, b"head")])
+    told.files.advance()
+    (image,) = told.images()
+    told.files.release([6])
+    assert read(image.file) == b"head"
+    told.files.release([7, 7])
+    assert not os.path.lexists(image.file.path)
+
+
+def test_what_comes_is_read_where_it_lies_and_the_agent_hears_that_it_is_open() -> None:
+    told = Told()
+    file = laid(b"an image")
+    taken = told.files.take(file)
+    assert bytes(taken) == b"an image"
+    assert told.events == [ImageOpened(file)]
+    assert isinstance(taken, memoryview)
+    taken[:2] = b"An"
+    assert read(file) == b"an image", "who writes there has a copy of his own"
+
+
+def test_what_is_lost_or_shorter_than_it_said_is_empty() -> None:
+    told = Told()
+    assert told.files.take(NO_IMAGE) == b""
+    gone = ImageFile("/proc/self/fd/99999", 8)
+    assert told.files.take(gone) == b""
+    short = ImageFile(laid(b"short").path, 8 << 20)
+    assert told.files.take(short) == b""
+    assert told.events == [ImageOpened(gone), ImageOpened(short)], "of none, nothing is to be closed"

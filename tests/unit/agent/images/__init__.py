@@ -1,0 +1,1 @@
+"""Images between nodes, as far as no other node is needed."""
