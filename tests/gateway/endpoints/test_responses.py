@@ -18,6 +18,8 @@ from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseReasoningItem,
+    ResponseTextDeltaEvent,
+    ResponseTextDoneEvent,
 )
 from pydantic import BaseModel
 
@@ -246,10 +248,10 @@ async def test_streamed_deltas_have_theirs_and_the_end_has_all(start: Starter) -
         model="hybrid", input="hi", stream=True, include=LOGPROBS, top_logprobs=2
     )
     events = [event async for event in stream]
-    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    deltas = [event for event in events if isinstance(event, ResponseTextDeltaEvent)]
     assert "".join(event.delta for event in deltas) == "No!"
     assert [one for event in deltas for one in told(event.logprobs)] == NO
-    (done,) = (event for event in events if event.type == "response.output_text.done")
+    (done,) = (event for event in events if isinstance(event, ResponseTextDoneEvent))
     assert told(done.logprobs) == NO
     assert isinstance(events[-1], ResponseCompletedEvent)
     message = events[-1].response.output[-1]
