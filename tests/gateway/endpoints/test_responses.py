@@ -244,9 +244,8 @@ async def test_logprobs_are_of_the_text_s_tokens_alone(start: Starter, size: int
 
 async def test_streamed_deltas_have_theirs_and_the_end_has_all(start: Starter) -> None:
     gateway = await start(saying_each(THOUGHT, size=1))
-    stream = await gateway.openai.responses.create(
-        model="hybrid", input="hi", stream=True, include=LOGPROBS, top_logprobs=2
-    )
+    body: dict[str, Any] = {"model": "hybrid", "input": "hi", "stream": True, "include": LOGPROBS, "top_logprobs": 2}
+    stream: AsyncIterator[Any] = await gateway.openai.responses.create(**body)
     events = [event async for event in stream]
     deltas = [event for event in events if isinstance(event, ResponseTextDeltaEvent)]
     assert "".join(event.delta for event in deltas) == "No!"
