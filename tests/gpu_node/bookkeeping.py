@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.forecast import WINDOW_REQUESTS
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest
@@ -15,8 +18,10 @@ from gpu_node.engine.steps.scheduler import Scheduler
 from shared.config.engine import EngineOptions
 from shared.config.tiers import TierOptions
 from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.step_cost import StepCost
 
 EOS = 99
+CHEAP_ROWS = StepCost(step_s=1.0, token_s=1e-3, context_token_s=0.0)
 STEP_S = 0.01
 
 
@@ -44,15 +49,20 @@ def scheduler(
     *,
     keeps: bool = False,
     has_late_masks: bool = False,
+    max_draft_tokens: int = 0,
     **given: Any,
 ) -> Scheduler:
-    """``keeps`` copies of full blocks in host memory; ``given`` are further options."""
+    """``keeps`` copies of full blocks in host memory; ``given`` are further options.
+
+    Of a model whose tokens are guessed, rows cost little.
+    """
     tiers = TierOptions(host_bytes=int(keeps))
     options = EngineOptions(
         block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, tiers=tiers, **given
     )
-    loaded = model(num_blocks, block_size, max_model_len, num_host_blocks)
-    return Scheduler(loaded, options, policy, has_late_masks=has_late_masks)
+    loaded = replace(model(num_blocks, block_size, max_model_len, num_host_blocks), max_draft_tokens=max_draft_tokens)
+    costs = KvCosts(options, loaded.block_bytes, CostLearner(CHEAP_ROWS)) if max_draft_tokens else None
+    return Scheduler(loaded, options, policy, costs=costs, has_late_masks=has_late_masks)
 
 
 def payload(

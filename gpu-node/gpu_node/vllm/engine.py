@@ -94,6 +94,8 @@ class VllmEngine:
         """
         if spec.task == "embed":
             raise ModelRefusedError(f"model {spec.name!r}: vLLM gives no embeddings here (task: embed)")
+        if spec.speculation is not None:
+            raise ModelRefusedError(f"model {spec.name!r}: Treadle's engine alone guesses tokens here (speculation)")
         if spec.name not in self._residents:
             self._start_beside(spec)
         elif not self._is_awake(spec.name):

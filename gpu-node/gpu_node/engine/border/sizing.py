@@ -51,7 +51,9 @@ def loaded_model(
         kv_cache_bytes=kv_cache_bytes,
         adapters=spec.adapters,
     )
-    return replace(model, kv_identity=kv_identity, embeds=spec.task == "embed")
+    max_draft_tokens = 0 if spec.speculation is None else spec.speculation.max_draft_tokens
+    embeds = spec.task == "embed"
+    return replace(model, kv_identity=kv_identity, embeds=embeds, max_draft_tokens=max_draft_tokens)
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:
