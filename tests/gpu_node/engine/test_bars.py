@@ -21,7 +21,6 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.named import offload_passes
@@ -30,6 +29,7 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engine import EngineOptions, ModelSpec, WeightType
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.config.speculation import SpeculationOptions
 from shared.config.tiers import NO_TIERS, TierOptions
 from shared.messages.payload import Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
@@ -38,9 +38,10 @@ from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.random_pipelines import random_pipeline
+from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
 
 MAX_MODEL_LEN = 48
-NUM_REQUESTS = 24
+NUM_REQUESTS = 28
 LAST_ARRIVAL, LAST_EVENT = 2, 30
 MAX_STEPS = 2000
 NUM_SEEDS = 8
@@ -81,6 +82,7 @@ WAYS = [
 ]
 OFFLOADS: dict[int, Literal["on", "ahead"]] = {1: "on", 3: "ahead"}
 """By seed; the others have everything at home."""
+SPECULATIONS = [SpeculationOptions("ngram", 4), None, SpeculationOptions("ngram", 1)]
 KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "ignore_eos": True, "num_logprobs": 2},
@@ -93,11 +95,15 @@ KINDS: list[dict[str, Any]] = [
     {"temperature": 0.7, "presence_penalty": 1.0, "repetition_penalty": 1.2, "ignore_eos": True},
     {"temperature": 0.0, "repetition_penalty": 1.3, "logit_bias": [(7, 2.0), (9, -50.0)], "ignore_eos": True},
     {"temperature": 2.0, "stop_token_ids": list(range(3, 9))},
+    # those repeat themselves, so that guesses hold
+    {"temperature": 0.0, "logit_bias": [(7, 40.0), (11, 40.0)], "num_logprobs": 1, "ignore_eos": True},
+    {"temperature": 0.8, "num_choices": 2, "repetition_penalty": 0.1, "ignore_eos": True},
+    {"temperature": 1.0, "num_candidates": 2, "logit_bias": [(7, 40.0), (11, 40.0)], "stop_token_ids": [11]},
 ]
 
 
 def requests() -> list[Payload]:
-    """Two or three of each kind; every other prompt begins as all of these do."""
+    """Two of each kind; every other prompt begins as all of these do."""
     numbers = random.Random(1)
     common = [numbers.randrange(3, tiny.VOCAB) for _ in range(13)]
     payloads = []
@@ -120,8 +126,8 @@ class Device:
         pipelines = way.pipelines("reference" if self.name == "reference" else cpu_name(num_threads))
         if self.name == "reference":
             choose = random.Random(num_threads).randrange
-            return ReferenceExecutor(options, passes=way.passes, pipelines=pipelines, choose=choose)
-        return CpuExecutor(
+            return SteadyReference(options, passes=way.passes, pipelines=pipelines, choose=choose)
+        return SteadyCpu(
             options,
             num_threads,
             optimize=bool(way.passes),
@@ -130,8 +136,15 @@ class Device:
             link_folder=self.path,
         )
 
-    def engine(self, resources: ExitStack, way: Way = PLAINEST, num_threads: int = 1, **given: Any) -> Engine:
-        """By default the plainest there is: one thread, no passes, no pipeline, no step planned ahead."""
+    def engine(
+        self,
+        resources: ExitStack,
+        way: Way = PLAINEST,
+        num_threads: int = 1,
+        speculation: SpeculationOptions | None = None,
+        **given: Any,
+    ) -> Engine:
+        """By default the plainest there is: one thread, no passes, no pipeline, no step planned ahead, no guesses."""
         options = EngineOptions(**{"kv_cache_bytes": 1 << 20, "async_scheduling": False} | given)
         executor = self.executor(options, way, num_threads)
         if isinstance(executor, CpuExecutor):
@@ -141,7 +154,13 @@ class Device:
             resources.enter_context(closing(store))
         engine = Engine(executor, options, store=store)
         engine.load_model(
-            ModelSpec(name="tiny", source=str(self.path), max_model_len=MAX_MODEL_LEN, weights=self.weights)
+            ModelSpec(
+                name="tiny",
+                source=str(self.path),
+                max_model_len=MAX_MODEL_LEN,
+                weights=self.weights,
+                speculation=speculation,
+            )
         )
         return engine
 
@@ -251,6 +270,7 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         WAYS[seed % len(WAYS)],
         offload=OFFLOADS[seed % 4] if offloads else "off",
         num_threads=numbers.randint(1, 2),
+        speculation=SPECULATIONS[seed % len(SPECULATIONS)],
         block_size=block_size,
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
@@ -303,6 +323,9 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
         seeds = [number for number in (seed, seed + 1) if device.name == "reference" or number % 4 not in OFFLOADS]
         is_piped = {number: WAYS[number % len(WAYS)].piped_rows > 0 for number in seeds}
         assert {number: engines[number - seed].counts.num_piped > 0 for number in seeds} == is_piped
+        guess = [SPECULATIONS[(seed + number) % len(SPECULATIONS)] is not None for number in range(2)]
+        assert [engine.counts.num_draft_tokens > 0 for engine in engines] == guess
+        assert any(engine.counts.num_accepted_tokens > 0 for engine in engines)
         assert sum(engine.num_preemptions for engine in engines) > 0
         assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:
