@@ -1,65 +1,97 @@
-"""What guessed tokens cost a step: learnt from steps that had some, beside what the learnt step cost says of rows.
+"""What guessed tokens cost a step: learnt from steps in which sequences decode, with guesses and without.
 
-Rows of guesses draw, which rows of prompts do not, and few rows more may be dearer or cheaper than many. And a step
-with guesses is taken in before the next is planned, so the device waits for its host behind it.
+The learnt step cost says how long such a step takes without guesses. It does not say what a row more adds: a load that
+only decodes cannot tell rows from the rest, and rows of guesses draw, which those of prompts do not. So that is learnt
+apart, beside what the device waits for its host behind a step with guesses, which is taken in before the next is
+planned. Of a step of n sequences with k guesses,
+
+    measured / predicted without guesses  =  speed  +  row k / (2 (n + 1))  +  wait / 10, if the step before had guesses,
+
+by recursive least squares around a prior of 1 for each, for sizes of batches by powers of two. What is not seen is
+forgotten: where guesses did not pay for some hundred steps, they are tried again.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gpu_node.engine.border.plan import StepPlan
+from gpu_node.engine.measures.least_squares import NormalEquations
 from shared.messages.step_cost import StepCost
 
-MEMORY_STEPS = 64
-"""Steps after which one weighs 1/e."""
-LEAST_RATIO, MOST_RATIO = 0.25, 8.0
-"""Of measured to predicted seconds of rows; what lies outside says more of the machine than of rows."""
+NOISE = 0.2  # relative spread of a step around its prediction
+PRIOR_SPREAD = 0.5  # of each number
+MEMORY_STEPS = 128  # a step this long ago weighs 1/e of the present one
+MAX_RATIO = 2.0  # a step counts as no longer than this times what was expected
+WAIT_SHARE = 0.1  # of a step, what the prior says of the wait
+PRIOR = (1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class GuessingCost:
+    """Of a batch of sequences that decode."""
+
+    plain_s: float
+    """Without guesses."""
+    row_s: float
+    """Of each guess."""
+    wait_s: float
+    """Of the device for its host, behind a step with any."""
+
+
+class _Learnt:
+    """Of batches of one size."""
+
+    def __init__(self) -> None:
+        self._sums = NormalEquations(len(PRIOR))
+        self._numbers: list[float] | None = list(PRIOR)
+
+    @property
+    def numbers(self) -> list[float]:
+        """Speed, row and wait."""
+        if self._numbers is None:
+            self._numbers = self._sums.solve(PRIOR, PRIOR_SPREAD**-2)
+        return self._numbers
+
+    def observe(self, row: tuple[float, ...], ratio: float) -> None:
+        """A step took ``ratio`` times what was predicted."""
+        expected = sum(number * part for number, part in zip(self.numbers, row, strict=True))
+        self._sums.add(row, min(ratio, MAX_RATIO * expected), NOISE**-2, 1 - 1 / MEMORY_STEPS)
+        self._numbers = None
 
 
 class DraftCosts:
     """Of one model on one device."""
 
     def __init__(self) -> None:
-        self._measured_s = self._predicted_s = 0.0
-        self._waits_s = {False: 0.0, True: 0.0}  # behind steps without guesses, and with
-        self._num_waits = {False: 0, True: 0}
-        self._had_drafts = False
+        self._learnt: dict[int, _Learnt] = {}  # by size; no more than powers of two of `max_num_seqs`
+        self._had_guesses = False
 
-    @property
-    def row_ratio(self) -> float:
-        """By how much a guessed row is dearer than any row."""
-        if not self._predicted_s:
-            return 1.0
-        return min(max(self._measured_s / self._predicted_s, LEAST_RATIO), MOST_RATIO)
+    def of(self, num_sequences: int, predicted_s: float) -> GuessingCost:
+        """Of a step of so many sequences that decode, which is predicted to take so long without guesses."""
+        learnt = self._learnt.get(num_sequences.bit_length())
+        speed, row, wait = PRIOR if learnt is None else learnt.numbers
+        return GuessingCost(
+            plain_s=speed * predicted_s,
+            row_s=row * predicted_s * _row_share(num_sequences),
+            wait_s=wait * predicted_s * WAIT_SHARE,
+        )
 
-    @property
-    def wait_s(self) -> float:
-        """How much longer the device waits behind a step with guesses than behind one without."""
-        return max(0.0, self._waits_s[True] - self._waits_s[False])
-
-    def observe(self, plan: StepPlan, duration_s: float, waited_s: float, cost: StepCost | None) -> None:
-        """A step has run in ``duration_s``, before which the device had waited ``waited_s`` for its host.
-
-        ``cost``: of steps, as far as it was known before.
-        """
-        had_drafts, num_rows = self._had_drafts, plan.num_draft_tokens
-        self._num_waits[had_drafts] = min(self._num_waits[had_drafts] + 1, MEMORY_STEPS)
-        self._waits_s[had_drafts] += (waited_s - self._waits_s[had_drafts]) / self._num_waits[had_drafts]
-        self._had_drafts = num_rows > 0
-        if not num_rows or cost is None:
+    def observe(self, plan: StepPlan, took_s: float, cost: StepCost | None) -> None:
+        """A step has taken ``took_s`` with the device's wait for its host before. ``cost``: as it was known before."""
+        had_guesses, num_guesses = self._had_guesses, plan.num_draft_tokens
+        self._had_guesses = num_guesses > 0
+        if cost is None or not plan.sequences or not all(part.is_decode for part in plan.sequences):
             return
-        plain_s = predicted_s(plan, cost, with_drafts=False)
-        keep = 1 - 1 / MEMORY_STEPS
-        self._measured_s = keep * self._measured_s + max(0.0, duration_s + waited_s - plain_s)
-        self._predicted_s = keep * self._predicted_s + predicted_s(plan, cost, with_drafts=True) - plain_s
+        num_sequences = len(plan.sequences)
+        num_context = plan.num_context_tokens - num_guesses
+        predicted_s = cost.predict_s(num_sequences, num_context, num_context, plan.num_remote_tokens)
+        if predicted_s <= 0:
+            return
+        row = (1.0, num_guesses * _row_share(num_sequences), WAIT_SHARE * had_guesses)
+        self._learnt.setdefault(num_sequences.bit_length(), _Learnt()).observe(row, took_s / predicted_s)
 
 
-def predicted_s(plan: StepPlan, cost: StepCost, *, with_drafts: bool) -> float:
-    """Of a plan, with the rows of guesses or without."""
-    num_rows, context, attended = plan.num_tokens, plan.num_context_tokens, plan.num_attended_tokens
-    if not with_drafts:
-        for part in plan.sequences:
-            num_rows -= part.num_draft_tokens
-            context -= part.num_draft_tokens
-            end = part.start + len(part.token_ids)
-            attended -= sum(range(end - part.num_draft_tokens + 1, end + 1))
-    return cost.predict_s(num_rows, context, attended, plan.num_remote_tokens)
+def _row_share(num_sequences: int) -> float:
+    """Of a step, what the prior says of a row: half of an even share, were weights another."""
+    return 0.5 / (num_sequences + 1)

@@ -164,7 +164,7 @@ class KvCosts:
         if (plan.moves_out or plan.swaps_in) and not self._options.overlap_swaps:  # it took more than its rows do
             self._observe_moves(plan, result)
             return
-        self.drafts.observe(plan, result.duration_s, waited_s, self.step_cost)
+        self.drafts.observe(plan, took_s, self.step_cost)
         self._learner.observe(plan, took_s)
         self.observe_step(took_s)
         prompts = [part for part in plan.sequences if not part.is_decode]

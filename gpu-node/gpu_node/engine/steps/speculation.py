@@ -76,13 +76,17 @@ class Speculation:
         cost = self._costs.step_cost
         if cost is None:
             return [0] * len(able)
-        plain = self._plain_step(cost)
-        candidates = [self._candidate(one, cost, num_unknown) for one in able]
-        most = min((self._step_tokens - plain.num_draws) // 2, self._most_draws)  # prompts have the other half
-        return choose_drafts(plain, candidates, max(0, most))
+        num_draws, predicted_s = self._decoding(cost)
+        costs = self._costs.drafts.of(num_draws, predicted_s)
+        candidates = [self._candidate(one, costs.row_s, num_unknown) for one in able]
+        most = min((self._step_tokens - num_draws) // 2, self._most_draws)  # prompts have the other half
+        return choose_drafts(PlainStep(num_draws, costs.plain_s, costs.wait_s), candidates, max(0, most))
 
-    def _plain_step(self, cost: StepCost) -> PlainStep:
-        """Of all who decode. Prompts beside them are left out: their rows are worth what they cost."""
+    def _decoding(self, cost: StepCost) -> tuple[int, float]:
+        """How many sequences decode, and what their step is predicted to take.
+
+        Prompts beside them are left out: their rows are worth what they cost.
+        """
         num_draws = num_here = num_remote = 0
         for request in self._roster.running.values():
             if not request.is_forked:
@@ -93,21 +97,16 @@ class Speculation:
                 num_remote += sum(tokens)
             else:
                 num_here += sum(tokens)
-        step_s = cost.predict_s(num_draws, num_here, num_here, num_remote)
-        return PlainStep(num_draws, step_s, self._costs.drafts.wait_s)
+        return num_draws, cost.predict_s(num_draws, num_here, num_here, num_remote)
 
-    def _candidate(self, sequence: Sequence, cost: StepCost, num_unknown: int) -> DraftCandidate:
-        drafter, num_tokens = sequence.drafter, len(sequence.token_ids)
+    def _candidate(self, sequence: Sequence, row_s: float, num_unknown: int) -> DraftCandidate:
+        drafter = sequence.drafter
         assert drafter is not None
         # the last of a step's tokens is never guessed, and no more may come than there is room for
-        most = min(self._max_draft_tokens, sequence.max_len - num_tokens - num_unknown - 1)
+        most = min(self._max_draft_tokens, sequence.max_len - len(sequence.token_ids) - num_unknown - 1)
         chances = drafter.chances(num_unknown + max(0, most))
-        row_s = (
-            cost.token_s + cost.context_token_s + cost.attended_token_s * num_tokens
-        ) * self._costs.drafts.row_ratio
-        if num_unknown:  # only where these hold are there rows
-            row_s *= chances[num_unknown - 1]
-        return DraftCandidate(chances[num_unknown:], row_s)
+        needed = chances[num_unknown - 1] if num_unknown else 1.0  # only where these hold are there rows
+        return DraftCandidate(chances[num_unknown:], row_s * needed)
 
     def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[int]]]:
         """As far as blocks are free beside those that all who run may take in this step."""
