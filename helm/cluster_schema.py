@@ -12,6 +12,7 @@ Schema = dict[str, Any]
 SECTIONS = (
     "ModelSpec",
     "AdapterSpec",
+    "SpeculationOptions",
     "SloClass",
     "TenantSpec",
     "EngineOptions",
