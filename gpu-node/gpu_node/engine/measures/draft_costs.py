@@ -19,12 +19,12 @@ from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.measures.least_squares import NormalEquations
 from shared.messages.step_cost import StepCost
 
-NOISE = 0.2  # relative spread of a step around its prediction
-PRIOR_SPREAD = 0.5  # of each number
+NOISE = 0.1  # relative spread of a step around its prediction
 MEMORY_STEPS = 128  # a step this long ago weighs 1/e of the present one
 MAX_RATIO = 2.0  # a step counts as no longer than this times what was expected
 WAIT_SHARE = 0.1  # of a step, what the prior says of the wait
 PRIOR = (1.0, 1.0, 1.0)
+SPREADS = (0.1, 1.0, 1.0)  # of what it says: steps without guesses are known, what guesses cost is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,15 @@ class _Learnt:
     def numbers(self) -> list[float]:
         """Speed, row and wait."""
         if self._numbers is None:
-            self._numbers = self._sums.solve(PRIOR, PRIOR_SPREAD**-2)
+            scaled = self._sums.solve([one / spread for one, spread in zip(PRIOR, SPREADS, strict=True)], 1.0)
+            self._numbers = [number * spread for number, spread in zip(scaled, SPREADS, strict=True)]
         return self._numbers
 
     def observe(self, row: tuple[float, ...], ratio: float) -> None:
         """A step took ``ratio`` times what was predicted."""
         expected = sum(number * part for number, part in zip(self.numbers, row, strict=True))
-        self._sums.add(row, min(ratio, MAX_RATIO * expected), NOISE**-2, 1 - 1 / MEMORY_STEPS)
+        in_spreads = [part * spread for part, spread in zip(row, SPREADS, strict=True)]
+        self._sums.add(in_spreads, min(ratio, MAX_RATIO * expected), NOISE**-2, 1 - 1 / MEMORY_STEPS)
         self._numbers = None
 
 

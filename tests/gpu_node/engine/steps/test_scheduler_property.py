@@ -170,6 +170,9 @@ class Run:
         self.num_called_back += len(plan.calls_back)
         if not plan.is_empty:
             assert plan.num_tokens <= step_tokens
+            guessed = [part.draws[0].sampling for part in plan.sequences if part.num_draft_tokens]
+            assert not any(sampling.is_beam or sampling.constraint for sampling in guessed)
+            assert not any(part.is_remote for part in plan.sequences if part.num_draft_tokens)
             self.num_swaps += len(plan.swaps_out)
             restored = [(restore, self._images.pop(restore.request_id)[1]) for restore in plan.restores]
             self.num_restored += len(restored)
