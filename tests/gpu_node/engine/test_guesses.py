@@ -55,7 +55,7 @@ def engine_of(
 ) -> Engine:
     options = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, max_num_seqs=8, **given)
     executor = make(options)
-    if hasattr(executor, "close"):
+    if isinstance(executor, SteadyCpu | TensorParallelExecutor):
         resources.enter_context(closing(executor))
     engine = Engine(executor, options)
     engine.load_model(ModelSpec("tiny", str(path), max_model_len=tiny.CONTEXT, speculation=speculation))

@@ -15,7 +15,7 @@ COST = StepCost(step_s=0.9, token_s=0.1, context_token_s=0.0)
 
 def test_before_the_first_decodes() -> None:
     # a row is taken to cost half of an even share of the step, and the wait a tenth of it
-    assert DraftCosts().of(3, 2.0) == GuessingCost(plain_s=2.0, row_s=pytest.approx(0.25), wait_s=pytest.approx(0.2))
+    assert DraftCosts().of(3, 2.0) == GuessingCost(plain_s=2.0, row_s=0.25, wait_s=0.2)
 
 
 def test_rows_and_waits_are_told_apart() -> None:
