@@ -48,8 +48,8 @@ def record(number: int) -> str:
     """People to be listed as JSON."""
     numbers = random.Random(number)
     people = [
-        f"{numbers.choice(NAMES)} is {numbers.randint(20, 80)} years old, works as a {numbers.choice(TRADES)} and lives "
-        f"in {numbers.choice(CITIES)}."
+        f"{numbers.choice(NAMES)} is {numbers.randint(20, 80)} years old, works as a {numbers.choice(TRADES)} and "
+        f"lives in {numbers.choice(CITIES)}."
         for _ in range(4)
     ]
     return (

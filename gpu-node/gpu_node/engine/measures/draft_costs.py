@@ -5,7 +5,7 @@ only decodes cannot tell rows from the rest, and rows of guesses draw, which tho
 apart, beside what the device waits for its host behind a step with guesses, which is taken in before the next is
 planned. Of a step of n sequences with k guesses,
 
-    measured / predicted without guesses  =  speed  +  row k / (2 (n + 1))  +  wait / 10, if the step before had guesses,
+    measured / predicted without guesses  =  speed  +  row k / (2 (n + 1))  +  wait / 10 where the last had guesses,
 
 by recursive least squares around a prior of 1 for each, for sizes of batches by powers of two. What is not seen is
 forgotten: where guesses did not pay for some hundred steps, they are tried again.

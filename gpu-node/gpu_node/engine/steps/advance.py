@@ -13,7 +13,7 @@ from gpu_node.engine.steps.rows import wanted_rows
 from gpu_node.engine.steps.step import Step
 
 
-class Advance:
+class RowAdvance:
     """Puts what requests want into a step."""
 
     def __init__(self, roster: Roster, draft: RowDraft, giving_way: GivingWay, residences: Residences) -> None:

@@ -27,7 +27,7 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.advance import Advance
+from gpu_node.engine.steps.advance import RowAdvance
 from gpu_node.engine.steps.arrival import Arrival
 from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.draft import RowDraft
@@ -86,7 +86,7 @@ class Scheduler:
         self._giving_way = GivingWay(self._roster, self._decisions)
         self.residences = Residences(self._roster, self._decisions.admission, self._giving_way)
         self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
-        self._advance = Advance(self._roster, self._draft, self._giving_way, self.residences)
+        self._advance = RowAdvance(self._roster, self._draft, self._giving_way, self.residences)
         self._speculation = Speculation(model, options, self._roster, costs)
         self._outcome = StepOutcome(model, self._roster, made.admission)
         self._step_counts = StepCounts(model)
