@@ -46,12 +46,14 @@ class Drafter:
             found.append(token_ids[behind] if behind < size else found[behind - size])
         return found
 
-    def chances(self, most: int) -> list[float]:
-        """For each of so many guesses, how likely it is that it holds, and all before it."""
+    def chances(self, most: int, least: float = 0.0) -> list[float]:
+        """For each of so many guesses, how likely it holds, and all before it; while that is ``least`` or more."""
         if self._match is None:
             return []
         chance, found = 1.0, []
         for behind in range(most):
             chance *= self._rates.rate(min(self._match.num_tokens + behind, MAX_NGRAM))
+            if chance < least:
+                break
             found.append(chance)
         return found

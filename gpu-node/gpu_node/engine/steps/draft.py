@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as AnySequence
-from dataclasses import replace
 from itertools import islice
 
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
@@ -46,9 +45,8 @@ class RowDraft:
         for one in group:
             part = StepPart(request, one, end, one in drawing, None)
             if one is sequence:
-                part = replace(
-                    part, scheduled=rows, copies=copies, draft_token_ids=tuple(guesses), draft_draw_ids=draw_ids
-                )
+                part.scheduled, part.copies = rows, copies
+                part.draft_token_ids, part.draft_draw_ids = tuple(guesses), draw_ids
             step.add(part)
         for one in drawing:
             one.num_drawn_tokens += 1

@@ -27,6 +27,11 @@ class PlainStep:
     wait_s: float
     """What guesses cost once, however many."""
 
+    def worth(self, row_s: float) -> float:
+        """How likely a guess has to be kept to be worth a row that takes so long, were it the first."""
+        whole_s = self.step_s + self.wait_s
+        return row_s * self.num_draws / whole_s if whole_s > 0 else 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class DraftCandidate:

@@ -28,7 +28,7 @@ DraftTokens = dict[int, list[int]]
 
 
 class Speculation:
-    """Of one model."""
+    """Of one model. A step asks twice, so what cannot pay is left early."""
 
     def __init__(self, model: LoadedModel, options: EngineOptions, roster: Roster, costs: KvCosts) -> None:
         self._max_draft_tokens = model.max_draft_tokens
@@ -48,39 +48,43 @@ class Speculation:
 
     def choose(self) -> DraftTokens:
         """Guesses for the step that is drafted, before anything is in it."""
-        able = [one for one in self._guessed_for() if not one.num_drawn_tokens]
-        if not able:
-            return {}
-        counts = self._counts(able, num_unknown=0)
-        wanted = [(sequence, count) for sequence, count in zip(able, counts, strict=True) if count]
+        able = self._guessed_for(num_unknown=0)
+        counts = self._counts(able, num_unknown=0) if able else []
+        wanted = [(sequence, count) for sequence, count in zip(able, counts, strict=False) if count]
         return dict(self._with_blocks(wanted)) if wanted else {}
 
     @property
     def is_worth_waiting(self) -> bool:
         """Whether guesses are expected to pay for planning the next step only when those in flight are known."""
-        able = [one for one in self._guessed_for() if one.num_drawn_tokens == 1]
+        able = self._guessed_for(num_unknown=1)
         return bool(able) and any(self._counts(able, num_unknown=1))
 
-    def _guessed_for(self) -> Iterator[Sequence]:
-        """Sequences that want their next row, and for which there is a guess behind what is known of them."""
+    def _guessed_for(self, num_unknown: int) -> list[Sequence]:
+        """Sequences that want their next row behind so many tokens in flight, for which there is a guess."""
         if not self._max_draft_tokens:
-            return
-        for request in self._roster.running.values():
-            if request.is_forked and not request.goes_over and not self._roster.is_remote(request):
-                for one in request.sequences:
-                    if one.drafter is not None and one.drafter.has_guess and one.num_missing_tokens == 1:
-                        yield one
+            return []
+        return [
+            one
+            for request in self._roster.running.values()
+            if request.is_forked and not request.goes_over and not self._roster.is_remote(request)
+            for one in request.sequences
+            if one.drafter is not None and one.drafter.has_guess
+            if one.num_drawn_tokens == num_unknown and one.num_missing_tokens == 1
+        ]
 
     def _counts(self, able: list[Sequence], num_unknown: int) -> list[int]:
         """How many guesses each shall have; the first ``num_unknown`` of them stand for tokens in flight."""
         cost = self._costs.step_cost
         if cost is None:
-            return [0] * len(able)
+            return []
         num_draws, predicted_s = self._decoding(cost)
         costs = self._costs.drafts.of(num_draws, predicted_s)
-        candidates = [self._candidate(one, costs.row_s, num_unknown) for one in able]
+        plain = PlainStep(num_draws, costs.plain_s, costs.wait_s)
+        candidates = [self._candidate(one, costs.row_s, plain.worth(costs.row_s), num_unknown) for one in able]
+        if not any(one.chances for one in candidates):
+            return []
         most = min((self._step_tokens - num_draws) // 2, self._most_draws)  # prompts have the other half
-        return choose_drafts(PlainStep(num_draws, costs.plain_s, costs.wait_s), candidates, max(0, most))
+        return choose_drafts(plain, candidates, max(0, most))
 
     def _decoding(self, cost: StepCost) -> tuple[int, float]:
         """How many sequences decode, and what their step is predicted to take.
@@ -99,14 +103,16 @@ class Speculation:
                 num_here += sum(tokens)
         return num_draws, cost.predict_s(num_draws, num_here, num_here, num_remote)
 
-    def _candidate(self, sequence: Sequence, row_s: float, num_unknown: int) -> DraftCandidate:
+    def _candidate(self, sequence: Sequence, row_s: float, least: float, num_unknown: int) -> DraftCandidate:
+        """With the guesses that are ``least`` likely to be kept; less would not pay for a row of ``row_s``."""
         drafter = sequence.drafter
         assert drafter is not None
         # the last of a step's tokens is never guessed, and no more may come than there is room for
         most = min(self._max_draft_tokens, sequence.max_len - len(sequence.token_ids) - num_unknown - 1)
-        chances = drafter.chances(num_unknown + max(0, most))
-        needed = chances[num_unknown - 1] if num_unknown else 1.0  # only where these hold are there rows
-        return DraftCandidate(chances[num_unknown:], row_s * needed)
+        if not num_unknown:
+            return DraftCandidate(drafter.chances(most, least), row_s)
+        (needed,) = drafter.chances(num_unknown)  # only where this holds are there rows
+        return DraftCandidate(drafter.chances(num_unknown + most, least * needed)[num_unknown:], row_s * needed)
 
     def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[int]]]:
         """As far as blocks are free beside those that all who run may take in this step."""
