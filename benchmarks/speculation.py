@@ -32,12 +32,12 @@ from shared.files.model_file import checked_path
 from shared.messages.payload import Payload, Sampling
 
 MAX_MODEL_LEN = 1024
-NUM_TOKENS = 64
+NUM_TOKENS = 48
 """Most of an answer."""
 STORY_TEMPERATURE = 0.8
-MOST_KINDS_SIZE = 4
 LARGE_KINDS = ("copy", "story")
-"""Of batches beyond that size, for the time that it takes."""
+"""Of batches of many, for the time that they take."""
+MANY = 8
 
 Answers = list[list[int]]
 
@@ -126,7 +126,7 @@ def main() -> int:
         )
         for size in sizes:
             for kind, text in KINDS.items():
-                if size > MOST_KINDS_SIZE and kind not in LARGE_KINDS:
+                if size >= MANY and kind not in LARGE_KINDS:
                     continue
                 chats = [[{"role": "user", "content": text(number)}] for number in range(size)]
                 prompts = [parts.tokenizer.encode_chat(parts.template.render(chat)) for chat in chats]

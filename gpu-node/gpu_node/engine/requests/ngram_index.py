@@ -14,8 +14,8 @@ MIN_NGRAM, MAX_NGRAM = 2, 4
 """Tokens that a place has in common with the end of the text; more are not looked at."""
 MAX_PLACES = 16
 """That one search compares."""
-MAX_INDEXED_TOKENS = 1 << 14
-"""Of a text when it is first seen, its last ones; what it grows by comes in addition."""
+MAX_INDEXED_TOKENS = 1 << 13
+"""Of a text when it is first seen, its last ones; what it grows by comes in addition. They take some 1.3 MB."""
 TOKENS_AT_ONCE = 1 << 12
 """That one call indexes: a millisecond or two."""
 

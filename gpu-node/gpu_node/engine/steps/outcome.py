@@ -60,21 +60,21 @@ class StepOutcome:
             reason = "" if error else finish_reason(sequence, request.sampling, self._model)
             if error or reason:
                 break
-        self._settle_guesses(part, len(drawn_ids) - 1)
+        self._settle_guesses(part, len(drawn_ids) - 1, sequence.num_output_tokens - start)
         if error and sequence.matcher is not None:
             return [self._error(request, sequence, error, start)]
         chunks = self._told(request, sequence, logprobs, start, reason)
         return [*chunks, self._error(request, sequence, error)] if error else chunks
 
-    def _settle_guesses(self, part: StepPart, num_held: int) -> None:
-        """So many guesses hold, and are computed; what the others were computed in is free."""
+    def _settle_guesses(self, part: StepPart, num_held: int, num_taken: int) -> None:
+        """So many guesses hold, and are computed, of which an end may leave some out; what others had is free."""
         if not part.draft_token_ids:
             return
-        self.counts += Counts(num_draft_tokens=len(part.draft_token_ids), num_accepted_tokens=num_held)
+        self.counts += Counts(num_draft_tokens=len(part.draft_token_ids), num_accepted_tokens=min(num_held, num_taken))
         sequence, blocks = part.sequence, self._roster.blocks
         sequence.num_draft_tokens = 0
         sequence.num_computed_tokens = part.end + num_held
-        num_known = min(sequence.num_computed_tokens, len(sequence.token_ids))  # an end may be among them
+        num_known = min(sequence.num_computed_tokens, len(sequence.token_ids))
         blocks.publish(sequence.sequence_id, sequence.token_ids, num_known)
         blocks.trim(sequence.sequence_id, num_known)
 

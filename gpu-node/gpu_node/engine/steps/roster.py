@@ -116,6 +116,8 @@ class Roster:
         for sequence in request.holders:
             if sequence.continuations:
                 continue
+            if sequence.num_draft_tokens:
+                self.blocks.trim(sequence.sequence_id, sequence.num_computed_tokens)
             part = draft.part(sequence.sequence_id)
             drafted = part.scheduled if part is not None else None
             sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)

@@ -11,16 +11,16 @@ def test_half_of_them_before_anything_is_known() -> None:
     assert AcceptanceRates().rate(3) == 0.5
 
 
-def test_a_model_counts_its_guesses_beside_four_that_nobody_made() -> None:
+def test_a_model_counts_its_guesses_beside_two_that_nobody_made() -> None:
     rates = AcceptanceRates()
     rates.observe(2, holds=True)
     rates.observe(2, holds=True)
     keep = 1 - 1 / MODEL_MEMORY
-    assert rates.rate(2) == pytest.approx((keep + 1 + 4 * 0.5) / (keep + 1 + 4))
+    assert rates.rate(2) == pytest.approx((keep + 1 + 2 * 0.5) / (keep + 1 + 2))
     assert rates.rate(3) == 0.5
 
 
-def test_a_sequence_counts_its_own_beside_four_as_those_of_others_are() -> None:
+def test_a_sequence_counts_its_own_beside_two_as_those_of_others_are() -> None:
     of_model = AcceptanceRates()
     for _ in range(4000):
         of_model.observe(2, holds=True)
@@ -29,7 +29,7 @@ def test_a_sequence_counts_its_own_beside_four_as_those_of_others_are() -> None:
     assert others == pytest.approx(1.0, abs=0.01)
     assert own.rate(2) == others
     own.observe(2, holds=False)
-    assert own.rate(2) == pytest.approx(4 * of_model.rate(2) / 5)
+    assert own.rate(2) == pytest.approx(2 * of_model.rate(2) / 3)
     assert of_model.rate(2) < others, "what it sees is told to the model's"
 
 

@@ -42,12 +42,13 @@ def test_a_place_is_followed_as_long_as_it_holds() -> None:
 
 def test_chances_are_those_of_ever_longer_matches() -> None:
     rates = AcceptanceRates()
-    rates.observe(2, holds=False)  # (0 + 4 / 2) / (1 + 4) = .4
-    rates.observe(4, holds=True)  # (1 + 4 / 2) / (1 + 4) = .6
+    rates.observe(2, holds=False)  # (0 + 2 / 2) / (1 + 2) = 1 / 3
+    rates.observe(4, holds=True)  # (1 + 2 / 2) / (1 + 2) = 2 / 3
     drafter = Drafter(rates)
     drafter.take([1, 2, 3, 4, 5, 1, 2])
-    # of two tokens .4, of three .5 (nothing is known), of four and more .6
-    assert drafter.chances(4) == pytest.approx([0.4, 0.4 * 0.5, 0.4 * 0.5 * 0.6, 0.4 * 0.5 * 0.6 * 0.6])
+    # of two tokens a third, of three a half (nothing is known), of four and more two thirds
+    assert drafter.chances(4) == pytest.approx([1 / 3, 1 / 6, 1 / 9, 2 / 27])
+    assert drafter.chances(4, least=0.15) == pytest.approx([1 / 3, 1 / 6])
 
 
 def test_each_token_says_how_good_the_guess_for_it_was() -> None:
@@ -58,7 +59,7 @@ def test_each_token_says_how_good_the_guess_for_it_was() -> None:
     for token in (3, 9):  # a guess of two tokens that holds, then one of three that does not
         text.append(token)
         drafter.take(text)
-    assert (rates.rate(2), rates.rate(3), rates.rate(4)) == pytest.approx((0.6, 0.4, 0.5))
+    assert (rates.rate(2), rates.rate(3), rates.rate(4)) == pytest.approx((2 / 3, 1 / 3, 0.5))
     text.append(7)  # nothing was guessed
     drafter.take(text)
-    assert (rates.rate(2), rates.rate(3), rates.rate(4)) == pytest.approx((0.6, 0.4, 0.5))
+    assert (rates.rate(2), rates.rate(3), rates.rate(4)) == pytest.approx((2 / 3, 1 / 3, 0.5))

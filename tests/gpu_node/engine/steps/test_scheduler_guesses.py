@@ -94,6 +94,7 @@ def test_an_end_in_the_midst_of_what_holds() -> None:
     plan = one.schedule(now=0.0)
     (chunk,) = one.commit(plan, drawn(plan, 4, 5, 1, 2, 3))
     assert (chunk.token_ids, chunk.finish_reason, chunk.is_last) == ([4, 5], "stop", True)
+    assert (one.counts.num_draft_tokens, one.counts.num_accepted_tokens) == (4, 2)
     assert not one.has_work
     assert one.blocks.num_used_blocks == 0
     assert len(one.blocks.match([*PROMPT, 3, 4, 5, 1, 2])) == 2
