@@ -83,6 +83,9 @@ WAYS = [
 OFFLOADS: dict[int, Literal["on", "ahead"]] = {1: "on", 3: "ahead"}
 """By seed; the others have everything at home."""
 SPECULATIONS = [SpeculationOptions("ngram", 4), None, SpeculationOptions("ngram", 1)]
+REPEATS: dict[str, Any] = {"logit_bias": [(7, 40.0), (11, 40.0)]}
+GUESSING_SEEDS = (3, 6)
+"""Of nodes whose steps surely have room for guesses."""
 KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "ignore_eos": True, "num_logprobs": 2},
@@ -96,9 +99,9 @@ KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0, "repetition_penalty": 1.3, "logit_bias": [(7, 2.0), (9, -50.0)], "ignore_eos": True},
     {"temperature": 2.0, "stop_token_ids": list(range(3, 9))},
     # those repeat themselves, so that guesses hold
-    {"temperature": 0.0, "logit_bias": [(7, 40.0), (11, 40.0)], "num_logprobs": 1, "ignore_eos": True},
+    {"temperature": 0.0, "num_logprobs": 1, "ignore_eos": True} | REPEATS,
     {"temperature": 0.8, "num_choices": 2, "repetition_penalty": 0.1, "ignore_eos": True},
-    {"temperature": 1.0, "num_candidates": 2, "logit_bias": [(7, 40.0), (11, 40.0)], "stop_token_ids": [11]},
+    {"temperature": 1.0, "num_candidates": 2, "stop_token_ids": [11]} | REPEATS,
 ]
 
 
@@ -262,15 +265,17 @@ def load(numbers: random.Random) -> list[Client]:
 def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int, block_size: int) -> Engine:
     """Of any settings; all ways of passes and pipelines, of preemption and of steps ahead are among the first.
 
-    It has seen outputs of one token only, so it admits more than there is room for.
+    It has seen outputs of one token only of late, so it admits more than there is room for. Where tokens are guessed,
+    it has found that this costs nothing, as it does by the clock of its device.
     """
     offloads = device.name == "cpu" and seed % 4 in OFFLOADS
+    speculation = SPECULATIONS[seed % len(SPECULATIONS)]
     engine = device.engine(
         resources,
         WAYS[seed % len(WAYS)],
         offload=OFFLOADS[seed % 4] if offloads else "off",
         num_threads=numbers.randint(1, 2),
-        speculation=SPECULATIONS[seed % len(SPECULATIONS)],
+        speculation=speculation,
         block_size=block_size,
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
@@ -284,6 +289,8 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         host_kv_bytes=numbers.choice([1 << 18, 1 << 20]),
         tiers=tiers(resources, seed),
     )
+    for size in (20, 12, 6, 3, 1) if speculation else ():
+        tiny.run(engine, [tiny.request(f"{size}-{number}", [number + 3], 20, **REPEATS) for number in range(size)])
     tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
     if offloads:
         lend_to(engine, device.engine(resources, kv_cache_bytes=16 << 20, offload="on"), seed)
@@ -319,13 +326,13 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
         if seed % 4:  # else what is handed over cannot be used, and is computed again
             sizes[1] = sizes[0]
         engines = [node(device, resources, numbers, seed + number, sizes[number]) for number in range(2)]
+        held_before = [engine.counts.num_accepted_tokens for engine in engines]
         run(engines, clients)
         seeds = [number for number in (seed, seed + 1) if device.name == "reference" or number % 4 not in OFFLOADS]
         is_piped = {number: WAYS[number % len(WAYS)].piped_rows > 0 for number in seeds}
         assert {number: engines[number - seed].counts.num_piped > 0 for number in seeds} == is_piped
-        guess = [SPECULATIONS[(seed + number) % len(SPECULATIONS)] is not None for number in range(2)]
-        assert [engine.counts.num_draft_tokens > 0 for engine in engines] == guess
-        assert any(engine.counts.num_accepted_tokens > 0 for engine in engines)
+        held = [engine.counts.num_accepted_tokens - before for engine, before in zip(engines, held_before, strict=True)]
+        assert sum(held) > 0 or seed not in GUESSING_SEEDS, "guesses are among what is compared"
         assert sum(engine.num_preemptions for engine in engines) > 0
         assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:
