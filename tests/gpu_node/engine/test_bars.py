@@ -291,7 +291,8 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
     )
     for size in (20, 12, 6, 3, 1) if speculation else ():
         tiny.run(engine, [tiny.request(f"{size}-{number}", [number + 3], 20, **REPEATS) for number in range(size)])
-    tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
+    for again in range(4 if speculation else 1):
+        tiny.run(engine, [tiny.request(f"short-{again}-{number}", [number], 1) for number in range(64)])
     if offloads:
         lend_to(engine, device.engine(resources, kv_cache_bytes=16 << 20, offload="on"), seed)
     return engine
