@@ -13,6 +13,7 @@ SECTIONS = (
     "ModelSpec",
     "AdapterSpec",
     "ScoreOptions",
+    "SpeculationOptions",
     "SloClass",
     "TenantSpec",
     "EngineOptions",

@@ -115,6 +115,18 @@ ENGINES = Row(
             ],
         ),
         Panel(
+            "Guessed tokens",
+            "Share of guessed tokens that were kept (models[].speculation).",
+            "percentunit",
+            [
+                Query(
+                    f"{rate('vllm:spec_decode_num_accepted_tokens_total', 'instance')}"
+                    f" / {rate('vllm:spec_decode_num_draft_tokens_total', 'instance')}",
+                    "{{instance}}",
+                )
+            ],
+        ),
+        Panel(
             "Prefix cache",
             "Share of prompt tokens that were cached.",
             "percentunit",

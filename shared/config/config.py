@@ -25,6 +25,7 @@ from shared.config.problems import (
     doubles,
     listed,
     shared_cpus,
+    speculation_problems,
     taken_names,
     task_problems,
     too_many_aliases,
@@ -156,6 +157,7 @@ class ClusterConfig(Section):
             *too_many_aliases(self.models),
             *adapter_problems(self.models, self.engine.pipeline),
             *task_problems(self.models, [one.kind for one in [*self.nodes, *self.pools]]),
+            *speculation_problems(self.models, self._named_kinds),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),
@@ -200,6 +202,11 @@ class ClusterConfig(Section):
                 if name not in self.slo_classes
             ]
         return problems
+
+    @property
+    def _named_kinds(self) -> list[tuple[str, str]]:
+        """Nodes and pools by name, with what computes there."""
+        return [*((one.name, one.kind) for one in self.nodes), *((one.name, one.kind) for one in self.pools)]
 
     def slo(self, class_name: str) -> Slo:
         """The promise of a configured class."""

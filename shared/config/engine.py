@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Literal
 from shared.config.adapters import AdapterSpec
 from shared.config.bounds import STRICT, Matching, NumberRange
 from shared.config.scoring import DEFAULT_SCORE, ScoreOptions
+from shared.config.speculation import SpeculationOptions
 from shared.config.tiers import NO_TIERS, TierOptions
 
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
@@ -96,6 +97,9 @@ class ModelSpec:
     """Further names that clients may say as ``model``: requests for one are requests for it, and answers repeat it."""
     adapters: tuple[AdapterSpec, ...] = ()
     """Served beside it under their own names, over its weights; requests for them queue with requests for it."""
+    speculation: SpeculationOptions | None = None
+    """Tokens that are guessed and checked together; None: each step brings one of a sequence. On nodes with
+    ``executor: cpu`` or ``reference``."""
 
 
 @dataclass(frozen=True, slots=True)

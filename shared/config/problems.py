@@ -13,6 +13,9 @@ from shared.config.hardware import MODELS
 from shared.config.model_source import adapter_source_problem, source_problem
 from shared.config.scoring import DEFAULT_SCORE
 
+SPECULATING_KINDS = ("cpu", "reference")
+"""Nodes that check guessed tokens: their rows have the same bits however many a sequence has in a step, or nearly."""
+
 
 def doubles(section: str, names: Sequence[str], *, secret: bool = False) -> list[str]:
     """Names that are there more than once; a secret one is not shown."""
@@ -141,6 +144,24 @@ def task_problems(models: Sequence[ModelSpec], kinds: Iterable[str]) -> list[str
         for number, model in enumerate(models)
         if model.task != "generate"
     ]
+
+
+def speculation_problems(models: Sequence[ModelSpec], nodes: Iterable[tuple[str, str]]) -> list[str]:
+    """Models whose tokens are to be guessed, and cannot; ``nodes`` by name, with their kinds (`NodeTemplate.kind`)."""
+    plain = next((name for name, kind in nodes if kind not in SPECULATING_KINDS), None)
+    problems = []
+    for number, model in enumerate(models):
+        if model.speculation is None:
+            continue
+        if plain is not None:
+            problems.append(
+                f"models.{number}.speculation: needs executor: {' or '.join(SPECULATING_KINDS)} at every node; {plain} "
+                "differs; leave it out"
+            )
+        if model.task != "generate":
+            answers = TASK_ANSWERS[model.task]
+            problems.append(f"models.{number}.speculation: {answers} have no tokens to guess; leave it out")
+    return problems
 
 
 def describe_syntax(error: yaml.YAMLError) -> str:

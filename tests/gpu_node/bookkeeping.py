@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import StepPlan, StepResult
+from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.draft_costs import DraftCosts
+from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.forecast import WINDOW_REQUESTS
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest
@@ -15,8 +20,10 @@ from gpu_node.engine.steps.scheduler import Scheduler
 from shared.config.engine import EngineOptions
 from shared.config.tiers import TierOptions
 from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.step_cost import StepCost
 
 EOS = 99
+CHEAP_ROWS = StepCost(step_s=1.0, token_s=1e-3, context_token_s=0.0)
 STEP_S = 0.01
 
 
@@ -44,15 +51,46 @@ def scheduler(
     *,
     keeps: bool = False,
     has_late_masks: bool = False,
+    max_draft_tokens: int = 0,
     **given: Any,
 ) -> Scheduler:
-    """``keeps`` copies of full blocks in host memory; ``given`` are further options."""
+    """``keeps`` copies of full blocks in host memory; ``given`` are further options.
+
+    Of a model whose tokens are guessed, guesses are known to cost little.
+    """
     tiers = TierOptions(host_bytes=int(keeps))
     options = EngineOptions(
         block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, tiers=tiers, **given
     )
-    loaded = model(num_blocks, block_size, max_model_len, num_host_blocks)
-    return Scheduler(loaded, options, policy, has_late_masks=has_late_masks)
+    loaded = replace(model(num_blocks, block_size, max_model_len, num_host_blocks), max_draft_tokens=max_draft_tokens)
+    costs = None
+    if max_draft_tokens:
+        costs = KvCosts(options, loaded.block_bytes, CostLearner(CHEAP_ROWS))
+        costs.drafts = cheap_guesses()
+    return Scheduler(loaded, options, policy, costs=costs, has_late_masks=has_late_masks)
+
+
+@cache
+def cheap_guesses() -> DraftCosts:
+    """What an engine has learnt where a guess adds a hundredth to a step, and no wait. Nobody teaches it more."""
+    costs = DraftCosts()
+    for num_sequences in (1, 2, 4, 8):
+        for num_guesses in (0, 0, 6, 6) * 50:
+            plain_s = CHEAP_ROWS.predict_s(num_sequences, 0)
+            costs.observe(decodes(num_guesses, num_sequences), plain_s * (1 + 0.01 * num_guesses), CHEAP_ROWS)
+    return costs
+
+
+def decodes(num_guesses: int, num_sequences: int = 1, num_rows: int = 1) -> StepPlan:
+    """A step in which the first sequence has guesses, and each computes so many tokens that are known."""
+    draw = Draw(0, Sampling(max_tokens=1), 0)
+    counts = [num_guesses, *[0] * (num_sequences - 1)]
+    return StepPlan(
+        tuple(
+            ScheduledSequence(number, (1,) * (num_rows + count), 10, (0,), (draw,), num_draft_tokens=count)
+            for number, count in enumerate(counts)
+        )
+    )
 
 
 def payload(

@@ -18,6 +18,7 @@ from tests.gpu_node.bookkeeping import EOS, STEP_S
 
 WORDS = (0, 1, 2, 3, 4, 5, 6, EOS)
 """All tokens that the model ever continues a text with."""
+LIKES_TO_REPEAT = 60
 LOST = 1000
 """What comes of what is lost; no text has it."""
 
@@ -26,6 +27,9 @@ def logprobs_after(context: Sequence[int]) -> list[tuple[int, float]]:
     """All continuations of ``context`` with their logprobs, most likely first."""
     text = crc32(repr(list(context)).encode())
     weights = {word: 1 + mix(text * 1000 + word) % 100 for word in WORDS}
+    for place in range(len(context) - 1):  # it likes to repeat itself
+        if context[place] == context[-1] and context[place + 1] in weights:
+            weights[context[place + 1]] += LIKES_TO_REPEAT
     total = sum(weights.values())
     ranked = sorted(weights.items(), key=lambda one: (-one[1], one[0]))
     return [(word, math.log(weight / total)) for word, weight in ranked]
@@ -123,7 +127,8 @@ class IntegerDevice:
 
     def _draw(self, part: ScheduledSequence, draw: Draw, masks: Mapping[int, bytes]) -> tuple[int, TokenLogprob | None]:
         context: list[int] = []
-        for position in range(part.start + len(part.token_ids)):
+        num_guesses_behind = part.num_draft_tokens - draw.num_draft_tokens
+        for position in range(part.start + len(part.token_ids) - num_guesses_behind):
             token = self._block(part, position)[position % self._block_size]
             assert token is not None, "a row reads what nobody has written"
             context.append(token)

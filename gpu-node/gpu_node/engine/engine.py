@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gpu_node.engine.border.executor import Executor, LateMasks, PendingStep
+from gpu_node.engine.border.executor import Executor, LateMasks
 from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
+from gpu_node.engine.in_flight import StepInFlight
 from gpu_node.engine.measures.counts import Counts, SumOfCounts
 from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCostTables
@@ -26,7 +26,7 @@ from gpu_node.engine.requests.awaited_grammars import AwaitedGrammars
 from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
-from gpu_node.engine.residents import Resident, Residents
+from gpu_node.engine.residents import Residents
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.take_outs import TakeOuts
@@ -38,22 +38,6 @@ from shared.messages.step_cost import StepCost
 
 WAIT_S = 0.005
 """Between two looks at the store, or at grammars, while all requests wait for them; the agent is heard as often."""
-
-
-@dataclass(frozen=True, slots=True)
-class _InFlight:
-    """A step in the executor's queue."""
-
-    resident: Resident
-    plan: StepPlan
-    pending: PendingStep
-    follows: bool
-    """There has been work since the step before it."""
-
-    @property
-    def is_constrained(self) -> bool:
-        """What is drawn in it says what may be drawn next."""
-        return any(draw.allowed or draw.is_mask_late for part in self.plan.sequences for draw in part.draws)
 
 
 class Engine:
@@ -88,7 +72,7 @@ class Engine:
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
         self._take_outs = TakeOuts(executor, self._residents, self._eviction, self._awaiting)
         self._step_s = 0.0
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[StepInFlight] = deque()
         self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
@@ -216,9 +200,7 @@ class Engine:
         Returns what the steps in flight brought before, of all requests, and what is kept of the evicted ones, without
         unknown ones. `add` lets them go on, whatever models were loaded meanwhile.
         """
-        chunks: list[OutputChunk] = []
-        while self._in_flight:
-            chunks += self._collect()
+        chunks = self._collect_all()
         self._is_busy = False  # what the moves take is no gap between steps
         return chunks, self._take_outs.keep(request_ids)
 
@@ -239,20 +221,26 @@ class Engine:
         next call, or when nothing could be planned behind it: the device computes it while the host takes in the one
         before, tells the agent and plans the next. Where masks cannot come late, a step that draws for constrained
         requests is due at once: they are in every step like others, and the host's work between steps is the price.
+        So is a step with guessed tokens, and steps in flight before such a one is expected to pay.
         """
         if self._store is not None:
             self._store.take_in()
         self.offload.look()
         chunks = self._begin_compiled()
+        if self._in_flight and any(one.is_worth_waiting for one in self._schedulers):
+            chunks += self._collect_all()
         is_submitted = self._submit(now)
-        if is_submitted and self._late_masks is None and self._in_flight[-1].is_constrained:
-            while self._in_flight:
-                chunks += self._collect()
+        if is_submitted and self._decides_next(self._in_flight[-1]):
+            chunks += self._collect_all()
         elif len(self._in_flight) > (self._num_ahead if is_submitted else 0):
             chunks += self._collect()
         elif not self._in_flight:
             self._wait()
         return chunks
+
+    def _decides_next(self, step: StepInFlight) -> bool:
+        """Whether what comes next hangs on its result for more than a token that the device puts in itself."""
+        return step.has_draft_tokens or (self._late_masks is None and step.is_constrained)
 
     def _begin_compiled(self) -> list[OutputChunk]:
         """Queue requests whose grammar is ready; what ends at once is told."""
@@ -278,11 +266,17 @@ class Engine:
             if not plan.is_empty:
                 self._eviction.write_back(resident.model, plan.restores)
                 pending = self._executor.submit(replace(plan, model=name, restores=()))
-                self._in_flight.append(_InFlight(resident, plan, pending, self._is_busy))
+                self._in_flight.append(StepInFlight(resident, plan, pending, self._is_busy))
                 self._is_busy = True
                 self._last_served = name
                 return True
         return False
+
+    def _collect_all(self) -> list[OutputChunk]:
+        chunks: list[OutputChunk] = []
+        while self._in_flight:
+            chunks += self._collect()
+        return chunks
 
     def _collect(self) -> list[OutputChunk]:
         """Wait for the oldest step in flight and take in what it computed."""
@@ -305,7 +299,7 @@ class Engine:
         if self._late_masks is None or not self._in_flight:
             return
         step = self._in_flight[0]
-        if any(draw.is_mask_late for part in step.plan.sequences for draw in part.draws):
+        if step.has_late_masks:
             self._late_masks.give_masks(step.pending, step.resident.scheduler.late_masks(step.plan))
 
     def stats(self) -> EngineStats:

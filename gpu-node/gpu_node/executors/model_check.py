@@ -11,6 +11,7 @@ from dataclasses import replace
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.sizing import loaded_model
 from gpu_node.executors.predicted.virtual import VirtualExecutor
+from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
@@ -47,6 +48,8 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
         return
     checkpoint = open_checkpoint(model_path(spec))
     config = checkpoint.config
+    if node.executor == "cuda":
+        refuse_speculation(spec, checkpoint.path)
     world = node.tensor_parallel
     plain = served_program(spec, checkpoint)
     try:
@@ -76,6 +79,8 @@ def _check_for_vllm(spec: ModelSpec) -> None:
             f"model {spec.name!r}: task: {spec.task} is for nodes with engine: treadle; vLLM gives no "
             f"{TASK_ANSWERS[spec.task]} here"
         )
+    if spec.speculation is not None:
+        raise ModelFileError(f"model {spec.name!r}: speculation is for nodes with engine: treadle; leave it out")
     if spec.weights != "bfloat16":
         raise ModelFileError(
             f"model {spec.name!r}: weights: {spec.weights} is made by engine: treadle; vLLM takes weights that are "

@@ -217,7 +217,8 @@ class CoreBook:
     ) -> list[OutputChunk]:
         """Of the token that came last. Of a ranked request, nobody hears before its last candidate has ended."""
         if not request.sampling.is_ranked:
-            return [token_chunk(request, one, logprob, reason)]
+            logprobs = [] if logprob is None else [logprob]
+            return [token_chunk(request, one, logprobs, one.num_output_tokens - 1, reason)]
         assert logprob is not None, "it is asked for: candidates are ranked by it"
         one.logprobs.append(logprob)
         one.sum_logprobs += logprob.logprob

@@ -95,6 +95,8 @@ class VllmEngine:
         if spec.task != "generate":
             gives = TASK_ANSWERS[spec.task]
             raise ModelRefusedError(f"model {spec.name!r}: vLLM gives no {gives} here (task: {spec.task})")
+        if spec.speculation is not None:
+            raise ModelRefusedError(f"model {spec.name!r}: Treadle's engine alone guesses tokens here (speculation)")
         if spec.name not in self._residents:
             self._start_beside(spec)
         elif not self._is_awake(spec.name):

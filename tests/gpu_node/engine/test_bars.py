@@ -21,7 +21,6 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.named import offload_passes
@@ -30,6 +29,7 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engine import EngineOptions, ModelSpec, WeightType
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.config.speculation import SpeculationOptions
 from shared.config.tiers import NO_TIERS, TierOptions
 from shared.messages.payload import Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
@@ -38,9 +38,10 @@ from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.random_pipelines import random_pipeline
+from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
 
 MAX_MODEL_LEN = 48
-NUM_REQUESTS = 24
+NUM_REQUESTS = 28
 LAST_ARRIVAL, LAST_EVENT = 2, 30
 MAX_STEPS = 2000
 NUM_SEEDS = 8
@@ -81,6 +82,10 @@ WAYS = [
 ]
 OFFLOADS: dict[int, Literal["on", "ahead"]] = {1: "on", 3: "ahead"}
 """By seed; the others have everything at home."""
+SPECULATIONS = [SpeculationOptions("ngram", 4), None, SpeculationOptions("ngram", 1)]
+REPEATS: dict[str, Any] = {"logit_bias": [(7, 40.0), (11, 40.0)]}
+GUESSING_SEEDS = (3, 6)
+"""Of nodes whose steps surely have room for guesses."""
 KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0},
     {"temperature": 0.0, "ignore_eos": True, "num_logprobs": 2},
@@ -93,11 +98,15 @@ KINDS: list[dict[str, Any]] = [
     {"temperature": 0.7, "presence_penalty": 1.0, "repetition_penalty": 1.2, "ignore_eos": True},
     {"temperature": 0.0, "repetition_penalty": 1.3, "logit_bias": [(7, 2.0), (9, -50.0)], "ignore_eos": True},
     {"temperature": 2.0, "stop_token_ids": list(range(3, 9))},
+    # those repeat themselves, so that guesses hold
+    {"temperature": 0.0, "num_logprobs": 1, "ignore_eos": True} | REPEATS,
+    {"temperature": 0.8, "num_choices": 2, "repetition_penalty": 0.1, "ignore_eos": True},
+    {"temperature": 1.0, "num_candidates": 2, "stop_token_ids": [11]} | REPEATS,
 ]
 
 
 def requests() -> list[Payload]:
-    """Two or three of each kind; every other prompt begins as all of these do."""
+    """Two of each kind; every other prompt begins as all of these do."""
     numbers = random.Random(1)
     common = [numbers.randrange(3, tiny.VOCAB) for _ in range(13)]
     payloads = []
@@ -120,8 +129,8 @@ class Device:
         pipelines = way.pipelines("reference" if self.name == "reference" else cpu_name(num_threads))
         if self.name == "reference":
             choose = random.Random(num_threads).randrange
-            return ReferenceExecutor(options, passes=way.passes, pipelines=pipelines, choose=choose)
-        return CpuExecutor(
+            return SteadyReference(options, passes=way.passes, pipelines=pipelines, choose=choose)
+        return SteadyCpu(
             options,
             num_threads,
             optimize=bool(way.passes),
@@ -130,8 +139,15 @@ class Device:
             link_folder=self.path,
         )
 
-    def engine(self, resources: ExitStack, way: Way = PLAINEST, num_threads: int = 1, **given: Any) -> Engine:
-        """By default the plainest there is: one thread, no passes, no pipeline, no step planned ahead."""
+    def engine(
+        self,
+        resources: ExitStack,
+        way: Way = PLAINEST,
+        num_threads: int = 1,
+        speculation: SpeculationOptions | None = None,
+        **given: Any,
+    ) -> Engine:
+        """By default the plainest there is: one thread, no passes, no pipeline, no step planned ahead, no guesses."""
         options = EngineOptions(**{"kv_cache_bytes": 1 << 20, "async_scheduling": False} | given)
         executor = self.executor(options, way, num_threads)
         if isinstance(executor, CpuExecutor):
@@ -141,7 +157,13 @@ class Device:
             resources.enter_context(closing(store))
         engine = Engine(executor, options, store=store)
         engine.load_model(
-            ModelSpec(name="tiny", source=str(self.path), max_model_len=MAX_MODEL_LEN, weights=self.weights)
+            ModelSpec(
+                name="tiny",
+                source=str(self.path),
+                max_model_len=MAX_MODEL_LEN,
+                weights=self.weights,
+                speculation=speculation,
+            )
         )
         return engine
 
@@ -243,14 +265,17 @@ def load(numbers: random.Random) -> list[Client]:
 def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int, block_size: int) -> Engine:
     """Of any settings; all ways of passes and pipelines, of preemption and of steps ahead are among the first.
 
-    It has seen outputs of one token only, so it admits more than there is room for.
+    It has seen outputs of one token only of late, so it admits more than there is room for. Where tokens are guessed,
+    it has found that this costs nothing, as it does by the clock of its device.
     """
     offloads = device.name == "cpu" and seed % 4 in OFFLOADS
+    speculation = SPECULATIONS[seed % len(SPECULATIONS)]
     engine = device.engine(
         resources,
         WAYS[seed % len(WAYS)],
         offload=OFFLOADS[seed % 4] if offloads else "off",
         num_threads=numbers.randint(1, 2),
+        speculation=speculation,
         block_size=block_size,
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
@@ -264,7 +289,10 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         host_kv_bytes=numbers.choice([1 << 18, 1 << 20]),
         tiers=tiers(resources, seed),
     )
-    tiny.run(engine, [tiny.request(f"short-{number}", [number], 1) for number in range(64)])
+    for size in (20, 12, 6, 3, 1) if speculation else ():
+        tiny.run(engine, [tiny.request(f"{size}-{number}", [number + 3], 20, **REPEATS) for number in range(size)])
+    for again in range(4 if speculation else 1):
+        tiny.run(engine, [tiny.request(f"short-{again}-{number}", [number], 1) for number in range(64)])
     if offloads:
         lend_to(engine, device.engine(resources, kv_cache_bytes=16 << 20, offload="on"), seed)
     return engine
@@ -299,10 +327,13 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
         if seed % 4:  # else what is handed over cannot be used, and is computed again
             sizes[1] = sizes[0]
         engines = [node(device, resources, numbers, seed + number, sizes[number]) for number in range(2)]
+        held_before = [engine.counts.num_accepted_tokens for engine in engines]
         run(engines, clients)
         seeds = [number for number in (seed, seed + 1) if device.name == "reference" or number % 4 not in OFFLOADS]
         is_piped = {number: WAYS[number % len(WAYS)].piped_rows > 0 for number in seeds}
         assert {number: engines[number - seed].counts.num_piped > 0 for number in seeds} == is_piped
+        held = [engine.counts.num_accepted_tokens - before for engine, before in zip(engines, held_before, strict=True)]
+        assert sum(held) > 0 or seed not in GUESSING_SEEDS, "guesses are among what is compared"
         assert sum(engine.num_preemptions for engine in engines) > 0
         assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:

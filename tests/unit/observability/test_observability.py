@@ -75,6 +75,8 @@ def test_the_names_that_dashboards_of_engines_know_are_there() -> None:
         "vllm:generation_tokens",
         "vllm:prefix_cache_queries",
         "vllm:prefix_cache_hits",
+        "vllm:spec_decode_num_draft_tokens",
+        "vllm:spec_decode_num_accepted_tokens",
     }
 
 

@@ -71,6 +71,8 @@ OFFLOAD_LOST = Counter(
 PREEMPTIONS = Counter("vllm:num_preemptions_total", "Requests that gave way inside the engine: memory ran out")
 PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were looked up among cached prefixes")
 PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
+DRAFT_TOKENS = Counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed, and checked in a step")
+ACCEPTED_TOKENS = Counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn, and kept")
 
 log = structlog.get_logger()
 
@@ -119,6 +121,8 @@ def _add(new: Counts) -> None:
     PREEMPTIONS.inc(new.num_preemptions)
     PREFIX_QUERIES.inc(new.prefix_queried_tokens)
     PREFIX_HITS.inc(new.prefix_cached_tokens)
+    DRAFT_TOKENS.inc(new.num_draft_tokens)
+    ACCEPTED_TOKENS.inc(new.num_accepted_tokens)
     RESUMED.labels("none").inc(new.num_recomputed)
     PIPELINE_STEPS.labels("lanes").inc(new.num_piped)
     PIPELINE_STEPS.labels("small").inc(new.num_small)

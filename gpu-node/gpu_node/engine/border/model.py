@@ -43,6 +43,8 @@ class LoadedModel:
     """Names of its adapters, in the order of their numbers."""
     task: ModelTask = "generate"
     """What it is served for."""
+    max_draft_tokens: int = 0
+    """Of a sequence in a step, guessed tokens that the executor checks; 0: none."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
 

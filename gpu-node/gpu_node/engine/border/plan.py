@@ -45,6 +45,8 @@ class Draw:
     allowed: bytes = b""
     """Token i may be drawn if bit ``i % 8`` of byte ``i // 8`` is set; what lies behind the end may not. One is
     allowed at least. Empty: any token."""
+    num_draft_tokens: int = 0
+    """Of the part's draft tokens, those that lie before the drawn one: its row is that of the last of them."""
     is_mask_late: bool = False
     """What is allowed hangs on tokens that are not known yet, and comes when they are (`LateMasks`)."""
 
@@ -96,11 +98,35 @@ class ScheduledSequence:
     block_table: tuple[int, ...]
     """Block of positions ``[i * block_size, (i + 1) * block_size)`` at index i; covers all tokens of this step."""
     draws: tuple[Draw, ...]
-    """From the logits of the last token. Empty while more tokens are to be computed before the next can be drawn."""
+    """From the logits of the last token, or where there are draft tokens, of the last ones. Empty while more tokens are
+    to be computed before the next can be drawn."""
     is_remote: bool = False
     """Whether its blocks are the receiver's."""
     adapter: int = NO_ADAPTER
     """Which of the model's adapters (`LoadedModel.adapters`) reads it."""
+    num_draft_tokens: int = 0
+    """Of ``token_ids``, the last ones, which are guessed: something is drawn from each of their rows, and from the row
+    before them. Then nothing is `DRAWN`."""
+
+    @property
+    def num_draw_rows(self) -> int:
+        """Rows whose logits are wanted, the last ones."""
+        return 1 + self.num_draft_tokens if self.draws else 0
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether all that it computes is the token before the next, with what is guessed behind it."""
+        return len(self.token_ids) == 1 + self.num_draft_tokens
+
+
+def draw_rows(sequences: Sequence[ScheduledSequence]) -> list[int]:
+    """Rows of the batch whose logits are wanted, ascending; those of a sequence follow each other."""
+    rows: list[int] = []
+    end = 0
+    for part in sequences:
+        end += len(part.token_ids)
+        rows += range(end - part.num_draw_rows, end)
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +176,11 @@ class StepPlan:
         return sum(len(sequence.token_ids) for sequence in self.sequences)
 
     @property
+    def num_draft_tokens(self) -> int:
+        """Rows of guessed tokens."""
+        return sum(part.num_draft_tokens for part in self.sequences)
+
+    @property
     def num_context_tokens(self) -> int:
         """Tokens whose keys and values are read on this device, all sequences together."""
         return sum(part.start + len(part.token_ids) for part in self.sequences if not part.is_remote)
@@ -176,7 +207,7 @@ class StepResult:
     """What a step gave: one token or one error for every draw."""
 
     token_ids: Mapping[int, int]
-    """Drawn token by sequence id."""
+    """Drawn token by sequence id (`Draw.sequence_id`)."""
     duration_s: float
     """How long the step took on the device, measured or predicted by the executor."""
     errors: Mapping[int, str] = field(default_factory=dict)

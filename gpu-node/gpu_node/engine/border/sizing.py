@@ -51,7 +51,8 @@ def loaded_model(
         kv_cache_bytes=kv_cache_bytes,
         adapters=spec.adapters,
     )
-    return replace(model, kv_identity=kv_identity, task=spec.task)
+    max_draft_tokens = 0 if spec.speculation is None else spec.speculation.max_draft_tokens
+    return replace(model, kv_identity=kv_identity, task=spec.task, max_draft_tokens=max_draft_tokens)
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:

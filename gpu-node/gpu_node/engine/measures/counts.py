@@ -99,6 +99,10 @@ class Counts(_Sums):
     """Attention of other engines that was done here, a layer of a step each."""
     num_lost_remote: int = 0
     """Requests that were computed again because a receiver lost them."""
+    num_draft_tokens: int = 0
+    """Tokens that were guessed and computed; those that came too late to be asked about are left out."""
+    num_accepted_tokens: int = 0
+    """Of these, those that were drawn and kept."""
     kept: KeptCounts = KeptCounts()
     """Of full blocks below the device."""
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.cost_table import CostTable, LearntRatio
+from gpu_node.engine.measures.draft_costs import DraftCosts
 from shared.config.engine import EngineOptions
 from shared.messages.step_cost import StepCost
 
@@ -76,6 +77,8 @@ class KvCosts:
         self._row_s = 0.0
         self._step_share = 1.0
         self._cached_share = 0.0
+        self.drafts = DraftCosts()
+        """Of guessed tokens."""
         self._prompt_ratio, self._chunk_ratio, self._move_ratio = LearntRatio(), LearntRatio(), LearntRatio()
 
     @property
@@ -161,10 +164,11 @@ class KvCosts:
         if (plan.moves_out or plan.swaps_in) and not self._options.overlap_swaps:  # it took more than its rows do
             self._observe_moves(plan, result)
             return
+        self.drafts.observe(plan, took_s, self.step_cost)
         self._learner.observe(plan, took_s)
         self.observe_step(took_s)
-        prompts = [part for part in plan.sequences if len(part.token_ids) > 1]
-        if plan.sequences and not prompts:
+        prompts = [part for part in plan.sequences if not part.is_decode]
+        if plan.sequences and not prompts and not plan.num_draft_tokens:
             self._row_s += (took_s / len(plan.sequences) - self._row_s) / (STEP_MEMORY if self._row_s else 1)
         if prompts:
             self._step_share += (1 / len(prompts) - self._step_share) / STEP_MEMORY

@@ -56,6 +56,12 @@ class PlacedSequences(DeviceBlocks):
             blocks.append(self._device.take())
         return tuple(copies)
 
+    def trim(self, sequence_id: int, num_tokens: int) -> None:
+        """Free the blocks of a sequence on the device behind those of its first ``num_tokens``: nothing is there."""
+        blocks = self._tables[sequence_id].blocks
+        while len(blocks) > self._num_blocks_for(num_tokens):
+            self._release(blocks.pop())
+
     # --- to a receiver and back ---------------------------------------------------------------------------------------
 
     def connect(self, blocks_per_page: int) -> None:

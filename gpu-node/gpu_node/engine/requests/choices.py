@@ -1,4 +1,4 @@
-"""What the client hears: a chunk for each token of a choice; of a ranked request, its best candidates at the end."""
+"""What the client hears: a chunk for what a step brings of a choice; of a ranked request, its best ones at the end."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from shared.messages.token_logprob import TokenLogprob
 
 
 def token_chunk(
-    request: EngineRequest, sequence: Sequence, logprob: TokenLogprob | None, finish_reason: str
+    request: EngineRequest, sequence: Sequence, logprobs: list[TokenLogprob], start: int, finish_reason: str
 ) -> OutputChunk:
-    """The token that was drawn last. To be made before a sequence that ends is taken out of the request."""
-    logprobs = [] if request.sampling.num_logprobs is None or logprob is None else [logprob]
-    start = sequence.num_output_tokens - 1
+    """The output from ``start`` on. To be made before a sequence that ends is taken out of the request."""
     return OutputChunk(
         request.request_id,
         request.payload.attempt,
         start,
-        sequence.token_ids[-1:],
+        sequence.token_ids[sequence.num_prompt_tokens + start :],
         finish_reason,
         choice=sequence.choice,
-        logprobs=logprobs,
+        logprobs=[] if request.sampling.num_logprobs is None else logprobs,
         is_last=bool(finish_reason) and len(request.sequences) == 1,
         cached_tokens=None if start or sequence.choice else _cached_tokens(request),
     )

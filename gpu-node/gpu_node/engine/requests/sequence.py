@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from gpu_node.engine.border.grammar import Grammar, Matcher
 from gpu_node.engine.border.plan import NO_ADAPTER
 from gpu_node.engine.requests.beams import Hypothesis, TopTokens
+from gpu_node.engine.requests.drafter import Drafter
 from gpu_node.engine.requests.image import RequestState
 from shared.messages.payload import UNPROMISED_S, Output, Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
@@ -42,6 +43,10 @@ class Sequence:
     """By the steps in flight too."""
     num_drawn_tokens: int = 0
     """Behind ``token_ids``: drawn by steps in flight, or not chosen yet."""
+    drafter: Drafter | None = None
+    """Guesses its tokens; None where nobody does."""
+    num_draft_tokens: int = 0
+    """Behind its last token, in a step in flight: nothing is planned before it is known which of them hold."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     """Of the output, where the request is ranked by them."""
     sum_logprobs: float = 0.0
@@ -52,7 +57,7 @@ class Sequence:
     def num_missing_tokens(self) -> int:
         """Tokens still to compute before the next can be drawn; 0 while nothing can be planned."""
         num_tokens = len(self.token_ids) + self.num_drawn_tokens
-        if self.num_drawn_tokens and (self.awaits_draws or num_tokens >= self.max_len):
+        if self.num_drawn_tokens and (self.awaits_draws or self.num_draft_tokens or num_tokens >= self.max_len):
             return 0
         return num_tokens - self.num_computed_tokens
 
@@ -64,7 +69,7 @@ class Sequence:
     def go_back(self, num_computed_tokens: int) -> None:
         """To so many computed tokens, but before the last known one: what steps in flight would draw is dropped."""
         self.num_computed_tokens = min(num_computed_tokens, len(self.token_ids) - 1)
-        self.num_drawn_tokens = 0
+        self.num_drawn_tokens = self.num_draft_tokens = 0
         self.continuations = ()
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as AnySequence
+from itertools import islice
+
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.rows import draw_of, scheduled_rows
+from gpu_node.engine.steps.rows import draw_of, draws_behind, scheduled_rows
 from gpu_node.engine.steps.step import Step, StepPart
 
 
@@ -19,23 +22,31 @@ class RowDraft:
         """Whether enough blocks are free to compute the sequence up to ``end``."""
         return self._blocks.has_room(sequence.sequence_id, sequence.num_computed_tokens, end)
 
-    def add(self, request: EngineRequest, sequence: Sequence, end: int, step: Step) -> None:
-        """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork."""
-        copies = self._blocks.append(sequence.sequence_id, sequence.num_computed_tokens, end)
+    def add(
+        self, request: EngineRequest, sequence: Sequence, end: int, step: Step, guesses: AnySequence[int] = ()
+    ) -> None:
+        """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork.
+
+        ``guesses`` follow the last token of a sequence that is known.
+        """
+        copies = self._blocks.append(sequence.sequence_id, sequence.num_computed_tokens, end + len(guesses))
         forks = not request.is_forked and end == request.num_shared_tokens
         group = request.sequences if forks else [sequence]
         drawing = [one for one in group if end == len(one.token_ids) + one.num_drawn_tokens]
-        draws = tuple(draw_of(request, one) for one in drawing)
+        draw_ids = tuple(islice(self._roster.sequence_ids, len(guesses)))
+        draws = (*(draw_of(request, one) for one in drawing), *draws_behind(request, sequence, guesses, draw_ids))
         table = self._blocks.table(sequence.sequence_id)
         is_remote = self._blocks.remote.has(sequence.sequence_id)
-        rows = scheduled_rows(sequence, end, table, draws, is_remote=is_remote, adapter=request.adapter)
+        rows = scheduled_rows(sequence, end, table, draws, guesses, is_remote=is_remote, adapter=request.adapter)
         sequence.num_computed_tokens = end
+        sequence.num_draft_tokens = len(guesses)
         if forks:
             self._roster.fork(request)
         for one in group:
-            is_leader = one is sequence
-            step.add(
-                StepPart(request, one, end, one in drawing, rows if is_leader else None, copies if is_leader else ())
-            )
+            part = StepPart(request, one, end, one in drawing, None)
+            if one is sequence:
+                part.scheduled, part.copies = rows, copies
+                part.draft_token_ids, part.draft_draw_ids = tuple(guesses), draw_ids
+            step.add(part)
         for one in drawing:
             one.num_drawn_tokens += 1

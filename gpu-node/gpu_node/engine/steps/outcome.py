@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepResult
+from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.requests.beams import Hypothesis, score
 from gpu_node.engine.requests.choices import embedding_chunk, error_chunk, ranked_chunks, token_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -12,6 +13,8 @@ from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.admission import KvAdmission
 from gpu_node.engine.steps.beam_search import BeamSearch
 from gpu_node.engine.steps.roster import Roster
+from gpu_node.engine.steps.step import StepPart
+from shared.messages.token_logprob import TokenLogprob
 
 
 class StepOutcome:
@@ -22,43 +25,83 @@ class StepOutcome:
         self._roster = roster
         self._admission = admission
         self._beam_search = BeamSearch(model, roster)
+        self.counts = Counts()
 
-    def take(self, request: EngineRequest, sequence: Sequence, result: StepResult) -> list[OutputChunk]:
-        """Take in the draw of one sequence, or the error in its place, which ends the request."""
-        position = sequence.num_output_tokens
-        error = result.errors.get(sequence.sequence_id, "")
-        if error:
-            self._roster.remove(request)
-            return [error_chunk(request.payload, error, sequence.choice, position)]
+    def take(self, part: StepPart, result: StepResult) -> list[OutputChunk]:
+        """Take in what was drawn for one sequence, or the error in its place, which ends the request."""
+        request, sequence = part.request, part.sequence
+        if error := result.errors.get(sequence.sequence_id, ""):
+            return [self._error(request, sequence, error)]
         if request.sampling.is_beam:
             return self._take_continuations(request, sequence, result)
         if request.sampling.is_embedding:
             self._admission.on_finish(1)  # as which it counts
             self._roster.end(request, sequence)
             return [embedding_chunk(request, sequence, result.embeddings[sequence.sequence_id])]
-        token_id = result.token_ids[sequence.sequence_id]
+        return self._take_tokens(part, result)
+
+    def _take_tokens(self, part: StepPart, result: StepResult) -> list[OutputChunk]:
+        """One token, and one more for each guess that holds, up to the end that one of them may be."""
+        request, sequence = part.request, part.sequence
+        drawn_ids = part.drawn_ids(result)
+        start, error, reason = sequence.num_output_tokens, "", ""
+        logprobs: list[TokenLogprob] = []
         sequence.num_drawn_tokens -= 1
-        sequence.token_ids.append(token_id)
-        if sequence.matcher is not None:
-            sequence.matcher.take(token_id)
-            if sequence.matcher.error:
-                self._roster.remove(request)
-                return [error_chunk(request.payload, sequence.matcher.error, sequence.choice, position)]
-        reason = finish_reason(sequence, request.sampling, self._model)
+        for draw_id in drawn_ids:
+            if error := result.errors.get(draw_id, ""):
+                break
+            sequence.token_ids.append(result.token_ids[draw_id])
+            logprobs += [result.logprobs[draw_id]] if draw_id in result.logprobs else []
+            if sequence.matcher is not None:
+                sequence.matcher.take(sequence.token_ids[-1])
+                error = sequence.matcher.error
+            elif sequence.drafter is not None:
+                sequence.drafter.take(sequence.token_ids)
+            reason = "" if error else finish_reason(sequence, request.sampling, self._model)
+            if error or reason:
+                break
+        self._settle_guesses(part, len(drawn_ids) - 1, sequence.num_output_tokens - start)
+        if error and sequence.matcher is not None:
+            return [self._error(request, sequence, error, start)]
+        chunks = self._told(request, sequence, logprobs, start, reason)
+        return [*chunks, self._error(request, sequence, error)] if error else chunks
+
+    def _settle_guesses(self, part: StepPart, num_held: int, num_taken: int) -> None:
+        """So many guesses hold, and are computed, of which an end may leave some out; what others had is free."""
+        if not part.draft_token_ids:
+            return
+        self.counts += Counts(num_draft_tokens=len(part.draft_token_ids), num_accepted_tokens=min(num_held, num_taken))
+        sequence, blocks = part.sequence, self._roster.blocks
+        sequence.num_draft_tokens = 0
+        sequence.num_computed_tokens = part.end + num_held
+        num_known = min(sequence.num_computed_tokens, len(sequence.token_ids))
+        blocks.publish(sequence.sequence_id, sequence.token_ids, num_known)
+        blocks.trim(sequence.sequence_id, num_known)
+
+    def _told(
+        self, request: EngineRequest, sequence: Sequence, logprobs: list[TokenLogprob], start: int, reason: str
+    ) -> list[OutputChunk]:
+        """What is heard of a sequence's tokens from ``start`` on; with a ``reason``, it ends."""
         if request.sampling.is_ranked:
-            return self._take_candidate(request, sequence, result, reason)
-        chunks = [token_chunk(request, sequence, result.logprobs.get(sequence.sequence_id), reason)]
+            return self._take_candidate(request, sequence, logprobs, reason)
+        chunks = [token_chunk(request, sequence, logprobs, start, reason)] if sequence.num_output_tokens > start else []
         if reason:
             self._end(request, sequence)
         return chunks
 
+    def _error(self, request: EngineRequest, sequence: Sequence, error: str, start: int | None = None) -> OutputChunk:
+        """The request is over with it, behind the sequence's tokens, or those before ``start``."""
+        self._roster.remove(request)
+        position = sequence.num_output_tokens if start is None else start
+        return error_chunk(request.payload, error, sequence.choice, position)
+
     def _take_candidate(
-        self, request: EngineRequest, sequence: Sequence, result: StepResult, reason: str
+        self, request: EngineRequest, sequence: Sequence, logprobs: list[TokenLogprob], reason: str
     ) -> list[OutputChunk]:
-        """A token of a candidate: nobody hears of it before the last of the request has ended."""
-        logprob = result.logprobs[sequence.sequence_id]
-        sequence.logprobs.append(logprob)
-        sequence.sum_logprobs += logprob.logprob
+        """Tokens of a candidate: nobody hears of them before the last of the request has ended."""
+        sequence.logprobs += logprobs
+        for one in logprobs:  # one by one: a sum's bits hang on its order
+            sequence.sum_logprobs += one.logprob
         if not reason:
             return []
         output = sequence.token_ids[sequence.num_prompt_tokens :]

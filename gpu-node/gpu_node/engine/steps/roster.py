@@ -116,6 +116,8 @@ class Roster:
         for sequence in request.holders:
             if sequence.continuations:
                 continue
+            if sequence.num_draft_tokens:
+                self.blocks.trim(sequence.sequence_id, sequence.num_computed_tokens)
             part = draft.part(sequence.sequence_id)
             drafted = part.scheduled if part is not None else None
             sequence.go_back(sequence.num_computed_tokens if drafted is None else drafted.start)
@@ -235,6 +237,9 @@ class Roster:
             parts = [step.part(sequence.sequence_id) for step in self.steps]
             num_draws = sum(part is not None and part.draws for part in parts) + bool(sequence.continuations)
             assert sequence.num_drawn_tokens == num_draws, "drawn by a step in flight, or not chosen yet"
+            num_drafts = sum(len(part.draft_token_ids) for part in parts if part is not None)
+            assert sequence.num_draft_tokens == num_drafts, "guesses are in one step in flight, or none"
+            assert not num_drafts or sequence.num_missing_tokens == 0, "and are waited for"
             assert len(sequence.token_ids) < sequence.max_len, "a token is wanted"
             assert sequence.num_missing_tokens >= 0
             if request.parked is not None:

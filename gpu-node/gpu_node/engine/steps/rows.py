@@ -33,15 +33,28 @@ def scheduled_rows(
     end: int,
     block_table: AnySequence[int],
     draws: tuple[Draw, ...],
+    guesses: AnySequence[int] = (),
     *,
     is_remote: bool,
     adapter: int = NO_ADAPTER,
 ) -> ScheduledSequence:
-    """The rows from what is computed up to ``end``; the last is `DRAWN` when its token is not known yet."""
+    """The rows from what is computed up to ``end``, then those of ``guesses``.
+
+    The last is `DRAWN` when its token is not known yet.
+    """
     start = sequence.num_computed_tokens
     known = tuple(sequence.token_ids[start:end])
     token_ids = known if end <= len(sequence.token_ids) else (*known, DRAWN)
-    return ScheduledSequence(sequence.sequence_id, token_ids, start, tuple(block_table), draws, is_remote, adapter)
+    return ScheduledSequence(
+        sequence.sequence_id,
+        (*token_ids, *guesses),
+        start,
+        tuple(block_table),
+        draws,
+        is_remote,
+        adapter,
+        num_draft_tokens=len(guesses),
+    )
 
 
 def num_tops(sampling: Sampling, model: LoadedModel) -> int | None:
@@ -72,3 +85,26 @@ def draw_of(request: EngineRequest, sequence: Sequence) -> Draw:
     if sequence.num_drawn_tokens:
         return replace(draw, is_mask_late=True)
     return replace(draw, allowed=sequence.matcher.allowed)
+
+
+def draws_behind(
+    request: EngineRequest, sequence: Sequence, guesses: AnySequence[int], draw_ids: AnySequence[int]
+) -> list[Draw]:
+    """How the token behind each guess is drawn, should it and those before it hold, under an id of its own."""
+    if not guesses:
+        return []
+    first = draw_of(request, sequence)
+    output = list(first.output_token_ids)
+    draws = []
+    for number, draw_id in enumerate(draw_ids, start=1):
+        known = [*output, *guesses[:number]] if request.sampling.has_penalties else ()
+        draws.append(
+            replace(
+                first,
+                sequence_id=draw_id,
+                position=first.position + number,
+                output_token_ids=known,
+                num_draft_tokens=number,
+            )
+        )
+    return draws

@@ -27,6 +27,7 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.advance import RowAdvance
 from gpu_node.engine.steps.arrival import Arrival
 from gpu_node.engine.steps.decisions import Decisions, decisions
 from gpu_node.engine.steps.draft import RowDraft
@@ -37,7 +38,7 @@ from gpu_node.engine.steps.preemption import PreemptionPolicy
 from gpu_node.engine.steps.residence import Residences
 from gpu_node.engine.steps.resumption import HeldState, held_state
 from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.steps.rows import wanted_rows
+from gpu_node.engine.steps.speculation import Speculation
 from gpu_node.engine.steps.step import Step
 from gpu_node.engine.steps.step_counts import StepCounts
 from shared.config.engine import EngineOptions
@@ -76,7 +77,8 @@ class Scheduler:
         )
         self._model = model
         self._options = options
-        made = decide(model, self.blocks, options, costs or KvCosts(options, model.block_bytes, CostLearner()))
+        costs = costs or KvCosts(options, model.block_bytes, CostLearner())
+        made = decide(model, self.blocks, options, costs)
         self._decisions = made if policy is None else replace(made, preemption=policy)
         self._roster = Roster(self.blocks)
         self._arrival = Arrival(model, options, self._roster.sequence_ids, has_late_masks=has_late_masks)
@@ -84,6 +86,8 @@ class Scheduler:
         self._giving_way = GivingWay(self._roster, self._decisions)
         self.residences = Residences(self._roster, self._decisions.admission, self._giving_way)
         self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
+        self._advance = RowAdvance(self._roster, self._draft, self._giving_way, self.residences)
+        self._speculation = Speculation(model, options, self._roster, costs)
         self._outcome = StepOutcome(model, self._roster, made.admission)
         self._step_counts = StepCounts(model)
         self._sum_of_counts = SumOfCounts()
@@ -114,7 +118,8 @@ class Scheduler:
     @property
     def counts(self) -> Counts:
         """Since it began."""
-        return self._sum_of_counts.of(self._step_counts.counts, self._giving_way.counts, self._intake.counts)
+        moved = self._giving_way.counts, self._intake.counts
+        return self._sum_of_counts.of(self._step_counts.counts, *moved, self._outcome.counts)
 
     @property
     def num_preemptions(self) -> int:
@@ -160,6 +165,7 @@ class Scheduler:
         assert payload.request_id not in self._roster.requests
         request, chunks = self._arrival.take(payload, state, grammar)
         if request is not None:
+            self._speculation.begin(request)
             self._queue(request)
             if state is None:
                 self._decisions.admission.on_arrival(request)
@@ -210,12 +216,13 @@ class Scheduler:
         roster = self._roster
         assert len(roster.steps) < MAX_STEPS_IN_FLIGHT, "the oldest step is to be committed first"
         step = Step(self._options.step_tokens)
+        step.draft_tokens = self._speculation.choose()
         roster.steps.append(step)
         self._date(now)
         num_preemptions = self.num_preemptions
         self.residences.call_back_wanted(step, now)
         if self.num_preemptions > num_preemptions:
-            self._advance_all(self._roster.running.values(), step, now)  # nobody new begins
+            self._advance.all(self._roster.running.values(), step, now)  # nobody new begins
         else:
             self.residences.send(step)
             self._schedule_rows(step, now)
@@ -223,6 +230,11 @@ class Scheduler:
         if plan.sequences:
             self._step_counts.take_way(plan.num_tokens)
         return plan
+
+    @property
+    def is_worth_waiting(self) -> bool:
+        """Whether the next plan had better know what steps in flight draw: guesses are expected to pay behind that."""
+        return self._speculation.is_worth_waiting
 
     def call_home(self, request_ids: Iterable[str]) -> StepPlan:
         """A step in which nothing is computed: of these requests, those that lie at a receiver come home.
@@ -265,7 +277,7 @@ class Scheduler:
         """Decodes, then chunks of prompts with what they leave of the budget."""
         # In the order of admission the decodes come first by themselves: a prefill that is not finished has used up
         # the budget, so nothing was admitted behind it.
-        if not self._advance_all(self._roster.running.values(), step, now):
+        if not self._advance.all(self._roster.running.values(), step, now):
             return  # memory has just run out
         num_next = self._intake.line_up(now)
         num_returned = self._intake.swap_in(num_next)
@@ -280,25 +292,15 @@ class Scheduler:
         """Prompts in steps of their own, ahead of decodes (vLLM 0.2.5, which AdaptiveLLM changes)."""
         running = self._roster.running.values()
         num_next = 0
-        if self._advance_all([one for one in running if one.is_prefill], step, now):
+        if self._advance.all([one for one in running if one.is_prefill], step, now):
             num_next = self._intake.line_up(now)
             self._intake.admit(step, num_next, now)
         if step.has_rows or step.swaps_in:  # behind what comes back, nothing may be swapped out in the same step
             return
-        if self._advance_all([one for one in running if not one.is_prefill], step, now):
+        if self._advance.all([one for one in running if not one.is_prefill], step, now):
             num_returned = self._intake.swap_in(num_next)
             if num_returned and not step.swaps_in and not step.has_rows:
                 self._schedule_apart(step, now)  # as above
-
-    def _advance_all(self, requests: Iterable[EngineRequest], step: Step, now: float) -> bool:
-        """Schedule what these want, as far as the budget goes; False where somebody had to give way."""
-        num_preemptions = self.num_preemptions
-        for request in list(requests):
-            if step.num_left_tokens == 0:
-                break
-            if request.request_id in self._roster.running:  # else it was preempted for one before it
-                self._advance(request, step, now)
-        return self.num_preemptions == num_preemptions
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[OutputChunk]:
         """Take in what the oldest step in flight computed; returns new tokens and ends.
@@ -316,7 +318,7 @@ class Scheduler:
             if part.scheduled is not None:
                 self.blocks.publish(sequence.sequence_id, sequence.token_ids, part.end)
             if part.draws:
-                chunks += self._outcome.take(part.request, sequence, result)
+                chunks += self._outcome.take(part, result)
         self.blocks.end(plan)
         self._roster.steps.popleft()
         self.residences.end_step()
@@ -332,14 +334,3 @@ class Scheduler:
         """Assert that the books balance. O(requests + blocks)."""
         self._roster.check()
         assert self._roster.num_taken_places <= self._options.max_num_seqs
-
-    def _advance(self, request: EngineRequest, step: Step, now: float) -> None:
-        """Schedule as much of a running request as the budget takes, preempting others or itself for the blocks."""
-        for sequence, end in wanted_rows(request, step.num_left_tokens):
-            while not self._draft.has_room(sequence, end):
-                if not self._roster.is_remote(request):
-                    if self._giving_way.make_room(now) is request:
-                        return
-                elif not self.residences.make_room(step, now):
-                    return
-            self._draft.add(request, sequence, end, step)

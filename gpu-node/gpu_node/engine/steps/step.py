@@ -6,10 +6,19 @@ from a step in flight, then what it brings is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
-from gpu_node.engine.border.plan import BlockCopy, BlockMove, BlockSwap, Restore, ScheduledSequence, StepPlan
+from gpu_node.engine.border.plan import (
+    BlockCopy,
+    BlockMove,
+    BlockSwap,
+    Restore,
+    ScheduledSequence,
+    StepPlan,
+    StepResult,
+)
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 
 
@@ -25,6 +34,23 @@ class StepPart:
     scheduled: ScheduledSequence | None
     """None where the leader computes for a sequence that forks it in this step."""
     copies: tuple[BlockCopy, ...] = ()
+    draft_token_ids: tuple[int, ...] = ()
+    """Guesses behind ``end``, which are computed too."""
+    draft_draw_ids: tuple[int, ...] = ()
+    """Whose the draw behind each guess is (`Draw.sequence_id`): of nobody else."""
+
+    def drawn_ids(self, result: StepResult) -> list[int]:
+        """Of its draws, those behind tokens that are the sequence's: behind ``end``, and behind each guess that holds.
+
+        A guess holds that is what is drawn in its place, behind others that do (Leviathan et al., ICML'23, §2.3, for
+        draws that hang on nothing else: then what is kept is what would have been drawn, not only distributed so).
+        """
+        found = [self.sequence.sequence_id]
+        for guess, draw_id in zip(self.draft_token_ids, self.draft_draw_ids, strict=True):
+            if result.token_ids.get(found[-1]) != guess:
+                break
+            found.append(draw_id)
+        return found
 
 
 class Step:
@@ -32,6 +58,8 @@ class Step:
 
     def __init__(self, budget_tokens: int) -> None:
         self.num_left_tokens = budget_tokens
+        self.draft_tokens: Mapping[int, AnySequence[int]] = {}
+        """Guesses that sequences may have in it."""
         self.plan: StepPlan | None = None
         self.swaps_out: list[BlockSwap] = []
         self.swaps_in: list[BlockSwap] = []

@@ -263,10 +263,10 @@ class CpuExecutor:
         }
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> Float32s:
-        """Write the sequences' keys and values; returns float32 [sequences that draw, columns of the program's result],
+        """Write the sequences' keys and values; returns float32 [rows that draw, columns of the program's result],
         in their order: logits or, of a model that embeds, hidden states."""
         loaded = model_of(model, self._models)
-        num_rows = sum(bool(part.draws) for part in sequences)
+        num_rows = sum(part.num_draw_rows for part in sequences)
         logits = np.empty((num_rows, loaded.num_columns), dtype=np.float32)
         step = step_of(loaded.feedback, StepPlan(tuple(sequences)), logits=logits)
         self._device.wait(self._device.submit(loaded.program, step))

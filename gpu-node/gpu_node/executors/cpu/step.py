@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from gpu_node.engine.border.plan import NO_ADAPTER, StepPlan, StepResult
+from gpu_node.engine.border.plan import NO_ADAPTER, StepPlan, StepResult, draw_rows
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.kernels.cpu import CpuDevice, CpuStep, Int32s
@@ -86,7 +86,6 @@ def step_of(
     """
     sequences = plan.sequences
     num_rows = _int32([len(part.token_ids) for part in sequences])
-    ends = np.cumsum(num_rows, dtype=np.int32)
     adapters = [part.adapter for part in sequences]
     return CpuStep(
         starts=_int32([part.start for part in sequences]),
@@ -94,7 +93,7 @@ def step_of(
         num_blocks=_int32([len(part.block_table) for part in sequences]),
         block_tables=_int32(list(chain.from_iterable(part.block_table for part in sequences))),
         token_ids=_int32(list(chain.from_iterable(map(feedback.token_ids, sequences)))),
-        draw_rows=(ends - 1)[[bool(part.draws) for part in sequences]],
+        draw_rows=_int32(draw_rows(sequences)),
         adapters=_int32(adapters if max(adapters, default=NO_ADAPTER) > NO_ADAPTER else []),
         copies=_pairs([(copy.source, copy.destination) for copy in plan.copies]),
         swaps_out=_pairs([(swap.device_block, swap.host_block) for swap in plan.swaps_out]),

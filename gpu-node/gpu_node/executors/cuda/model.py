@@ -29,6 +29,7 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.executors.piped import piped
+from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.optimize import optimize as optimized
@@ -135,6 +136,7 @@ class CudaBuilder:
     def open(self, spec: ModelSpec) -> PreparedOnHost:
         """Read what a model is, and make its program. Raises `ModelFileError`."""
         checkpoint = open_checkpoint(checked_path(spec))
+        refuse_speculation(spec, checkpoint.path)
         if spec.weights == "int8":
             raise ModelFileError(f"{checkpoint.path}: the cuda executor has no int8 weights; set weights: bfloat16")
         world = self.group.world

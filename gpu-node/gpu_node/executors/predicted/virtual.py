@@ -20,6 +20,7 @@ from gpu_node.executors.predicted.lengths import SHAREGPT_OUTPUT
 from gpu_node.executors.predicted.made_up import MadeUpTokens
 from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
+from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.served_program import served_program
 from gpu_node.models.shape import shape_of
@@ -64,6 +65,7 @@ class VirtualExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
+        refuse_speculation(spec, checked_path(spec))
         model = self._models.load_model(spec, instead_of)
         if spec.task != "generate":
             if spec.predict_as is None:

@@ -6,14 +6,13 @@ import math
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from time import perf_counter
 
 import torch
 
 from gpu_node.engine.border.executor import ComputedStep, model_of
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan, StepResult, draw_rows
 from gpu_node.engine.border.sizing import loaded_model
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.draws.feedback import Feedback
@@ -207,7 +206,7 @@ class ReferenceExecutor:
         return ComputedStep(result)
 
     def logits(self, sequences: Sequence[ScheduledSequence], model: str = "") -> torch.Tensor:
-        """Write the sequences' keys and values; returns float32 [sequences that draw, vocabulary], in their order."""
+        """Write the sequences' keys and values; returns float32 [rows that draw, vocabulary], in their order."""
         return self._logits(model_of(model, self._models), sequences)
 
     def _logits(
@@ -215,12 +214,10 @@ class ReferenceExecutor:
     ) -> torch.Tensor:
         paged = [PagedSequence(part.start, len(part.token_ids), part.block_table) for part in sequences]
         token_ids = [token for part in sequences for token in loaded.feedback.token_ids(part)]
-        ends = accumulate(len(part.token_ids) for part in sequences)
-        draw_rows = [end - 1 for part, end in zip(sequences, ends, strict=True) if part.draws]
         inputs = InterpreterInputs(
             token_ids=torch.tensor(token_ids, dtype=torch.int64),
             batch=paged_batch(paged, self._options.block_size),
-            draw_rows=torch.tensor(draw_rows, dtype=torch.int64),
+            draw_rows=torch.tensor(draw_rows(sequences), dtype=torch.int64),
             copies_out=copies_out,
             adapters=torch.tensor([part.adapter for part in sequences for _ in part.token_ids], dtype=torch.int64),
         )
@@ -233,10 +230,12 @@ class ReferenceExecutor:
 def _draw(feedback: Feedback, sequences: Sequence[ScheduledSequence], logits: torch.Tensor) -> dict[int, Drawn | None]:
     """By sequence id, what each draw of ``sequences`` gives from its row of ``logits``."""
     drawn = {}
-    for part, row in zip((part for part in sequences if part.draws), logits, strict=True):
+    row = 0
+    for part in sequences:
         for draw in part.draws:
             output = feedback.output(part, draw) if draw.sampling.has_penalties else ()
-            drawn[draw.sequence_id] = sample(row, draw, output)
+            drawn[draw.sequence_id] = sample(logits[row + draw.num_draft_tokens], draw, output)
+        row += part.num_draw_rows
     return drawn
 
 

@@ -123,6 +123,27 @@ class TwoModels(RuleBasedStateMachine):
                 self.write(tenant, sequence_id, start)
                 assert tenant.blocks.num_free_blocks == num_free - num_new
 
+    @rule(which=which, number=number, token_ids=tokens, num_in_vain=st.integers(1, 5))
+    def append_with_guesses(self, which: int, number: int, token_ids: list[int], num_in_vain: int) -> None:
+        """Some of what is written does not hold: nobody finds it, and its blocks are free again."""
+        tenant = self.tenants[which]
+        for sequence_id in _pick(tenant.here, number):
+            start, blocks = len(tenant.sequences[sequence_id]), tenant.blocks
+            end, num_free = start + len(token_ids), blocks.num_free_blocks
+            num_new = blocks.num_new_blocks(sequence_id, start, end)
+            if blocks.num_new_blocks(sequence_id, start, end + num_in_vain) > num_free:
+                continue
+            for copy in blocks.append(sequence_id, start, end + num_in_vain):
+                self.move(tenant, self.device, tenant.place(copy.source), self.device, tenant.place(copy.destination))
+            table = blocks.table(sequence_id)
+            for position in range(start, end + num_in_vain):
+                block, slot = divmod(position, tenant.model.block_size)
+                self.device[tenant.place(table[block]) + slot] = -2
+            blocks.trim(sequence_id, end)
+            tenant.sequences[sequence_id] = tenant.sequences[sequence_id] + token_ids
+            self.write(tenant, sequence_id, start)
+            assert blocks.num_free_blocks == num_free - num_new
+
     @rule(which=which, number=number)
     def fork(self, which: int, number: int) -> None:
         tenant = self.tenants[which]

@@ -162,12 +162,17 @@ class Run:
 
     def step(self, now: float, step_tokens: int) -> None:
         self.one.residences.serve(self._device.generation)
+        while self._in_flight and self.one.is_worth_waiting:
+            self._commit()
         plan = self.one.schedule(now)
         self.one.check()
         self.num_sent += len(plan.sends)
         self.num_called_back += len(plan.calls_back)
         if not plan.is_empty:
             assert plan.num_tokens <= step_tokens
+            guessed = [part.draws[0].sampling for part in plan.sequences if part.num_draft_tokens]
+            assert not any(sampling.is_beam or sampling.constraint for sampling in guessed)
+            assert not any(part.is_remote for part in plan.sequences if part.num_draft_tokens)
             self.num_swaps += len(plan.swaps_out)
             restored = [(restore, self._images.pop(restore.request_id)[1]) for restore in plan.restores]
             self.num_restored += len(restored)
@@ -227,6 +232,7 @@ class Run:
     lazy_swaps=st.booleans(),
     keeps=st.booleans(),
     has_late_masks=st.booleans(),
+    max_draft_tokens=st.sampled_from([0, 1, 3, 6]),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -243,6 +249,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     lazy_swaps: bool,
     keeps: bool,
     has_late_masks: bool,
+    max_draft_tokens: int,
 ) -> None:
     one = scheduler(
         num_blocks,
@@ -254,6 +261,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         num_host_blocks * (MORE_TO_KEEP if keeps else 1),
         keeps=keeps,
         has_late_masks=has_late_masks,
+        max_draft_tokens=max_draft_tokens,
         host_kv_bytes=1,
         order=order,
         admission=admission,
@@ -271,6 +279,8 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     event(f"restored {min(run.num_restored, 3)}")
     event("masks came late" if run.num_late else "masks came with plans")
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
+    counts = one.counts
+    event("some guesses held" if counts.num_accepted_tokens else "guessed" if counts.num_draft_tokens else "no guesses")
     event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
     check_ends(one, clients)
 
@@ -306,6 +316,7 @@ def check_ends(one: Scheduler, clients: Sequence[Client]) -> None:
     lazy_swaps=st.booleans(),
     num_granted=st.integers(1, NUM_REMOTE_PAGES),
     has_late_masks=st.booleans(),
+    max_draft_tokens=st.sampled_from([0, 4]),
     leases=st.dictionaries(st.integers(2, 20), st.integers(-3, 3), max_size=8),
     losses=st.sets(st.integers(2, 20), max_size=2),
     ratio=st.sampled_from([0.5, 0.8, 1.0]),
@@ -321,6 +332,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
     lazy_swaps: bool,
     num_granted: int,
     has_late_masks: bool,
+    max_draft_tokens: int,
     leases: dict[int, int],
     losses: set[int],
     ratio: float,
@@ -337,6 +349,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
         chunked_prefill=chunked_prefill,
         lazy_swaps=lazy_swaps,
         has_late_masks=has_late_masks,
+        max_draft_tokens=max_draft_tokens,
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)

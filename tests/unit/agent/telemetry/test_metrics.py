@@ -113,6 +113,16 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
     assert [value(name) - old for name, old in zip(names, before, strict=True)] == [2, 35, 16, 15]
 
 
+def test_guessed_tokens_are_counted_and_those_that_held() -> None:
+    names = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
+    before = [value(name) for name in names]
+    metrics = EpochMetrics(make_agent())
+    counts = Counts(num_draft_tokens=8, num_accepted_tokens=5)
+    metrics.observe(StepReport([], replace(stats(), counts=counts)))
+    metrics.observe(StepReport([], replace(stats(), counts=counts + Counts(num_draft_tokens=2))))
+    assert [value(name) - old for name, old in zip(names, before, strict=True)] == [10, 5]
+
+
 def test_steps_are_counted_by_the_way_that_they_take() -> None:
     ways = ("lanes", "small", "unknown")
     before = [value("treadle_node_pipeline_steps_total", way=way) for way in ways]
