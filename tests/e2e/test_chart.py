@@ -60,8 +60,8 @@ class Pod:
             if secret := entry["valueFrom"].get("secretKeyRef"):
                 password: Path = self.files["/etc/redis-passwords"] / secret["key"]
                 return password.read_text()
-            assert entry["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-            return self.name
+            fields = {"metadata.name": self.name, "status.podIP": HOST}
+            return fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
         if entry["name"] == "TREADLE_ADMIN_PORT":
             return str(self.port)
         value: str = entry["value"]
