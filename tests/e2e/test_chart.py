@@ -22,18 +22,19 @@ import yaml
 from openai import AsyncOpenAI
 from redis import Redis
 
-from cli.cluster.ports import free_port
 from cli.cluster.process_plan import SERVICES
 from shared.bus import streams
 from shared.config.config import REDIS_ENV
 from shared.files.model_file import models_dir
 from tests.e2e.cluster import HOST, PROBE_TIMEOUT_S, wait_for
 from tests.helm.chart import Chart, Object, Values, cluster_text, of_kind, pod_templates
+from tests.ports import free_port_range
 from tests.redis.replicated import Server
 from tests.redis.server_version import needs_waitaof
 from tests.redis.waiting import until
 
 KEY = "sk-of-the-chart"
+NUM_PODS = 5  # of Treadle itself
 VALUES: Values = {
     "gpuNode": {"pools": [{"name": "cpu", "node": {"max_nodes": 1}}]},
     "apiKeys": {"list": [{"key": KEY, "tenant": "acme"}]},
@@ -119,13 +120,13 @@ def mounted(objects: list[Object], folder: Path, port: int) -> dict[str, Path]:
 async def check_answers(
     objects: list[Object], files: dict[str, Path], port: int, address: Callable[[Pod], str]
 ) -> None:
-    """Run the pods, each with a Redis of this address, and ask them something."""
+    """Run the pods, each with a Redis of this address, and ask them something. They listen on the ports from there on."""
+    owners = [one for one in pod_templates(objects) if one[0] not in ("treadle-redis", "treadle-test")]
+    assert len(owners) == NUM_PODS
     pods = [
-        Pod(f"{owner}-0", pod["spec"]["containers"][0], free_port(HOST), files)
-        for owner, pod in pod_templates(objects)
-        if owner not in ("treadle-redis", "treadle-test")
+        Pod(f"{owner}-0", pod["spec"]["containers"][0], port + number, files)
+        for number, (owner, pod) in enumerate(owners, start=1)
     ]
-    assert len(pods) == 5
     url = f"http://{HOST}:{port}/v1"
     with ExitStack() as stack:
         for pod in pods:
@@ -150,7 +151,7 @@ async def check_answers(
 async def test_what_the_chart_starts_is_a_cluster_that_answers(tmp_path: Path, redis_url: str) -> None:
     with Redis.from_url(redis_url) as redis:
         redis.flushdb()
-    objects, port = rendered(VALUES), free_port(HOST)
+    objects, port = rendered(VALUES), free_port_range(1 + NUM_PODS)
     await check_answers(objects, mounted(objects, tmp_path, port), port, lambda _: redis_url)
 
 
@@ -158,7 +159,7 @@ async def test_what_the_chart_starts_is_a_cluster_that_answers(tmp_path: Path, r
 @needs_waitaof
 async def test_the_users_of_the_chart_are_enough_for_all_that_the_cluster_does(tmp_path: Path) -> None:
     """Users as the chart's own script writes them; at the end Redis tells whether anything was refused."""
-    objects, port = rendered({**VALUES, "redis": {"acl": {"enabled": True}}}), free_port(HOST)
+    objects, port = rendered({**VALUES, "redis": {"acl": {"enabled": True}}}), free_port_range(1 + NUM_PODS)
     files = mounted(objects, tmp_path, port)
     write_users(objects, tmp_path)
     server = Server(tmp_path, "redis", ["--aclfile", str(tmp_path / "users.acl"), "--protected-mode", "no"])
