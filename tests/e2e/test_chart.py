@@ -120,7 +120,10 @@ def mounted(objects: list[Object], folder: Path, port: int) -> dict[str, Path]:
 async def check_answers(
     objects: list[Object], files: dict[str, Path], port: int, address: Callable[[Pod], str]
 ) -> None:
-    """Run the pods, each with a Redis of this address, and ask them something. They listen on the ports from there on."""
+    """Run the pods, each with a Redis of this address, and ask them something.
+
+    They listen on the ports from ``port`` on.
+    """
     owners = [one for one in pod_templates(objects) if one[0] not in ("treadle-redis", "treadle-test")]
     assert len(owners) == NUM_PODS
     pods = [
