@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S, KV_IMAGE_TTL_S
 from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
 from shared.messages.requests import Attempt, ImageTicket
 from tests.schedules.agenda import Host, sleep
 
 TRANSFER_S = 0.2  # the longest
 STALL_S = 5.0  # of a giver that stands still, until whoever fetches gives up
-TTL_S = 120.0
-LINGER_S = 10.0  # of a node that has handed over and goes
 
 
 @dataclass(slots=True)
@@ -36,7 +35,7 @@ class Images:
     def hold(self, holder: Host, node: str, epoch: str, image: Image) -> ImageTicket:
         """A node's engine has handed a request over."""
         attempt, address = Attempt(image.request_id, image.attempt), f"{epoch}/{image.number}"
-        until_s = holder.agenda.now + TTL_S
+        until_s = holder.agenda.now + KV_IMAGE_TTL_S
         self._given[address] = _Given(holder, epoch, attempt, image.file, until_s)
         return ImageTicket(node, address, "secret", image.file.num_bytes)
 
@@ -48,7 +47,7 @@ class Images:
         """An epoch is over, with all that it held; at ``now`` it has been drained, and they wait a little."""
         for given in self._given.values():
             if given.epoch == epoch and now is not None:
-                given.until_s = now + LINGER_S
+                given.until_s = now + IMAGE_LINGER_S
         if now is None:
             self._remove(lambda one: one.epoch == epoch)
 

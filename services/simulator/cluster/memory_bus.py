@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from shared.bus import streams
 from shared.messages.message import Message
 from shared.messages.payload import Payload
 from shared.messages.requests import Attempt, Enqueued, Pulled
-
-KV_IMAGE_TTL_S = 120.0  # as `gpu_node.agent.images.given_images` has it
 
 Subscriber = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]

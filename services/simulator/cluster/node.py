@@ -28,6 +28,7 @@ from gpu_node.agent.decisions.actions import (
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
 from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.process.commands import Commands
@@ -56,7 +57,6 @@ from shared.messages.requests import Finished
 HEARTBEAT_S = 1.0
 BLOCKS_S = 0.25
 DRAIN_S = 5.0
-LINGER_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class SimulatedNode:
         gone = NodeGone(node=self.node, epoch=self.core.epoch)
         self._fall_silent()
         epoch = self.core.epoch
-        self._bus.at(self._bus.now + LINGER_S, lambda: self._bus.lose_images(epoch))
+        self._bus.at(self._bus.now + IMAGE_LINGER_S, lambda: self._bus.lose_images(epoch))
         for stream in (streams.SCHEDULER, streams.KV):
             self._bus.send(stream, gone)
 

@@ -17,6 +17,7 @@ from openai.types.responses import (
     ResponseFailedEvent,
     ResponseFunctionToolCall,
     ResponseOutputMessage,
+    ResponseOutputText,
     ResponseReasoningItem,
     ResponseTextDeltaEvent,
     ResponseTextDoneEvent,
@@ -225,6 +226,15 @@ def told(logprobs: Any) -> list[tuple[str, float, int]]:
     return [(one.token, one.logprob, len(one.top_logprobs)) for one in logprobs or []]
 
 
+def text_of(answer: Response) -> ResponseOutputText:
+    """Of its last item, a message."""
+    message = answer.output[-1]
+    assert isinstance(message, ResponseOutputMessage)
+    (part,) = message.content
+    assert isinstance(part, ResponseOutputText)
+    return part
+
+
 NO = [("N", -78.0, 2), ("o", -111.0, 2), ("!", -33.0, 2)]
 """As these nodes draw: a token's logprob is its id below zero."""
 
@@ -234,11 +244,8 @@ async def test_logprobs_are_of_the_text_s_tokens_alone(start: Starter, size: int
     gateway = await start(saying_each(THOUGHT, size=size))
     answer = await asked(gateway, model="hybrid", include=LOGPROBS, top_logprobs=2)
     assert answer.top_logprobs == 2
-    thoughts, message = answer.output
-    assert isinstance(thoughts, ResponseReasoningItem)
-    assert isinstance(message, ResponseOutputMessage)
-    (part,) = message.content
-    assert part.type == "output_text"
+    assert isinstance(answer.output[0], ResponseReasoningItem)
+    part = text_of(answer)
     assert (part.text, told(part.logprobs)) == ("No!", NO)
 
 
@@ -253,13 +260,9 @@ async def test_streamed_deltas_have_theirs_and_the_end_has_all(start: Starter) -
     (done,) = (event for event in events if isinstance(event, ResponseTextDoneEvent))
     assert told(done.logprobs) == NO
     assert isinstance(events[-1], ResponseCompletedEvent)
-    message = events[-1].response.output[-1]
-    assert isinstance(message, ResponseOutputMessage)
-    assert told(message.content[0].logprobs) == NO  # type: ignore[union-attr]
+    assert told(text_of(events[-1].response).logprobs) == NO
 
 
 async def test_without_being_asked_there_are_none(start: Starter) -> None:
     answer = await asked(await start(saying_each("No!")))
-    (message,) = answer.output
-    assert isinstance(message, ResponseOutputMessage)
-    assert message.content[0].logprobs is None  # type: ignore[union-attr]
+    assert text_of(answer).logprobs is None

@@ -15,6 +15,12 @@ from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.engine.process import protocol
 from shared.messages.requests import HANDED_OVER, Attempt
 
+KV_IMAGE_TTL_S = 120.0
+"""Migration takes seconds; an image that nobody has fetched by then has lost its request, and is large."""
+
+IMAGE_LINGER_S = 10.0
+"""A node that was asked to stop and has handed over waits so long for those who fetch the KV."""
+
 
 class EngineEvictions:
     """The conversation with the engine about leaving. Moves attempts of the ledger from place to place."""

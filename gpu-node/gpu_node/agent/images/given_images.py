@@ -17,13 +17,11 @@ from hmac import compare_digest
 import structlog
 
 from gpu_node.agent.decisions.actions import ImageHeld
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from gpu_node.agent.images.piece_stream import PATH
 from gpu_node.agent.telemetry.image_metrics import count_failure
 from gpu_node.engine.process.protocol import Image
 from shared.messages.requests import Attempt, ImageTicket
-
-KV_IMAGE_TTL_S = 120.0
-"""Migration takes seconds; an image that nobody has fetched by then has lost its request, and is large."""
 
 TOKEN_BYTES = 16
 

@@ -12,6 +12,7 @@ import structlog
 from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
@@ -25,7 +26,6 @@ EPOCH_WINDOW_S = 60.0
 LOAD_RETRY_S = 5.0  # until another engine is started where one died while it loaded a model; doubled each further time
 MAX_LOAD_RETRY_S = 60.0
 
-LINGER_S = 10.0  # a node that was asked to stop and has handed over waits so long for those who fetch the KV
 
 _ADVICE = "the log says more; status -9 means that the machine ran out of memory"
 
@@ -137,7 +137,7 @@ class Agent:
         try:
             tells_blocks = self._tells_blocks
             await Epoch(self._redis, core, self._engine, given, self._options, tells_blocks=tells_blocks).run(stopping)
-            linger_s = LINGER_S
+            linger_s = IMAGE_LINGER_S
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
             has_failed = isinstance(error, EngineDiedError) and bool(core.models.loading) and not core.models.loaded

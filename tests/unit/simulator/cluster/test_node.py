@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from services.simulator.cluster.memory_bus import KV_IMAGE_TTL_S, MemoryBus
+from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import SteppedEngine
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
