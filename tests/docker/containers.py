@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from tests.docker.daemon import ROOT, run
 
 BUILD_TIMEOUT_S = 1500  # all images, nothing cached, on a busy machine
 UP_TIMEOUT_S = 300
 READY_S = 120.0
 POLL_S = 0.2
+STOP_S = "60"
 TAIL_LINES = "40"
 
 
@@ -81,6 +84,16 @@ class Containers:
     def kill(self, name: str) -> None:
         """End a container as a machine that loses power would."""
         assert run("docker", "kill", self.ids()[name]).returncode == 0
+
+    def stop(self, name: str) -> None:
+        """End a container in good order; it has `STOP_S` for that."""
+        assert run("docker", "stop", "--time", STOP_S, self.ids()[name]).returncode == 0
+
+    def metric(self, name: str, metric: str, **labels: str) -> float:
+        """One value of what a process exports; 0 where it has none of these labels yet."""
+        families = text_string_to_metric_families(self.answers(name, "/metrics"))
+        samples = (sample for family in families for sample in family.samples if sample.name == metric)
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
     def wait_for(self, what: str, find: Callable[[], object], timeout_s: float = READY_S) -> None:
         deadline = time.monotonic() + timeout_s

@@ -67,6 +67,33 @@ async def test_a_stream_goes_on_when_its_nodes_container_is_killed(client: Async
     assert containers.answers(node) == "ready\n"
 
 
+async def test_kv_goes_from_container_to_container(client: AsyncOpenAI, containers: Containers) -> None:
+    ask = Ask(MODELS[0], PROMPTS[1], LONG, slo="batch-1")
+    undisturbed = Answer()
+    await stream(client, ask, undisturbed)
+    before = {name: computed_again(containers, name) for name in NODES}
+
+    answer = Answer()
+    task = asyncio.create_task(stream(client, ask, answer))
+    await asyncio.to_thread(wait_for, "the first tokens", lambda: answer.num_chunks >= NUM_BEFORE)
+    [node] = await asyncio.to_thread(busy_nodes, containers)
+    [other] = [name for name in NODES if name != node]
+    await asyncio.to_thread(containers.stop, node)
+    await task
+
+    assert (answer.text, answer.num_tokens) == (undisturbed.text, LONG)
+    assert containers.metric(other, "treadle_kv_transfer_bytes_total", direction="in") > 0
+    assert containers.metric(other, "treadle_kv_transfer_failures_total") == 0
+    assert computed_again(containers, other) == before[other]
+    await asyncio.to_thread(containers.up)  # and the node is back
+    assert containers.answers(node) == "ready\n"
+
+
+def computed_again(containers: Containers, node: str) -> float:
+    """How many requests had lost their KV when they came to this node."""
+    return containers.metric(node, "treadle_resumed_requests_total", tier="none")
+
+
 def busy_nodes(containers: Containers) -> list[str]:
     return [node for node in NODES if containers.status(node)["num_running"]]
 
