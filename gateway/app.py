@@ -13,7 +13,7 @@ from aiohttp.typedefs import Middleware
 
 from gateway.batches.calls import BatchCall
 from gateway.document.openapi import RERANK_PATHS, SCORE_PATHS, openapi_document
-from gateway.endpoints import catalogue, tokenization
+from gateway.endpoints import catalogue, kept_responses, tokenization
 from gateway.endpoints.batch_routes import batch_routes
 from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
@@ -123,6 +123,9 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             *[web.post(path, Handler(RerankEndpoint()).handle) for path in RERANK_PATHS],
             *[web.post(path, Handler(ScoreEndpoint()).handle) for path in SCORE_PATHS],
             web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
+            web.get("/v1/responses/{response}", kept_responses.show_response),
+            web.delete("/v1/responses/{response}", kept_responses.remove_response),
+            web.get("/v1/responses/{response}/input_items", kept_responses.list_input_items),
             web.post("/v1/messages", Handler(MessagesEndpoint()).handle),
             web.post("/v1/messages/count_tokens", count_tokens),
             web.get("/v1/models", catalogue.list_models),

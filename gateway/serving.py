@@ -18,6 +18,7 @@ from gateway.http.clients_port import ClientsRunner
 from gateway.http.context import ADMIN, LEAVING, RATES, GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.kept_responses import kept_responses
 from gateway.inflight.redis_queue import RedisQueue
 from gateway.models.models import load_models
 from gateway.tenants.kept_rates import KeptRates
@@ -72,6 +73,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         dispatcher=dispatcher,
         not_ready=not_ready,
         redis_health=lambda: queue.health,
+        kept_responses=kept_responses(queue.scripts, config),
         registry=REGISTRY,
         read_batch_token=(lambda: _read_batch_token(redis)) if config.batches.enabled else None,
     )

@@ -267,6 +267,14 @@ SERVICES = Row(
             width=12,
         ),
         Panel(
+            "Responses not kept",
+            "Answers of the Responses API that were to be kept and could not be, in 15 minutes: too long, or Redis was "
+            "full or away. Their clients go on by sending the conversation.",
+            "short",
+            [Query(increase("treadle_unkept_responses_total", "instance", window="15m"), "{{instance}}")],
+            width=12,
+        ),
+        Panel(
             "Keys of clients",
             "Gateways that cannot use the keys' file as it is now, or count rates alone since Redis does not answer; "
             "files read again in 15 minutes, and requests that ended because their key was revoked.",

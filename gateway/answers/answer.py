@@ -42,6 +42,9 @@ class Renderer(Protocol):
     def whole(self, choices: Sequence[Delta], usage: Usage) -> msgspec.Struct:
         """The answer in one piece: all choices, complete, in their order."""
 
+    async def settle(self) -> None:
+        """Do what is to be done before the end of an answer goes out."""
+
 
 async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, patience: NewsWait) -> web.Response:
     """Collect the answer, then send it."""
@@ -58,6 +61,7 @@ async def answer_whole(record: Visit, call: InflightCall, renderer: Renderer, pa
 
     is_long = sum(len(one.embedding) for one in choices) > MAX_INLINE_BYTES
     data = await asyncio.to_thread(body) if is_long else body()
+    await renderer.settle()
     record.outcome = call_record.OK
     return web.Response(body=data, content_type="application/json")
 

@@ -89,6 +89,7 @@ class StreamedAnswer:
 
     async def _end(self) -> None:
         self._unsent.extend(self._renderer.closing(usage(self._call, self._record.timeline)))
+        await self._renderer.settle()
         if self._stream.is_lost:
             raise ClientGoneError
         self._record.outcome = call_record.OK  # all goes out now: clients commonly leave at the sight of the last event

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from gateway.answers.blocks import AnswerBlock, AnswerReading, BlockAdded, BlockBegun, BlockEvent, Blocks
 from gateway.answers.event import SseEvent, named
+from gateway.answers.settled import Settled
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.anthropic.answers import (
     ContentBlock,
@@ -44,7 +45,7 @@ _REASONS: dict[ChatFinishReason, StopReason] = {
 }
 
 
-class MessageRenderer:
+class MessageRenderer(Settled):
     """Writes one answer, of one choice."""
 
     def __init__(self, request_id: str, model: str, reading: AnswerReading, *, shows_thoughts: bool) -> None:

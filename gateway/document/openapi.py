@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.anthropic.answers import MESSAGE_EVENTS, MessageAnswer, TokenCount
 from gateway.document.batch_paths import BATCH_ANSWERS, batch_paths
+from gateway.document.kept_response_paths import KEPT_RESPONSE_ANSWERS, kept_response_paths
 from gateway.document.message_batch_paths import MESSAGE_BATCH_ANSWERS, message_batch_paths
 from gateway.document.operations import (
     KEYED,
@@ -58,7 +59,7 @@ _KEY_SCHEMES = {
 def openapi_document(version: str, *, has_keys: bool, has_batches: bool = False) -> dict[str, Any]:
     """OpenAPI 3.1 for the paths that clients use; ``has_keys``: they need one."""
     _, answers = msgspec.json.schema_components(
-        [*_ANSWERS, *BATCH_ANSWERS, *MESSAGE_BATCH_ANSWERS, *STREAM_EVENTS, *MESSAGE_EVENTS],
+        [*_ANSWERS, *KEPT_RESPONSE_ANSWERS, *BATCH_ANSWERS, *MESSAGE_BATCH_ANSWERS, *STREAM_EVENTS, *MESSAGE_EVENTS],
         ref_template=SCHEMAS + "{name}",
     )
     answers["ResponseStreamEvent"] = _any_of(STREAM_EVENTS)
@@ -87,6 +88,7 @@ def _paths() -> dict[str, Any]:
         "/v1/responses": {
             "post": post("Answer a conversation", "ResponsesRequest", streamed("ResponseAnswer", "ResponseStreamEvent"))
         },
+        **kept_response_paths(),
         "/v1/messages": {
             "post": post(
                 "Answer a conversation, as Anthropic's API does",

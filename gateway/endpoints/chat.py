@@ -8,12 +8,14 @@ from typing import cast
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.event import DONE, SseEvent
+from gateway.answers.settled import Settled
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.chat_prompt import encode_messages
 from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.forced_tools import forced_constraint
+from gateway.endpoints.self_contained import SelfContained
 from gateway.endpoints.thinking import thought_reading, with_effort, with_lead
 from gateway.endpoints.tool_answers import CallReading
 from gateway.generation.logprobs import LogprobWriter
@@ -40,7 +42,7 @@ from shared.messages.payload import Constraint
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
 
 
-class ChatEndpoint:
+class ChatEndpoint(SelfContained):
     """Messages in, the assistant's next turn out."""
 
     operation = "chat"
@@ -108,7 +110,7 @@ def choice_readings(body: ChatCompletionRequest, model: ServedModel, request_id:
     return [ChoiceReading(thoughts, calls, request_id, choice) for choice in range(body.n)]
 
 
-class ChatRenderer:
+class ChatRenderer(Settled):
     """Writes one answer; all its chunks share id, time and model."""
 
     def __init__(

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct, UnsetType
 
 from gateway.answers.event import DONE, SseEvent
+from gateway.answers.settled import Settled
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.constraint_check import checked_constraint
+from gateway.endpoints.self_contained import SelfContained
 from gateway.endpoints.text_prompts import text_prompts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
@@ -22,7 +24,7 @@ from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 
 
-class CompletionEndpoint:
+class CompletionEndpoint(SelfContained):
     """Texts or token ids in, what follows them out."""
 
     operation = "text_completion"
@@ -75,7 +77,7 @@ def _echo(prompt: str | list[int], model: ServedModel) -> str:
     return prompt if isinstance(prompt, str) else model.tokenizer.decode(prompt)
 
 
-class CompletionRenderer:
+class CompletionRenderer(Settled):
     """Writes one answer; all its chunks share id, time and model. ``echoes`` is what each choice's text begins with."""
 
     def __init__(

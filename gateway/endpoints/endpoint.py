@@ -62,6 +62,9 @@ class Endpoint(Protocol[Body]):
     task: ModelTask
     """What its models are served for."""
 
+    async def recalled(self, http: web.Request, body: Body, room: ExitStack) -> None:
+        """Find what the body leaves out, since it was kept here; ``room`` gets the bytes of it."""
+
     def asked(self, body: Body) -> GenerationRequest:
         """What is to be generated, in the words that all endpoints have in common."""
 
@@ -139,6 +142,7 @@ class Handler(Generic[Body]):
         context = http.app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
+        await endpoint.recalled(http, body, room)
         asked = endpoint.asked(body)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
         model = job_parts.find_model(context, asked.model, endpoint.task)

@@ -10,6 +10,7 @@ from gateway.anthropic.requests import Conversation, CountTokensRequest, Message
 from gateway.endpoints import job_parts
 from gateway.endpoints.chat import choice_readings
 from gateway.endpoints.chat_prompt import encode_messages
+from gateway.endpoints.self_contained import SelfContained
 from gateway.endpoints.thinking import with_thinking
 from gateway.endpoints.tokenization import num_characters_of, worked_out
 from gateway.endpoints.translated import TranslatedEndpoint
@@ -19,7 +20,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.schema import ChatCompletionRequest
 
 
-class MessagesEndpoint(TranslatedEndpoint[MessagesRequest]):
+class MessagesEndpoint(SelfContained, TranslatedEndpoint[MessagesRequest]):
     """Turns in, the assistant's next turn out."""
 
     operation = "chat"

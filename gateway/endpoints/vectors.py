@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from gateway.answers.event import SseEvent
+from gateway.answers.settled import Settled
 from gateway.endpoints import job_parts
+from gateway.endpoints.self_contained import SelfContained
 from gateway.models.models import ServedModel
 from gateway.openai.answers import Usage
 from gateway.openai.delta import Delta
@@ -32,7 +34,7 @@ class VectorRequest(Protocol):
 Asking = TypeVar("Asking", bound=VectorRequest)
 
 
-class VectorEndpoint(Generic[Asking]):
+class VectorEndpoint(SelfContained, Generic[Asking]):
     """All of an `Endpoint` but its names, its prompts and how it writes answers."""
 
     prompt_param: str
@@ -58,7 +60,7 @@ class VectorEndpoint(Generic[Asking]):
         return job_parts.Room(1, 1, self.prompt_param)
 
 
-class UnstreamedRenderer:
+class UnstreamedRenderer(Settled):
     """All of a `Renderer` but the answer in one piece: there is no other."""
 
     def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -71,6 +73,15 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
         return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
 
 
+async def read_kept(request: web.Request, num_bytes: int, read: Callable[[], None]) -> None:
+    """Read what belongs to a body and was kept here, where the body would be read."""
+    if num_bytes <= MAX_INLINE_BYTES:
+        read()
+        return
+    async with request.app[LARGE_BODIES]:
+        await asyncio.get_running_loop().run_in_executor(_large_bodies, read)
+
+
 def read_timeout_s(num_bytes: int) -> float:
     """How long a body of this size may take to arrive, in seconds."""
     return BODY_READ_TIMEOUT_S + num_bytes / MIN_BODY_BYTES_PER_S
@@ -86,8 +97,15 @@ def parse_body(data: bytes, model: type[RequestModel]) -> RequestModel:
         raise errors.malformed_json(_no_utf8(data)) from error
     except msgspec.DecodeError as error:
         raise errors.malformed_json(str(error)) from error
-    try:
+    with telling_faults():
         return model.model_validate(raw)
+
+
+@contextmanager
+def telling_faults() -> Iterator[None]:
+    """What a request says wrongly is raised as an `ApiError` 400 with the field in ``param``."""
+    try:
+        yield
     except UnsupportedFieldError as error:
         raise errors.unsupported(error.field, error.instead) from error
     except FieldConflictError as error:

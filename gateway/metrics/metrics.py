@@ -69,6 +69,11 @@ class GatewayMetrics:
             _LABELS,
             registry=registry,
         )
+        self.unkept_responses = Counter(
+            "treadle_unkept_responses_total",
+            "Answers of the Responses API that were to be kept and could not be; why stands in the log",
+            registry=registry,
+        )
         self.predictions = PredictionErrors(registry)
         self.inflight = Gauge("treadle_inflight_requests", "Requests that this gateway holds", registry=registry)
         self.inflight_bytes = Gauge(

@@ -117,6 +117,11 @@ def model_not_found(name: str, known: list[str]) -> ApiError:
     )
 
 
+def response_not_found(message: str) -> ApiError:
+    """No response is kept under this id for this tenant."""
+    return ApiError(404, message, code="response_not_found", param="response_id")
+
+
 def wrong_task(name: str, has: ModelTask, task: ModelTask, able: list[str]) -> ApiError:
     """The model ``has`` another task than ``task``; ``able``: those that have this one."""
     message = f"the model {name!r} gives {TASK_ANSWERS[has]} and no {TASK_ANSWERS[task]}"

@@ -62,8 +62,13 @@ class TranslatedRequest(ApiObject):
             message = own + message.removeprefix(field)
         return message.replace(repr(field), repr(own))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is here; else it is a chat once the rest has been found."""
+        return True
+
     @model_validator(mode="after")
     def _is_a_chat(self) -> TranslatedRequest:
         """What cannot be said as one is refused with the body."""
-        assert self.chat is not None
+        assert not self.is_whole or self.chat is not None
         return self

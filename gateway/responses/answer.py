@@ -114,13 +114,13 @@ class ResponseAnswer(Struct, frozen=True, kw_only=True):
     model: str
     output: list[OutputItem]
     parallel_tool_calls: bool
-    previous_response_id: None = None
+    previous_response_id: str | None = None
     prompt_cache_key: str | None
     reasoning: dict[str, str | None]
     safety_identifier: str | None
     service_tier: Literal["default"] = "default"
-    store: Literal[False] = False
-    """Nothing is kept of an answer."""
+    store: bool
+    """Whether it is kept, so that another can go on from it."""
     temperature: float
     text: dict[str, Any]
     tool_choice: str | dict[str, str]
@@ -131,3 +131,21 @@ class ResponseAnswer(Struct, frozen=True, kw_only=True):
     usage: ResponseUsage | None = None
     """Null until the answer is there."""
     user: str | None
+
+
+class InputItemList(Struct, frozen=True, kw_only=True):
+    """Answer of ``/v1/responses/{id}/input_items``."""
+
+    object: Literal["list"] = "list"
+    data: list[dict[str, Any]]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class DeletedResponse(Struct, frozen=True, kw_only=True):
+    """Answer to its removal."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True

@@ -54,6 +54,8 @@ class ResponsesRenderer:
         self._scores = scores
         self._items = ItemEvents(request_id, self._numbers, None if scores is None else scores.by_block)
         self._is_cut = False
+        self._body = body
+        self._told: ResponseAnswer | None = None  # the whole answer, once it is known
 
     def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
         """That there is an answer."""
@@ -101,14 +103,20 @@ class ResponsesRenderer:
         self._is_cut = self._is_cut or self._reading.reason(delta) == "length"
         return found
 
+    async def settle(self) -> None:
+        """Have the answer kept, so that its client can go on from it at once."""
+        if self._body.conversation is not None and self._told is not None:
+            await self._body.conversation.keep(self._body.input, self._told)
+
     def _answer(self, usage: Usage) -> ResponseAnswer:
-        return structs.replace(
+        self._told = structs.replace(
             self._blank,
             status="incomplete" if self._is_cut else "completed",
             incomplete_details=IncompleteDetails() if self._is_cut else None,
             output=self._output(is_cut=self._is_cut),
             usage=counted(usage),
         )
+        return self._told
 
     def _output(self, *, is_cut: bool) -> list[OutputItem]:
         """All items; only the last one can be cut."""

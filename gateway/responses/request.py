@@ -1,16 +1,17 @@
 """The body of ``POST /v1/responses``.
 
-It is answered from what it brings: nothing is kept of an answer, so a conversation goes on by sending its items again
-(what prefix caches have of it is not computed again). `store` is taken, and answers say ``"store": false``.
+A conversation goes on by sending its items again (what prefix caches have of it is not computed again), or, where
+answers are kept, by naming the last one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, TypeAdapter, model_validator
 
 from gateway.openai.part import ApiObject, FieldConflictError, without_inert
 from gateway.openai.sampling import DrawFields
@@ -26,13 +27,13 @@ from gateway.openai.schema import (
 from gateway.openai.tools import MAX_TOOLS
 from gateway.openai.translated import TranslatedRequest
 from gateway.responses.items import GivenItem, InputItem
+from gateway.responses.kept_conversation import KeptConversation
 from gateway.responses.options import FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions
 from gateway.responses.turns import Turns
 
 INERT_FIELDS: dict[str, list[Any]] = {
     "background": [False],
     "conversation": [],
-    "previous_response_id": [],
     "prompt": [],
     "prompt_cache_retention": ["in_memory", "in-memory"],
     "service_tier": ["auto", "default"],
@@ -40,7 +41,7 @@ INERT_FIELDS: dict[str, list[Any]] = {
 }
 """Fields of OpenAI's that are not supported, with the values that ask for nothing."""
 
-INSTEAD_FIELDS = dict.fromkeys(["conversation", "previous_response_id"], "input")
+INSTEAD_FIELDS = {"conversation": "input"}
 
 Includable = Literal[
     "code_interpreter_call.outputs",
@@ -80,6 +81,8 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
         BeforeValidator(_items, json_schema_input_type=str | list[InputItem]),
     ]
     """What was said and done so far; a string is what the user says."""
+    previous_response_id: Id | None = None
+    """The answer that this goes on from: all items up to it stand before ``input``, its instructions do not."""
     instructions: str | None = None
     """Of the system, before all items."""
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -101,9 +104,32 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
     metadata: Metadata | None = None
     """Told again in the answer."""
     store: bool | None = None
+    """``false``: not to be kept."""
     user: Id | None = None
     prompt_cache_key: Id | None = None
     safety_identifier: Id | None = None
+
+    _earlier: list[InputItem] | None = PrivateAttr(default=None)
+    _conversation: KeptConversation | None = PrivateAttr(default=None)
+
+    @property
+    def conversation(self) -> KeptConversation | None:
+        """Where the answer is to be kept; None where it is not."""
+        return self._conversation
+
+    def keep_in(self, conversation: KeptConversation) -> None:
+        """Have the answer kept."""
+        self._conversation = conversation
+
+    @property
+    def is_whole(self) -> bool:
+        """See `TranslatedRequest`."""
+        return self.previous_response_id is None or self._earlier is not None
+
+    def go_on(self, items: Sequence[Any]) -> None:
+        """``items`` stand before its own. Raises as validating a body does."""
+        self._earlier = _ITEMS.validate_python(items)
+        assert self.chat is not None
 
     @model_validator(mode="before")
     @classmethod
@@ -160,11 +186,15 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
         turns = Turns()
         if self.instructions is not None:
             turns.say("system", self.instructions, "instructions")
+        for item in self._earlier or ():
+            turns.add(item, "previous_response_id")
         for number, item in enumerate(self.input):
             turns.add(item, f"input[{number}]")
         turns.end()
         return turns
 
+
+_ITEMS: TypeAdapter[list[InputItem]] = TypeAdapter(list[GivenItem])
 
 _AS_THEY_ARE = {
     "model",

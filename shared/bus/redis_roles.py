@@ -65,10 +65,13 @@ def _service(name: str, inbox: str, *, writes: Sequence[str] = (), owns: Sequenc
 ROLES: tuple[Role, ...] = (
     Role(
         name="gateway",
-        commands=_OF_ALL,
+        commands=(*_OF_ALL, "zadd", "zrange", "zrem", "incrby", "strlen"),
         reads=(streams.BATCH_TOKEN,),
         writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.DEAD_LETTER),
-        owns=(streams.tokens(ALL), streams.RATES),
+        owns=(
+            *(streams.tokens(ALL), streams.RATES),
+            *(streams.response(ALL), streams.RESPONSES, streams.RESPONSES_BYTES),
+        ),
     ),
     _service(
         "queue-manager",

@@ -59,6 +59,11 @@ RATES: Final = "treadle:rate:*"
 RATE_SPARE_S: Final = 60
 MAX_RATE_TTL_S: Final = 86_400
 
+# Answers of the Responses API that clients go on from, where `gateway.keep_responses_s` says so: which there are, by
+# their ends (sorted set of "id:bytes"), and how many bytes they have; `scripts.KEEP_RESPONSE` bounds both.
+RESPONSES: Final = "treadle:responses"
+RESPONSES_BYTES: Final = "treadle:responses_bytes"
+
 # Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
 # working on what.
 CONSUMER_GROUP: Final = "nodes"
@@ -91,6 +96,11 @@ def rate(what: str, per_minute: int, key_id: str) -> str:
     that have not do not mix theirs up.
     """
     return f"treadle:rate:{what}:{per_minute}:{key_id}"
+
+
+def response(response_id: str) -> str:
+    """An answer that is kept, with the conversation that led to it; gone when its time is over, or for a newer one."""
+    return f"treadle:response:{response_id}"
 
 
 def state(service: str) -> str:

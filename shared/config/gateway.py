@@ -37,6 +37,11 @@ class GatewayOptions(Section):
     file. Where there are more, idle ones make room."""
     default_slo: str = "interactive"
     """Class of requests that name none."""
+    keep_responses_s: PositiveSeconds | None = None
+    """How long answers of the Responses API are kept, so that ``previous_response_id`` can name them; without it
+    nothing is kept of any."""
+    kept_responses_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
+    """What they may have in Redis, all together; beyond, those that end first are dropped."""
     drain_s: PositiveSeconds = 15.0
     """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
 

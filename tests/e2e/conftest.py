@@ -61,7 +61,7 @@ def whole_cluster(
         models=[model | {"max_model_len": 8192} for model in models],
         nodes=[{"name": "node-0"}, {"name": "node-1"}],
         engine={"max_num_seqs": 3, "kv_cache_bytes": 512 << 20},
-        gateway={"max_body_bytes": 64 << 10},
+        gateway={"max_body_bytes": 64 << 10, "keep_responses_s": 600},
         otlp_endpoint=collector.url,
     )
     cluster.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans

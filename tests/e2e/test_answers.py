@@ -81,6 +81,19 @@ async def test_responses_say_what_the_chat_says_streamed_or_not(client: AsyncOpe
         assert (usage.input_tokens, usage.output_tokens) == (chat.usage.prompt_tokens, chat.usage.completion_tokens)
 
 
+async def test_a_response_goes_on_from_the_one_before(client: AsyncOpenAI, cluster: Cluster) -> None:
+    asked: dict[str, Any] = {"model": cluster.models[0], "max_output_tokens": 24, "temperature": 0}
+    first = await client.responses.create(input=QUESTION, **asked)
+    named = await client.responses.create(input="And of Spain?", previous_response_id=first.id, **asked)
+    said: list[Any] = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": first.output_text}]
+    sent = await client.responses.create(input=[*said, {"role": "user", "content": "And of Spain?"}], **asked)
+    assert named.output_text == sent.output_text
+    assert named.usage is not None
+    assert sent.usage is not None
+    assert named.usage.input_tokens == sent.usage.input_tokens
+    assert (await client.responses.retrieve(named.id)).output_text == named.output_text
+
+
 async def test_completion_knows_the_capital_of_france_streamed_or_not(client: AsyncOpenAI, cluster: Cluster) -> None:
     prompt = "The capital of France is"
     for model in cluster.models:

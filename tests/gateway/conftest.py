@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
+from redis.asyncio import Redis
 
 from gateway.app import build_app
 from gateway.batches.token import ReadToken
@@ -23,6 +24,7 @@ from gateway.http.connections import TimeOuts
 from gateway.http.context import KEYS, LEAVING, GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.kept_responses import kept_responses
 from gateway.models.models import ServedModel, load_models
 from gateway.tenants.keys import Keys
 from gateway.workers.sockets import open_sockets
@@ -125,6 +127,7 @@ async def start_gateway(
             send_buffer: int | None = None,
             read_batch_token: ReadToken | None = None,
             port: int = 0,
+            redis: Redis | None = None,
             **sections: Any,
         ) -> Gateway:
             queue = MemoryQueue(answer)
@@ -141,6 +144,7 @@ async def start_gateway(
                 dispatcher=dispatcher,
                 not_ready=lambda: state["not_ready"],
                 redis_health=lambda: health["redis"],
+                kept_responses=kept_responses(redis, config) if redis is not None else None,
                 read_batch_token=read_batch_token,
                 tracer=provider.get_tracer("test"),
             )

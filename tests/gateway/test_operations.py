@@ -182,6 +182,8 @@ async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/responses",
+        "/v1/responses/{response}",
+        "/v1/responses/{response}/input_items",
         "/v1/models",
         "/v1/models/{name}",
         "/v1/queue",

@@ -7,9 +7,11 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
 import pytest
 from redis.exceptions import RedisError
 
+from gateway.inflight.kept_responses import KeptResponse, KeptResponses
 from gateway.tenants.kept_rates import KeptRates
 from gateway.tenants.rates import DueRate
 from gateway.tenants.shared_bucket import SharedBucket, Telling
@@ -164,6 +166,21 @@ async def test_gateways_alone_know_what_keys_have_left(server: Server) -> None:
         async with connect(url(server, role)) as redis:
             with refused():
                 await redis.get(bucket)
+
+
+async def test_gateways_alone_know_which_answers_are_kept(server: Server) -> None:
+    answer = KeptResponse(tenant="a", num_input=0, items=[], answer=msgspec.Raw(b"{}"))
+    async with connect(url(server, "gateway")) as gateway:
+        kept = KeptResponses(gateway, keep_s=60, max_bytes=100)
+        assert await kept.keep("resp_1", answer)
+        assert await kept.keep("resp_2", answer), "the first makes room"
+        assert await kept.find("a", "resp_1") is None
+        assert await kept.find("a", "resp_2") is not None
+        assert await kept.forget("resp_2")
+    for role in ("node", "queue-manager", "scheduler", "kv-manager", "batches"):
+        async with connect(url(server, role)) as redis:
+            with refused():
+                await redis.get(streams.response("resp_2"))
 
 
 async def test_a_node_reads_payloads_and_changes_none(server: Server) -> None:
