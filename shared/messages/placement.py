@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.messages.message import Message
-from shared.messages.nodes import NodeState
+from shared.messages.nodes import NodeState, Phase
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +77,11 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     def num_requests(self) -> int:
         """Members, whether they wait or run."""
         return self.num_waiting + self.num_running
+
+    @property
+    def phase(self) -> Phase:
+        """Of those of its members that wait; where none waits, of those that run."""
+        return "decode" if self.kv_at or not self.num_waiting else "prefill"
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

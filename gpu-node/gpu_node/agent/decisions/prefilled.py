@@ -1,0 +1,65 @@
+"""Requests that leave a node that only prefills, with their KV, once their prompts are computed (DistServe, OSDI'24 §4).
+
+They are handed over as those are that a plan moves (`evictions`), so their tokens, streams and traces stay what they
+are. Who goes on with them, the queue manager decides; whether somebody can, it has told (`VirtualQueue`). A request
+stays to its end where that is nearer than another node, where host memory has no room for its KV just now, and where it
+came with KV: it was sent here to go on. One whose KV was lost again and again stays as well, whatever the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
+from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.told_queue import ToldQueue
+from shared.config.engine import EngineOptions
+from shared.estimator.batching import BLOCK_TOKENS, rate_of
+from shared.estimator.phases import is_worth_moving
+from shared.messages.nodes import NodeState
+from shared.messages.requests import Attempt, Chunk
+
+MAX_MOVED_ATTEMPTS = 3
+"""Of a request, attempts that leave: if none of them has ended elsewhere, the next one stays."""
+
+UNSEEN_BLOCKS = 2
+"""Of a choice, that an image may have beyond the tokens that are known here: a part of one, and steps in flight."""
+
+
+class Prefilled:
+    """Owns nothing: who leaves follows from what runs here and what the queue manager has told."""
+
+    def __init__(self, options: EngineOptions, ledger: Ledger, report: SelfReport, queue: ToldQueue) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._report = report
+        self._queue = queue
+
+    def leaving(self, chunks: Sequence[Chunk]) -> list[Attempt]:
+        """Of the requests that a step has brought tokens of, those that leave now."""
+        if not self._queue.decoded_elsewhere:
+            return []
+        node = self._report.state
+        byte_limit = self._options.evicted_kv_bytes - self._report.stats.evicted_kv_bytes
+        leaving: dict[str, Attempt] = {}
+        for chunk in chunks:
+            run = self._ledger.find(chunk.request_id, chunk.attempt)
+            if run is None or not chunk.token_ids or chunk.request_id in leaving or not self._may_leave(node, run):
+                continue
+            num_bytes = _most_bytes(node, run)
+            if num_bytes <= byte_limit:
+                byte_limit -= num_bytes
+                leaving[chunk.request_id] = Attempt(chunk.request_id, chunk.attempt)
+        return list(leaving.values())
+
+    def _may_leave(self, node: NodeState, run: RunningAttempt) -> bool:
+        if run.model not in self._queue.decoded_elsewhere or not run.is_fresh or run.attempt >= MAX_MOVED_ATTEMPTS:
+            return False
+        rest_tokens = run.max_tokens - min(run.num_tokens.values())
+        return is_worth_moving(node, run.model, run.prompt_tokens + run.output_tokens, rest_tokens)
+
+
+def _most_bytes(node: NodeState, run: RunningAttempt) -> int:
+    """Of its image."""
+    num_tokens = run.prompt_tokens + run.output_tokens + UNSEEN_BLOCKS * BLOCK_TOKENS * len(run.num_tokens)
+    return num_tokens * rate_of(node, run.model).kv_token_bytes
