@@ -147,4 +147,4 @@ def has_memory(node: Node, load: RequestShape, num_members: int, known_tokens: i
         return True
     drawn = residual_tokens(max(1.0, load.mean_output_tokens), load.std_output_tokens) + BLOCK_TOKENS - 1
     too_few = (load.mean_prompt_tokens + load.mean_output_tokens) / 2
-    return known_tokens + num_members * drawn + held_tokens(load) + too_few <= kv_tokens
+    return known_tokens + num_members * drawn + load.kept_tokens + held_tokens(load) + too_few <= kv_tokens

@@ -142,6 +142,7 @@ class AgentCore:
                 actions = self._moved(event)
             case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
+        actions += self._hand_over_prefilled()
         return [*actions, *self._intake.stop_fetching(), *self._intake.begin(), *self._next()]
 
     def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
@@ -309,13 +310,13 @@ class AgentCore:
             self._intake.prove(chunk)
             if chunk.is_last:
                 outbox.finish(chunk, running.output_tokens, running.ack)
-        return [*outbox.publish(), *self._hand_over_prefilled(event)]
+        return outbox.publish()
 
-    def _hand_over_prefilled(self, event: StepReport) -> list[AgentAction]:
+    def _hand_over_prefilled(self) -> list[AgentAction]:
         """One eviction at a time: until it is answered, nobody knows what room host memory has."""
         if self._evictions.is_under_way or self._is_draining:
             return []
-        leaving = self._prefilled.leaving(event.chunks)
+        leaving = self._prefilled.leaving()
         return self._hand_over(leaving, KvDestination.MOVES) if leaving else []
 
     def _moved(self, event: protocol.TakenOut | ImageHeld | ImageFetched) -> list[AgentAction]:

@@ -38,6 +38,8 @@ class RunningAttempt:
     model: str = ""
     is_fresh: bool = False
     """It began with its prompt: none of its KV has been kept for it."""
+    has_begun: bool = False
+    """It has brought a token: its prompt is computed."""
     prompt_tokens: int = 0
     max_tokens: int = 0
     """Of each choice, all attempts together."""
@@ -137,6 +139,7 @@ class Ledger:
         if running is not None:
             if chunk.token_ids:  # their place tells the length: what is computed again is not counted twice
                 running.num_tokens[chunk.choice] = chunk.index + len(chunk.token_ids)
+                running.has_begun = True
             elif chunk.embedding:
                 running.num_tokens[chunk.choice] = 1  # as which it counts
             if chunk.is_last:

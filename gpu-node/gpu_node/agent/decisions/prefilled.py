@@ -8,8 +8,6 @@ came with KV: it was sent here to go on. One whose KV was lost again and again s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
 from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
@@ -17,7 +15,7 @@ from shared.config.engine import EngineOptions
 from shared.estimator.batching import BLOCK_TOKENS, rate_of
 from shared.estimator.phases import is_worth_moving
 from shared.messages.nodes import NodeState
-from shared.messages.requests import Attempt, Chunk
+from shared.messages.requests import Attempt
 
 MAX_MOVED_ATTEMPTS = 3
 """Of a request, attempts that leave: if none of them has ended elsewhere, the next one stays."""
@@ -35,25 +33,25 @@ class Prefilled:
         self._report = report
         self._queue = queue
 
-    def leaving(self, chunks: Sequence[Chunk]) -> list[Attempt]:
-        """Of the requests that a step has brought tokens of, those that leave now."""
+    def leaving(self) -> list[Attempt]:
+        """Those that leave now; O(requests that run here), of which there are few where they leave."""
         if not self._queue.decoded_elsewhere:
             return []
         node = self._report.state
         byte_limit = self._options.evicted_kv_bytes - self._report.stats.evicted_kv_bytes
-        leaving: dict[str, Attempt] = {}
-        for chunk in chunks:
-            run = self._ledger.find(chunk.request_id, chunk.attempt)
-            if run is None or not chunk.token_ids or chunk.request_id in leaving or not self._may_leave(node, run):
+        leaving: list[Attempt] = []
+        for request_id, run in self._ledger.running.items():
+            if not self._may_leave(node, run):
                 continue
             num_bytes = _most_bytes(node, run)
             if num_bytes <= byte_limit:
                 byte_limit -= num_bytes
-                leaving[chunk.request_id] = Attempt(chunk.request_id, chunk.attempt)
-        return list(leaving.values())
+                leaving.append(Attempt(request_id, run.attempt))
+        return leaving
 
     def _may_leave(self, node: NodeState, run: RunningAttempt) -> bool:
-        if run.model not in self._queue.decoded_elsewhere or not run.is_fresh or run.attempt >= MAX_MOVED_ATTEMPTS:
+        is_able = run.is_fresh and run.has_begun and run.attempt < MAX_MOVED_ATTEMPTS
+        if not is_able or run.model not in self._queue.decoded_elsewhere:
             return False
         rest_tokens = run.max_tokens - min(run.num_tokens.values())
         return is_worth_moving(node, run.model, run.prompt_tokens + run.output_tokens, rest_tokens)
