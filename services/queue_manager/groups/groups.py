@@ -118,9 +118,7 @@ class RequestGroups:
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
-        key = GroupKey(
-            origin.kind, origin.tenant, place=evicted.kv_at, root=root, needs=origin.needs, goes_to=goes_to
-        )
+        key = GroupKey(origin.kind, origin.tenant, place=evicted.kv_at, root=root, needs=origin.needs, goes_to=goes_to)
         group = self.open_groups.newest(key)
         if group is None:
             self._fairness.reopen(origin.kind, origin.rank)

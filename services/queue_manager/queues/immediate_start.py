@@ -90,7 +90,8 @@ class ImmediateStarts:
         return best
 
     def _is_wanted(self, load: GroupLoad) -> bool:
-        """Whether somebody waits for such places, at a node with the model, who was not told to leave its batch room."""
+        """Whether somebody waits at a node with the model, for such a place, who was not told to leave the batch its
+        pace."""
         waiting = (self._state.nodes.get(name) for name in self._state.waiting_at)
         return any(
             node is not None

@@ -121,7 +121,7 @@ class SimulatedNode:
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         hooks = NodeHooks(self._events.append, self._tell_of_epoch(), self._feed, self._at)
-        self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks)
+        self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks, self.device.network_bytes_per_s)
         self._told = Commands(self.engine, self._events.append, self._images)
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:

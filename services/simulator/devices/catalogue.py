@@ -89,6 +89,17 @@ def devices_of(
     }
 
 
+def phases_of(prefill: Mapping[str, int], decode: Mapping[str, int]) -> dict[str, Phases]:
+    """By the names that `devices_of` gives: of each kind, the first prefill, those behind them decode."""
+    phases: dict[str, Phases] = {
+        f"{kind}-{number}": "prefill" for kind, count in prefill.items() for number in range(count)
+    }
+    for kind, count in decode.items():
+        first = prefill.get(kind, 0)
+        phases |= {f"{kind}-{number}": "decode" for number in range(first, first + count)}
+    return phases
+
+
 def cluster_config(
     nodes: Sequence[str],
     models: Sequence[str],

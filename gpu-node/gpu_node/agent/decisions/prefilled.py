@@ -1,4 +1,4 @@
-"""Requests that leave a node that only prefills, with their KV, once their prompts are computed (DistServe, OSDI'24 §4).
+"""Requests that leave a node that only prefills, with their KV, when their prompts are computed (DistServe, OSDI'24).
 
 They are handed over as those are that a plan moves (`evictions`), so their tokens, streams and traces stay what they
 are. Who goes on with them, the queue manager decides; whether somebody can, it has told (`VirtualQueue`). A request
