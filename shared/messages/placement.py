@@ -80,8 +80,8 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
 
     @property
     def phase(self) -> Phase:
-        """Of those of its members that wait; where none waits, of those that run."""
-        return "decode" if self.kv_at or not self.num_waiting else "prefill"
+        """In which its members begin, or have begun, where it is: those that run may be in the other one by now."""
+        return "decode" if self.kv_at else "prefill"
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

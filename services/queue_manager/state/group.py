@@ -77,7 +77,7 @@ class Group(msgspec.Struct, gc=False):
     @property
     def phase(self) -> Phase:
         """As `GroupLoad.phase`."""
-        return "decode" if self.kv_at or not self.waiting else "prefill"
+        return "decode" if self.kv_at else "prefill"
 
     @property
     def num_running(self) -> int:

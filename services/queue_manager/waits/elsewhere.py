@@ -161,8 +161,7 @@ def work_stealing(state: State, now: float) -> Callable[[Group], WorkStealing | 
         node = state.nodes.get(group.node)
         if node is None or not node.known.can_serve(group.model, group.needs):
             return None
-        phase: Phase = "decode" if group.kv_at else "prefill"
-        return WorkStealing(done_s(group.model, group.needs, phase), node.drain_s)
+        return WorkStealing(done_s(group.model, group.needs, group.phase), node.drain_s)
 
     return of
 
