@@ -12,7 +12,7 @@ def phase_problems(
     nodes: Sequence[NodeSpec], pools: Sequence[NodePool], evicted_kv_bytes: int, weaving: Sequence[str]
 ) -> list[str]:
     """``weaving``: nodes that may lend one another memory (`OffloadOptions.hosts`)."""
-    named = [
+    named: list[tuple[str, NodeSpec | NodePool]] = [
         *((f"nodes.{number}.phases", node) for number, node in enumerate(nodes)),
         *((f"pools.{number}.phases", pool) for number, pool in enumerate(pools)),
     ]

@@ -102,7 +102,8 @@ class SimulatedCluster:
         self.kv_manager = SimulatedService(self.bus, streams.KV, lambda: KvManagerCore(has_index=self.names_prompts))
         self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE, self.block_tokens)
         # steps take their predicted time one after another: there is no host time to hide behind them
-        self._phases = {one.name: one.phases for one in [*config.nodes, *config.pools]}
+        self._phases = {node.name: node.phases for node in config.nodes}
+        self._phases |= {pool.name: pool.phases for pool in config.pools}
         self._options = replace(config.engine, async_scheduling=False)
         names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
         self._devices = devices or dict.fromkeys(names, small_device(config))
