@@ -167,6 +167,7 @@ class ClusterConfig(Section):
                 self.pools,
                 self.engine.evicted_kv_bytes,
                 [name for host in self.offload.hosts for name in host],
+                are_sized=self.scaling.provider != "none",
             ),
             *offload_problems(self.offload, self.nodes, is_on=self.engine.offload != "off"),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),

@@ -9,9 +9,14 @@ from shared.messages.nodes import BOTH, PREFILL
 
 
 def phase_problems(
-    nodes: Sequence[NodeSpec], pools: Sequence[NodePool], evicted_kv_bytes: int, weaving: Sequence[str]
+    nodes: Sequence[NodeSpec],
+    pools: Sequence[NodePool],
+    evicted_kv_bytes: int,
+    weaving: Sequence[str],
+    *,
+    are_sized: bool,
 ) -> list[str]:
-    """``weaving``: nodes that may lend one another memory (`OffloadOptions.hosts`)."""
+    """``weaving``: nodes that may lend one another memory (`OffloadOptions.hosts`); ``are_sized``: pools are."""
     named: list[tuple[str, NodeSpec | NodePool]] = [
         *((f"nodes.{number}.phases", node) for number, node in enumerate(nodes)),
         *((f"pools.{number}.phases", pool) for number, pool in enumerate(pools)),
@@ -28,6 +33,10 @@ def phase_problems(
         elif not any(_fits(node, other) for _, other in named):
             other = "decodes" if node.phases == PREFILL else "only prefills"
             problems.append(f"{told} has no other node with {_kind(node)} that {other}; add one, or set phases: both")
+        if are_sized and isinstance(node, NodePool) and node.min_nodes < node.max_nodes:
+            problems.append(
+                f"{told} is sized by requests as they come, not by their phases; set min_nodes to max_nodes"
+            )
         if node.name in weaving:
             problems.append(f"{told} is in offload.hosts, whose nodes serve both phases; leave one of them out")
     if not evicted_kv_bytes and any(node.phases != BOTH for _, node in named):

@@ -60,6 +60,16 @@ def test_who_moves_no_kv_is_named_and_so_is_what_else_does_not_go() -> None:
     ]
 
 
+def test_a_pool_that_grows_and_shrinks_serves_both_phases() -> None:
+    nodes = [{"name": "p", "phases": "prefill"}]
+    pool = {"name": "d", "phases": "decode", "max_nodes": 2}
+    accepted(nodes=nodes, pools=[pool])
+    accepted(nodes=nodes, pools=[pool | {"min_nodes": 2}], scaling={"provider": "process"})
+    assert problems(nodes=nodes, pools=[pool], scaling={"provider": "process"}) == [
+        "pools.0.phases: 'd' (decode) is sized by requests as they come, not by their phases; set min_nodes to max_nodes"
+    ]
+
+
 def test_vllm_nodes_that_keep_kv_go_together() -> None:
     vllm = {"engine": "vllm", "vllm": {"kv": "host"}}
     accepted(nodes=[{"name": "p", "phases": "prefill", **vllm}, {"name": "d", "phases": "decode", **vllm}])
