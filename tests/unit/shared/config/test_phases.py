@@ -66,7 +66,8 @@ def test_a_pool_that_grows_and_shrinks_serves_both_phases() -> None:
     accepted(nodes=nodes, pools=[pool])
     accepted(nodes=nodes, pools=[pool | {"min_nodes": 2}], scaling={"provider": "process"})
     assert problems(nodes=nodes, pools=[pool], scaling={"provider": "process"}) == [
-        "pools.0.phases: 'd' (decode) is sized by requests as they come, not by their phases; set min_nodes to max_nodes"
+        "pools.0.phases: 'd' (decode) is sized by requests as they come, not by their phases; set min_nodes to "
+        "max_nodes"
     ]
 
 
