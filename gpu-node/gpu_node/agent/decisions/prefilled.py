@@ -37,11 +37,14 @@ class Prefilled:
         """Those that leave now; O(requests that run here), of which there are few where they leave."""
         if not self._queue.decoded_elsewhere:
             return []
+        begun = [(request_id, run) for request_id, run in self._ledger.running.items() if self._may_leave(run)]
+        if not begun:
+            return []
         node = self._report.state
         byte_limit = self._options.evicted_kv_bytes - self._report.stats.evicted_kv_bytes
         leaving: list[Attempt] = []
-        for request_id, run in self._ledger.running.items():
-            if not self._may_leave(node, run):
+        for request_id, run in begun:
+            if not _is_worth_it(node, run):
                 continue
             num_bytes = _most_bytes(node, run)
             if num_bytes <= byte_limit:
@@ -49,12 +52,14 @@ class Prefilled:
                 leaving.append(Attempt(request_id, run.attempt))
         return leaving
 
-    def _may_leave(self, node: NodeState, run: RunningAttempt) -> bool:
+    def _may_leave(self, run: RunningAttempt) -> bool:
         is_able = run.is_fresh and run.has_begun and run.attempt < MAX_MOVED_ATTEMPTS
-        if not is_able or run.model not in self._queue.decoded_elsewhere:
-            return False
-        rest_tokens = run.max_tokens - min(run.num_tokens.values())
-        return is_worth_moving(node, run.model, run.prompt_tokens + run.output_tokens, rest_tokens)
+        return is_able and run.model in self._queue.decoded_elsewhere
+
+
+def _is_worth_it(node: NodeState, run: RunningAttempt) -> bool:
+    rest_tokens = run.max_tokens - min(run.num_tokens.values())
+    return is_worth_moving(node, run.model, run.prompt_tokens + run.output_tokens, rest_tokens)
 
 
 def _most_bytes(node: NodeState, run: RunningAttempt) -> int:
