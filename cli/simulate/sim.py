@@ -18,7 +18,14 @@ from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COUNTS, SLO_MIX, workload_choice
 from cli.tables import print_table
 from services.simulator.cluster import cluster
-from services.simulator.devices.catalogue import MAX_NUM_SEQS, STEP_TOKENS, cluster_config, devices_of, with_pipeline
+from services.simulator.devices.catalogue import (
+    MAX_NUM_SEQS,
+    STEP_TOKENS,
+    cluster_config,
+    devices_of,
+    phases_of,
+    with_pipeline,
+)
 from services.simulator.devices.device import SimulatedDevice
 from services.simulator.devices.device_group import group_name
 from services.simulator.reports.chrome_trace import chrome_trace
@@ -30,6 +37,7 @@ from shared.config.policies import PolicyName
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
 from shared.config.tiers import TierOptions
+from shared.messages.nodes import Phases
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
@@ -51,6 +59,8 @@ def command() -> None:
     show_default=True,
     help="Such as a100=50,a10=30,a100x8=2.",
 )
+@click.option("--prefill", type=DEVICE_COUNTS, default={}, help="Of these, those that only prefill: a100=10.")
+@click.option("--decode", type=DEVICE_COUNTS, default={}, help="Likewise, those that only decode.")
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
 @click.option("--pipeline", type=_FILE, help="Of `treadle pipeline search`: devices run it where it is shorter.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
@@ -119,6 +129,7 @@ def run(
             choice.max_model_lens,
             _tiers(options["host_bytes"], options["ssd_bytes"]),
             step_tokens,
+            _phases(counts, options["prefill"], options["decode"]),
         ),
         devices=nodes,
         requests=choice.draw(num_requests, seed),
@@ -154,6 +165,20 @@ def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
         return QueueOptions.model_validate(values)
     except ValidationError as error:
         raise CliError("\n".join(str(one["ctx"]["error"]) for one in error.errors())) from error
+
+
+def _phases(counts: Mapping[str, int], prefill: Mapping[str, float], decode: Mapping[str, float]) -> dict[str, Phases]:
+    """Of the devices by the names of their nodes; raises `CliError` where there are too few, or a phase has none."""
+    for kind in {**prefill, **decode}:
+        num_wanted = int(prefill.get(kind, 0) + decode.get(kind, 0))
+        if num_wanted > counts.get(kind, 0):
+            raise CliError(f"--prefill, --decode: {num_wanted} of {kind}, of which there are {counts.get(kind, 0)}")
+    num_prefill, num_decode = int(sum(prefill.values())), int(sum(decode.values()))
+    if (num_prefill == sum(counts.values())) or (num_decode and not num_prefill):
+        lacking = "decodes" if num_prefill else "hands its requests over to those that decode (--prefill)"
+        raise CliError(f"--prefill, --decode: no device {lacking}")
+    as_counts = ({kind: int(count) for kind, count in one.items()} for one in (prefill, decode))
+    return phases_of(*as_counts)
 
 
 def _tiers(host_bytes: int, ssd_bytes: int) -> TierOptions:

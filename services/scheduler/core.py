@@ -168,13 +168,14 @@ class SchedulerCore:
         return [*effects, *self.scaling.tick(now)]
 
     def _assign(self) -> list[Effect]:
-        """Give every empty node a model."""
+        """Give every empty node a model, as is right beside the others of its phases."""
         self.state.assign_at_s = None
         effects: list[Effect] = []
         for name, record in self.state.nodes.items():
             if not _is_idle(record):
                 continue
-            held = [node.state.model or node.assigned for node in self.state.nodes.values()]
+            alike = (node for node in self.state.nodes.values() if node.state.phases == record.state.phases)
+            held = [node.state.model or node.assigned for node in alike]
             record.assigned = next_model(self._models, record.state.broken_models, held, self.state.demand)
             if record.assigned:
                 effects.append(_to_node(Load(node=name, epoch=record.epoch, model=record.assigned)))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.scheduler.core import SchedulerCore
-from shared.messages.nodes import NodeState
+from shared.messages.nodes import BOTH, NodeState, Phase
 from shared.service.core_metrics import gauge, gauges
 
 
@@ -26,6 +26,12 @@ def measure(core: SchedulerCore) -> Iterator[Metric]:
         "1 for each node that is alive, with its device and the model that it holds",
         ["node", "device", "model"],
         (([node.node, node.device, node.model], 1) for node in known),
+    )
+    yield gauges(
+        "treadle_phase_nodes",
+        "Nodes with a model that serve a phase of requests, where some nodes serve one alone",
+        ["phase"],
+        (([phase], number) for phase, number in _num_by_phase(known).items()),
     )
     yield gauges(
         "treadle_broken_models",
@@ -74,6 +80,13 @@ def _pools(core: SchedulerCore) -> Iterator[Metric]:
         changes.add_metric([name, "down"], pool.num_shrunk)
         errors.add_metric([name], pool.num_errors)
     yield from (changes, errors)
+
+
+def _num_by_phase(nodes: Sequence[NodeState]) -> dict[Phase, int]:
+    if all(node.phases == BOTH for node in nodes):
+        return {}
+    phases: tuple[Phase, ...] = ("prefill", "decode")
+    return {phase: sum(_serves(node) and node.serves(phase) for node in nodes) for phase in phases}
 
 
 def _serves(node: NodeState) -> bool:

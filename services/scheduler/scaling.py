@@ -153,6 +153,7 @@ class Scaling:
             device=spec.device,
             max_num_seqs=self._engine.max_num_seqs,
             step_tokens=self._engine.step_tokens,
+            phases=spec.phases,
         )
         return PoolState(
             pool=spec.name,

@@ -18,6 +18,7 @@ from shared.config.gateway import GatewayOptions
 from shared.config.mend import UNCHECKED, Inspection, inspect
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
 from shared.config.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, offload_problems
+from shared.config.phases import phase_problems
 from shared.config.problems import (
     adapter_problems,
     bad_sources,
@@ -161,6 +162,13 @@ class ClusterConfig(Section):
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),
+            *phase_problems(
+                self.nodes,
+                self.pools,
+                self.engine.evicted_kv_bytes,
+                [name for host in self.offload.hosts for name in host],
+                are_sized=self.scaling.provider != "none",
+            ),
             *offload_problems(self.offload, self.nodes, is_on=self.engine.offload != "off"),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from shared.messages.leases import PageRoom
@@ -13,6 +15,13 @@ from shared.messages.step_cost import ModelRate
 # `NodeFacts` to `NodeState`. Equal floats of two files are two objects.
 UNMEASURED = 0.0
 READY = 0.0
+
+Phase = Literal["prefill", "decode"]
+"""Of a request: its prompt is to be computed; or it has been, and its KV is there."""
+Phases = Literal["both", "prefill", "decode"]
+"""Of a node: those that it serves."""
+BOTH: Phases = "both"
+PREFILL: Phases = "prefill"
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,6 +47,12 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Models that could not be loaded here in this epoch."""
     lacks: list[str] = []
     """What requests may need (`Sampling.needs`) that its engine cannot do."""
+    phases: Phases = BOTH
+    """Of requests, as it is configured (`NodeTemplate.phases`)."""
+
+    def serves(self, phase: Phase) -> bool:
+        """Whether requests come here in this phase of theirs, while another node can do the rest."""
+        return self.phases in (BOTH, phase)
 
     def can_serve(self, model: str, needs: str) -> bool:
         """Whether such requests can run here, as far as is known; ``needs`` as in `Submit`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.messages.message import Message
-from shared.messages.nodes import NodeState
+from shared.messages.nodes import NodeState, Phase
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +77,11 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     def num_requests(self) -> int:
         """Members, whether they wait or run."""
         return self.num_waiting + self.num_running
+
+    @property
+    def phase(self) -> Phase:
+        """In which its members begin, or have begun, where it is: those that run may be in the other one by now."""
+        return "decode" if self.kv_at else "prefill"
 
 
 class Operations(msgspec.Struct, frozen=True, omit_defaults=True):

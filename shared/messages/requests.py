@@ -192,6 +192,9 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
     """
     awaits: str = ""
     """The model to load, once nothing is left to do here, for requests that are known to come; ``""``: none."""
+    decoded_elsewhere: list[str] = []
+    """Of a node that only prefills, models that others go on with: their requests are handed over once their prompts
+    are computed."""
 
 
 class Evict(Message, frozen=True, kw_only=True):

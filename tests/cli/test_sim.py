@@ -54,6 +54,25 @@ def test_every_policy_answers_everything(policy: str) -> None:
     assert found("sim", "run", *SMALL, "--policy", policy)["num_answered"] == 40
 
 
+def test_devices_that_prefill_hand_all_requests_over_to_those_that_decode() -> None:
+    devices = ["--devices", "a100=2", "--prefill", "a100=1", "--decode", "a100=1"]
+    assert found("sim", "run", *SMALL, *devices)["migrations"] == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--prefill", "a100=2"], "2 of a100, of which there are 1"),
+        (["--decode", "a10=1"], "1 of a10, of which there are 0"),
+        (["--prefill", "a100=1"], "no device decodes"),
+        (["--decode", "a100=1"], "no device hands its requests over to those that decode (--prefill)"),
+    ],
+)
+def test_phases_that_cannot_be_are_refused(options: list[str], problem: str) -> None:
+    result = invoke("sim", "run", *SMALL, *options)
+    assert (result.exit_code, result.stderr) == (2, f"Error: --prefill, --decode: {problem}\n")
+
+
 def test_without_operations_nobody_gives_way() -> None:
     report = found("sim", "run", *SMALL, "--no-evict", "--no-balance", "--no-migrate", "--no-swap")
     assert (report["evictions"], report["migrations"], report["model_swaps"]) == (0, 0, 0)

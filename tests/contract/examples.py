@@ -129,6 +129,7 @@ _FACTS = NodeFacts(
     rates=[_RATE],
     broken_models=["llama"],
     lacks=["beam search"],
+    phases="prefill",
 )
 _NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
@@ -151,6 +152,7 @@ HEARTBEAT = Heartbeat(
         swap_s=0.75,
         broken_models=["llama"],
         lacks=["beam search"],
+        phases="prefill",
         max_num_seqs=32,
         step_tokens=256,
         kv_bytes_per_s=1e9,
@@ -231,6 +233,7 @@ MESSAGES: list[Message] = [
         yielding=["g-0"],
         hopeless=["smol-b"],
         awaits="smol-c",
+        decoded_elsewhere=["smol"],
         traceparent=TRACE,
     ),
     Evict(node="node-0", epoch="e-1", requests=[Attempt("r-1", 1)], drops_kv=True, traceparent=TRACE),
@@ -280,6 +283,7 @@ MESSAGES: list[Message] = [
             swap_s=0.75,
             broken_models=["llama"],
             lacks=["beam search"],
+            phases="prefill",
         ),
         traceparent=TRACE,
     ),

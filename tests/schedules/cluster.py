@@ -9,6 +9,7 @@ from random import Random
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.bus import streams
+from shared.messages.nodes import BOTH
 from shared.messages.placement import PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
 from tests.schedules.gateway import GatewayProcess
@@ -78,8 +79,10 @@ class Cluster:
         ]
         self.gateways = [make_gateway(world, f"gw{number}", self.ledger) for number in range(setup.num_gateways)]
         self.nodes = [
-            make_node(world, f"n{number}", setup.options, setup.speed, orders, kv_format)
-            for number, kv_format in enumerate(setup.kv_formats)
+            make_node(world, f"n{number}", setup.options, setup.speed, orders, kv_format, phases)
+            for number, (kv_format, phases) in enumerate(
+                zip(setup.kv_formats, setup.phases or (BOTH,) * setup.num_nodes, strict=True)
+            )
         ]
         self.processes: list[Process] = [*self.queue_managers, *self.schedulers, *self.gateways, *self.nodes]
         self.roles: dict[Role, list[Process]] = {

@@ -28,6 +28,8 @@ class Images:
     """Of all nodes, by their addresses."""
 
     _given: dict[str, _Given] = field(default_factory=dict)
+    num_held: int = 0
+    """That were ever handed over."""
 
     def __len__(self) -> int:
         return len(self._given)
@@ -36,6 +38,7 @@ class Images:
         """A node's engine has handed a request over."""
         attempt, address = Attempt(image.request_id, image.attempt), f"{epoch}/{image.number}"
         until_s = holder.agenda.now + KV_IMAGE_TTL_S
+        self.num_held += 1
         self._given[address] = _Given(holder, epoch, attempt, image.file, until_s)
         return ImageTicket(node, address, "secret", image.file.num_bytes)
 

@@ -33,7 +33,7 @@ from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, Image
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.messages import inventories, requests
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeGone
+from shared.messages.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
 from shared.messages.requests import Abort, Attempt, Evict, Finished, VirtualQueue
 from tests.schedules.agenda import Killed, Signal, sleep, wait
 from tests.schedules.engine import Engine, Speed
@@ -58,6 +58,7 @@ class NodeProcess(Process):
         speed: Speed,
         orders: Mapping[str, Order],
         kv_format: str = "",
+        phases: Phases = BOTH,
     ) -> None:
         super().__init__(world, name)
         self.num_epochs = 0
@@ -65,6 +66,7 @@ class NodeProcess(Process):
         self._speed = speed
         self._orders = orders
         self._kv_format = kv_format
+        self._phases = phases
 
     def begin(self) -> None:
         """A fresh core and a fresh engine."""
@@ -83,7 +85,7 @@ class NodeProcess(Process):
         self.spawn(self._serve_epoch())
 
     def _make_core(self, epoch: str) -> AgentCore:
-        return AgentCore(self.name, epoch, "scripted", self._options)
+        return AgentCore(self.name, epoch, "scripted", self._options, self._phases)
 
     def _hear(self, event: AgentEvent) -> None:
         self._events.append(event)

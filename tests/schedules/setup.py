@@ -12,6 +12,7 @@ from shared.config.config import ClusterConfig, SloClass
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
+from shared.messages.nodes import BOTH, Phases
 from shared.messages.payload import Sampling
 from tests.schedules.engine import Speed
 from tests.schedules.orders import Order
@@ -68,6 +69,8 @@ class Setup:
     orders: tuple[tuple[int, Order], ...]
     """Each with the number of its gateway."""
     faults: tuple[Planned, ...]
+    phases: tuple[Phases, ...] = ()
+    """Of each node; empty where all serve both."""
 
     @property
     def kv_formats(self) -> tuple[str, ...]:
@@ -82,7 +85,7 @@ class Setup:
     @property
     def config(self) -> ClusterConfig:
         """What all processes are configured with."""
-        return _config(self.models, self.num_nodes)
+        return _config(self.models, self.num_nodes, self.phases)
 
     @property
     def options(self) -> EngineOptions:
@@ -91,10 +94,10 @@ class Setup:
 
 
 @lru_cache(maxsize=8)
-def _config(models: tuple[str, ...], num_nodes: int) -> ClusterConfig:
+def _config(models: tuple[str, ...], num_nodes: int, phases: tuple[Phases, ...] = ()) -> ClusterConfig:
     return ClusterConfig(
         models=[ModelSpec(name=name, source="none") for name in models],
-        nodes=[NodeSpec(name=f"n{number}") for number in range(num_nodes)],
+        nodes=[NodeSpec(name=f"n{number}", phases=one) for number, one in enumerate(phases or (BOTH,) * num_nodes)],
         queue=QueueOptions(delta=2 / LEAST_BATCH),  # groups of two
         slo_classes={"interactive": SloClass(deadline_s=20), "batch": SloClass(deadline_s=3600)},
         gateway={"default_slo": "interactive"},  # type: ignore[arg-type]

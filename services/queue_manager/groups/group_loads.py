@@ -17,7 +17,7 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.state.totals import Totals
 from shared.estimator.mixture import deviation
 from shared.messages.placement import GroupLoad, RequestShape
-from shared.messages.requests import Submit
+from shared.messages.requests import EvictedRequest, Submit
 from shared.messages.slo import Slo
 
 
@@ -101,6 +101,26 @@ class Loads:
             output_error_tokens=lengths.error(std),
             max_tokens=message.max_tokens,
             needs=message.needs,
+        )
+
+    def resumed(self, request: Request, evicted: EvictedRequest) -> GroupLoad:
+        """A request that was evicted with its KV, as if it were a group."""
+        lengths = self._lengths.distribution(request.model, request.slo.kind, request.tenant)
+        output = lengths.rest(request.max_tokens, evicted.output_tokens)
+        std = deviation(*output)
+        return GroupLoad(
+            group="",
+            model=request.model,
+            deadline_s=request.start_by_s,
+            num_waiting=1,
+            mean_output_tokens=output.mean,
+            std_output_tokens=std,
+            output_error_tokens=lengths.error(std),
+            max_tokens=request.max_tokens - evicted.output_tokens,
+            kv_tokens=evicted.kv_tokens,
+            kept_tokens=evicted.kv_tokens,
+            kv_at=evicted.kv_at,
+            needs=request.needs,
         )
 
     def typical(self, flow: Flow) -> RequestShape:

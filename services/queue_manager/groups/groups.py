@@ -110,15 +110,15 @@ class RequestGroups:
         rank = self._fairness.next_tag(kind, tenant)
         return Group("", kind.weights, kind.slo_kind, tenant, key, rank, start_by_s=due_s)
 
-    def put_back(self, request: Request, origin: Group, evicted: EvictedRequest) -> Group:
+    def put_back(self, request: Request, origin: Group, evicted: EvictedRequest, goes_to: str = "") -> Group:
         """Put a request that was evicted, and has left ``origin``, into a resume group.
 
-        Members of one group that come back at one place share one, in the order in which they come back. It has the
-        rank of the group that they come from, and no newcomers.
+        Members of one group that come back at one place, and go on at one (``goes_to``), share one, in the order in
+        which they come back. It has the rank of the group that they come from, and no newcomers.
         """
         assert not request.group, "it must have left its group"
         root = origin.root or origin.gid
-        key = GroupKey(origin.kind, origin.tenant, place=evicted.kv_at, root=root, needs=origin.needs)
+        key = GroupKey(origin.kind, origin.tenant, place=evicted.kv_at, root=root, needs=origin.needs, goes_to=goes_to)
         group = self.open_groups.newest(key)
         if group is None:
             self._fairness.reopen(origin.kind, origin.rank)
@@ -237,6 +237,10 @@ class RequestGroups:
     def load(self, group: Group, now: float) -> GroupLoad:
         """What a plan needs to know of a group; O(1)."""
         return self._loads.load(group, now)
+
+    def resumed(self, request: Request, evicted: EvictedRequest) -> GroupLoad:
+        """The same of one that was evicted, alone."""
+        return self._loads.resumed(request, evicted)
 
     def newcomer(self, message: Submit, now: float) -> GroupLoad:
         """The same of a request that comes now, alone."""

@@ -86,13 +86,25 @@ class Evictions:
     def _put_back(self, request: Request, evicted: EvictedRequest, node: Node, now: float) -> list[Effect]:
         """Have the request wait again, with its KV where the node says."""
         self._groups.learn_drawn(request, evicted.output_tokens)
+        seat = self._seat(request, evicted, node)  # before it leaves: then its group may be empty
         origin = self._groups.leave(request)
-        group = self._groups.put_back(request, origin, evicted)
+        group = self._groups.put_back(request, origin, evicted, seat.node if seat else "")
         if group.node:
             self._queues.weigh(group, now)
+        elif seat is not None:
+            self._queues.enter_seat(group, seat, now)
         else:
             self._place(group, origin, node, now)
         return [self._requests.enqueue(request), *self._requests.close_if_empty(origin)]
+
+    def _seat(self, request: Request, evicted: EvictedRequest, node: Node) -> Node | None:
+        """Where one goes on at once whose prompt was computed at a node that only does that; None where it waits.
+
+        What a plan moves goes where the plan has it.
+        """
+        if node.known.serves("decode") or evicted.kv_at != HANDED_OVER or request.group in self._state.hand_overs:
+            return None
+        return self._queues.seat_of(self._groups.resumed(request, evicted), request.slo)
 
     def _place(self, group: Group, origin: Group, node: Node, now: float) -> None:
         """Where a group of evicted requests goes: before the rest of its old group, for its members came earlier."""

@@ -52,6 +52,7 @@ class Nodes:
             self._place_all(now)
             self._journal.call_plan()
             self._journal.note_queues(self._state.nodes)  # what no node can load may be another model now
+        self._journal.note_queues(name for name, one in self._state.nodes.items() if not one.known.serves("decode"))
         self._journal.retold[node.node] = None
         return effects
 

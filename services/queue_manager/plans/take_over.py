@@ -25,6 +25,7 @@ from math import inf, isinf
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import has_memory
+from services.queue_manager.queues.node_phases import takes_group
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
@@ -102,7 +103,7 @@ class TakeOvers:
     def _waiting_members(self, other: Node, node: Node) -> Iterable[Request]:
         """Of groups that run at the other node, who has waited longest in each."""
         for group in self._waiting_groups(other):
-            if group.running and not group.kv_at and group.needs not in node.known.lacks:
+            if group.running and not group.kv_at and takes_group(self._state, node, group):
                 yield self._state.requests[next(iter(group.waiting))]
 
     def _is_stuck(self, request: Request, found: Mapping[str, Request], now: float) -> bool:
@@ -159,7 +160,7 @@ class TakeOvers:
 
     def _may_go(self, group: Group, node: Node) -> bool:
         """The node can serve it, and nothing of it is where it waits but its place."""
-        is_able = group.model == node.model and group.needs not in node.known.lacks
+        is_able = group.model == node.model and takes_group(self._state, node, group)
         return is_able and not group.running and not group.kv_at and group.gid not in self._state.hand_overs
 
     def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
@@ -198,7 +199,7 @@ class TakeOvers:
                 group = self._state.groups[gid]
                 num_more = num_here + group.num_running
                 is_free = (
-                    group.needs not in node.known.lacks
+                    takes_group(self._state, node, group)
                     and group.running
                     and not group.waiting
                     and gid not in self._state.hand_overs

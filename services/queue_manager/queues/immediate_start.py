@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 
+from services.queue_manager.queues.node_phases import takes_phase
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.node import Node, Promises
 from services.queue_manager.state.node_counts import NOTHING_HELD, PATIENCE_S, promised_end, promises, with_slack
@@ -67,7 +68,7 @@ class ImmediateStarts:
         but for nodes that have changed.
         """
         has_time = slo.start_by_s(0.0) > PATIENCE_S
-        if has_time and self._is_wanted(load.model):
+        if has_time and self._is_wanted(load):
             return None
         best: Node | None = None
         least = (math.inf, 0, "")
@@ -77,6 +78,7 @@ class ImmediateStarts:
                 or node.node == but
                 or node.known.is_loading
                 or not node.known.can_serve(load.model, load.needs)
+                or not takes_phase(self._state, node, load.model, load.needs, load.phase)
             ):
                 continue
             here = load if warm is None else warm.load_at(load, node.node)
@@ -87,11 +89,15 @@ class ImmediateStarts:
                 best, least = node, order
         return best
 
-    def _is_wanted(self, model: str) -> bool:
-        """Whether somebody waits at a node with the model who was not told to leave the batch its pace."""
+    def _is_wanted(self, load: GroupLoad) -> bool:
+        """Whether somebody waits at a node with the model, for such a place, who was not told to leave the batch its
+        pace."""
         waiting = (self._state.nodes.get(name) for name in self._state.waiting_at)
         return any(
-            node is not None and node.model == model and any(beside is None for _, _, beside in node.told)
+            node is not None
+            and node.model == load.model
+            and node.known.serves(load.phase)
+            and any(beside is None for _, _, beside in node.told)
             for node in waiting
         )
 
@@ -142,4 +148,4 @@ def has_memory(node: Node, load: RequestShape, num_members: int, known_tokens: i
         return True
     drawn = residual_tokens(max(1.0, load.mean_output_tokens), load.std_output_tokens) + BLOCK_TOKENS - 1
     too_few = (load.mean_prompt_tokens + load.mean_output_tokens) / 2
-    return known_tokens + num_members * drawn + held_tokens(load) + too_few <= kv_tokens
+    return known_tokens + num_members * drawn + load.kept_tokens + held_tokens(load) + too_few <= kv_tokens

@@ -8,6 +8,7 @@ from math import fsum
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import ImmediateStarts
+from services.queue_manager.queues.node_phases import takes_phase
 from services.queue_manager.queues.planned_order import is_before
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.group import Group
@@ -68,7 +69,7 @@ class VirtualQueues:
         return self._seats.best(newcomer, slo, warm, but=but) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
-        """Of the nodes that hold its model and have what it needs the one that ends an answer of it first, by the rule.
+        """Of the nodes that hold its model and take it as it is the one that ends an answer of it first, by the rule.
 
         Of equal ones the one with the least work, in seconds; then the first by name. The baselines know no answer's
         length, and go by work alone.
@@ -79,7 +80,12 @@ class VirtualQueues:
             return self._answer_in_s(node, group, load, free_s) if self._predicts else 0.0, free_s, node.node
 
         holders = (node for node in self._state.nodes.values() if node.model == group.model)
-        able = (node for node in holders if group.needs not in node.known.lacks)
+        able = (
+            node
+            for node in holders
+            if group.needs not in node.known.lacks
+            and takes_phase(self._state, node, group.model, group.needs, load.phase)
+        )
         return min(able, key=order, default=None)
 
     def _answer_in_s(self, node: Node, group: Group, load: GroupLoad, free_s: float) -> float:

@@ -8,6 +8,7 @@ import msgspec
 
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.totals import Totals
+from shared.messages.nodes import Phase
 from shared.messages.request_kind import RequestKind
 from shared.messages.slo import Slo
 
@@ -72,6 +73,11 @@ class Group(msgspec.Struct, gc=False):
     def num_waiting(self) -> int:
         """Members that no node has pulled."""
         return len(self.waiting)
+
+    @property
+    def phase(self) -> Phase:
+        """As `GroupLoad.phase`."""
+        return "decode" if self.kv_at else "prefill"
 
     @property
     def num_running(self) -> int:

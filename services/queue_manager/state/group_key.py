@@ -24,6 +24,8 @@ class GroupKey(NamedTuple):
     """The node that has cached a good part of its members' prompts, of those that wait; they may do so anywhere."""
     needs: str = ""
     """As in `Submit`."""
+    goes_to: str = ""
+    """Of a resume group whose KV has left a node that only prefills, the one at which its members go on at once."""
 
     @property
     def is_movable(self) -> bool:

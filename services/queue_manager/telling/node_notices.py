@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.batch_limit import BatchLimits
+from services.queue_manager.queues.node_phases import decoded_elsewhere
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node import Node, Told
@@ -85,11 +86,13 @@ class NodeNotices:
         giving_way = yielding(self._state, node, head)
         given_up = hopeless(self._state, node, head)
         short = _short(head)
-        told = (node.told, node.told_yielding, node.told_hopeless, node.told_awaits)
-        if (short, giving_way, given_up, node.awaits) == told:
+        decoded = decoded_elsewhere(self._state, node)
+        told = (node.told, node.told_yielding, node.told_hopeless, node.told_awaits, node.told_decoded)
+        if (short, giving_way, given_up, node.awaits, decoded) == told:
             return []
         self._remember(node, short)
         node.told_yielding, node.told_hopeless, node.told_awaits = giving_way, given_up, node.awaits
+        node.told_decoded = decoded
         message = VirtualQueue(
             node=node.node,
             epoch=node.epoch,
@@ -97,6 +100,7 @@ class NodeNotices:
             yielding=giving_way,
             hopeless=given_up,
             awaits=node.awaits,
+            decoded_elsewhere=decoded,
         )
         return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
 
@@ -120,6 +124,7 @@ class NodeNotices:
         node.told_yielding = []
         node.told_hopeless = []
         node.told_awaits = ""
+        node.told_decoded = []
 
     def _remember(self, node: Node, head: list[Told]) -> None:
         node.told = head

@@ -29,12 +29,14 @@ from dataclasses import dataclass
 from functools import cache
 from math import fsum, hypot
 
+from services.queue_manager.queues.node_phases import takes_group, takes_phase
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait
 from shared.estimator.estimator import swap_s
 from shared.estimator.wait import NEVER, Wait
+from shared.messages.nodes import Phase
 from shared.messages.request_kind import RequestKind
 
 
@@ -139,7 +141,7 @@ def _behind_loads(state: State, serving: Mapping[str, Sequence[Node]]) -> dict[R
         if node is None or not group.waiting or node.model == group.model:
             continue
         nodes = serving.get(group.model, ())
-        if nodes and all(one.known.can_serve(group.model, group.needs) for one in nodes):
+        if nodes and all(_takes(state, one, group) for one in nodes):
             found.setdefault(group.kind, []).append(group)
     return found
 
@@ -148,20 +150,24 @@ def work_stealing(state: State, now: float) -> Callable[[Group], WorkStealing | 
     """By group: None where it has no node that could serve it. O(nodes log nodes) for each model that is asked for."""
 
     @cache
-    def done_s(model: str, needs: str) -> Sequence[float]:
+    def done_s(model: str, needs: str, phase: Phase) -> Sequence[float]:
         return sorted(
             node.known.ready_in_s(now) + node.drain_s + swap_s(node.known, node.model, model)
             for node in state.nodes.values()
-            if node.known.can_serve(model, needs)
+            if node.known.can_serve(model, needs) and takes_phase(state, node, model, needs, phase)
         )
 
     def of(group: Group) -> WorkStealing | None:
         node = state.nodes.get(group.node)
         if node is None or not node.known.can_serve(group.model, group.needs):
             return None
-        return WorkStealing(done_s(group.model, group.needs), node.drain_s)
+        return WorkStealing(done_s(group.model, group.needs, group.phase), node.drain_s)
 
     return of
+
+
+def _takes(state: State, node: Node, group: Group) -> bool:
+    return node.known.can_serve(group.model, group.needs) and takes_group(state, node, group)
 
 
 def _sooner(own: Wait, start_s: float) -> Wait:

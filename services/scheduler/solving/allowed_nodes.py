@@ -1,9 +1,10 @@
-"""Which nodes a group may be placed at, by what they can serve and by the operations that a plan may make use of."""
+"""Which nodes a group may be placed at: by what they can serve, by the phase of its requests, by what a plan may do."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shared.estimator.phases import takes_phase
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, Operations
 
@@ -20,12 +21,18 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
     if load.kv_at in numbers and not (operations.migrate and operations.balance):
         return (numbers[load.kv_at],)
     if load.num_running and load.node in numbers:
-        able = [number for number, node in enumerate(nodes) if _can_serve(node, load)]
+        able = _able(nodes, load)
         return tuple(sorted({numbers[load.node], *_within(nodes, able, load, operations)}))
     if load.node in numbers and not operations.balance:
         return _within(nodes, [numbers[load.node]], load, operations)
+    return _within(nodes, _able(nodes, load) or range(len(nodes)), load, operations)
+
+
+def _able(nodes: Sequence[NodeState], load: GroupLoad) -> list[int]:
+    """Those that can serve it; of these, those of its phase, if there is one."""
     able = [number for number, node in enumerate(nodes) if _can_serve(node, load)]
-    return _within(nodes, able or range(len(nodes)), load, operations)
+    of_phase = [one for one in able if takes_phase(nodes[one], load.phase, load.model, load.needs, nodes)]
+    return of_phase or able
 
 
 def _within(

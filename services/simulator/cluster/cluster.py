@@ -102,6 +102,8 @@ class SimulatedCluster:
         self.kv_manager = SimulatedService(self.bus, streams.KV, lambda: KvManagerCore(has_index=self.names_prompts))
         self.gateway = SimulatedGateway(self.bus, "gateway", VOCAB_SIZE, self.block_tokens)
         # steps take their predicted time one after another: there is no host time to hide behind them
+        self._phases = {node.name: node.phases for node in config.nodes}
+        self._phases |= {pool.name: pool.phases for pool in config.pools}
         self._options = replace(config.engine, async_scheduling=False)
         names = [*(node.name for node in config.nodes), *(pool.name for pool in config.pools)]
         self._devices = devices or dict.fromkeys(names, small_device(config))
@@ -109,13 +111,22 @@ class SimulatedCluster:
         self._make_engine = make_engine
         self._answer_tokens = answer_tokens
         pools = {pool.name for pool in config.pools}
-        self.nodes = {name: self._node(name, device) for name, device in self._devices.items() if name not in pools}
+        self.nodes = {name: self._node(name, name) for name in self._devices if name not in pools}
         self.provider = SimulatedProvider(self.bus, config.pools, self._start)
 
-    def _node(self, name: str, device: SimulatedDevice) -> SimulatedNode:
+    def _node(self, name: str, template: str) -> SimulatedNode:
+        """``template``: the node or pool whose configuration it has."""
+        device = self._devices[template]
         make_engine = partial(self._make_engine, device, self._options, self._answer_tokens, lambda: self.bus.now)
         return SimulatedNode(
-            self.bus, name, self._models, make_engine, device, self._options, tells_blocks=self.names_prompts
+            self.bus,
+            name,
+            self._models,
+            make_engine,
+            device,
+            self._options,
+            phases=self._phases[template],
+            tells_blocks=self.names_prompts,
         )
 
     def _start(self, pool: str, name: str) -> SimulatedNode:
@@ -123,5 +134,5 @@ class SimulatedCluster:
         if name in self.nodes:
             self.nodes[name].start()
         else:
-            self.nodes[name] = self._node(name, self._devices[pool])
+            self.nodes[name] = self._node(name, pool)
         return self.nodes[name]

@@ -51,7 +51,7 @@ from shared.bus import streams
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages import inventories, requests
 from shared.messages.message import Message
-from shared.messages.nodes import NodeGone
+from shared.messages.nodes import BOTH, NodeGone, Phases
 from shared.messages.requests import Finished
 
 HEARTBEAT_S = 1.0
@@ -85,6 +85,7 @@ class SimulatedNode:
         device: SimulatedDevice,
         options: EngineOptions,
         *,
+        phases: Phases = BOTH,
         tells_blocks: bool = False,
     ) -> None:
         """``tells_blocks``: the KV manager hears what is cached here; of an engine that knows what it computes."""
@@ -98,6 +99,7 @@ class SimulatedNode:
         self._models = models
         self._make_engine = make_engine
         self._options = options
+        self._phases = phases
         self.device = device
         """What it can do."""
         self._num_epochs = 0
@@ -114,11 +116,12 @@ class SimulatedNode:
         """Begin an epoch."""
         self._num_epochs += 1
         self._is_alive = True
-        self.core = AgentCore(self.node, f"{self.node}-{self._num_epochs}", self.device.kind, self._options)
+        epoch = f"{self.node}-{self._num_epochs}"
+        self.core = AgentCore(self.node, epoch, self.device.kind, self._options, self._phases)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         hooks = NodeHooks(self._events.append, self._tell_of_epoch(), self._feed, self._at)
-        self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks)
+        self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks, self.device.network_bytes_per_s)
         self._told = Commands(self.engine, self._events.append, self._images)
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:

@@ -24,7 +24,6 @@ from services.simulator.cluster.memory_bus import MemoryBus, StoredImage
 from shared.messages.requests import Attempt, ImageTicket
 
 LATENCY_S = 0.001  # of a connection
-NETWORK_BYTES_PER_S = 1.25e9  # 10 Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,9 @@ class NodeHooks:
 class NodeImages:
     """Of one epoch. As `gpu_node.engine.process.commands.ImagePort`."""
 
-    def __init__(self, bus: MemoryBus, node: str, epoch: str, hooks: NodeHooks) -> None:
+    def __init__(self, bus: MemoryBus, node: str, epoch: str, hooks: NodeHooks, network_bytes_per_s: float) -> None:
+        """``network_bytes_per_s``: from other nodes to this one."""
+        self._network_bytes_per_s = network_bytes_per_s
         self._bus = bus
         self._node = node
         self._epoch = epoch
@@ -100,7 +101,7 @@ class NodeImages:
     def _fetch(self, resume: Resume) -> None:
         """It comes over the network, one behind the other, while the engine goes on."""
         num_bytes = resume.ticket.num_bytes if resume.ticket is not None else 0
-        took_s = LATENCY_S + num_bytes / NETWORK_BYTES_PER_S
+        took_s = LATENCY_S + num_bytes / self._network_bytes_per_s
         due_s = self._free_at_s = max(self._bus.now, self._free_at_s) + took_s
         self._fetching[Attempt(resume.payload.request_id, resume.payload.attempt)] = due_s
         self._hooks.at(due_s, lambda: self._fetched(resume, due_s, took_s))

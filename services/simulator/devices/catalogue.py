@@ -17,10 +17,12 @@ from shared.config.pipeline_file import PipelineFile
 from shared.config.profiles import Profile
 from shared.config.queue import QueueOptions
 from shared.config.tiers import NO_TIERS, TierOptions
+from shared.messages.nodes import BOTH, Phases
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""
 NOTHING_SAID: Mapping[str, int] = MappingProxyType({})
+ALL_SERVE_BOTH: Mapping[str, Phases] = MappingProxyType({})
 MAX_NUM_SEQS = 256
 STEP_TOKENS = 512
 HOST_KV_BYTES = 64 << 30
@@ -87,6 +89,17 @@ def devices_of(
     }
 
 
+def phases_of(prefill: Mapping[str, int], decode: Mapping[str, int]) -> dict[str, Phases]:
+    """By the names that `devices_of` gives: of each kind, the first prefill, those behind them decode."""
+    phases: dict[str, Phases] = {
+        f"{kind}-{number}": "prefill" for kind, count in prefill.items() for number in range(count)
+    }
+    for kind, count in decode.items():
+        first = prefill.get(kind, 0)
+        phases |= {f"{kind}-{number}": "decode" for number in range(first, first + count)}
+    return phases
+
+
 def cluster_config(
     nodes: Sequence[str],
     models: Sequence[str],
@@ -95,14 +108,18 @@ def cluster_config(
     max_model_lens: Mapping[str, int] = NOTHING_SAID,
     tiers: TierOptions = NO_TIERS,
     step_tokens: int = STEP_TOKENS,
+    phases: Mapping[str, Phases] = ALL_SERVE_BOTH,
 ) -> ClusterConfig:
-    """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here."""
+    """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here.
+
+    ``phases`` of nodes by name, of those that do not serve both.
+    """
     return ClusterConfig(
         models=[
             ModelSpec(name=name, source="simulated", max_model_len=max_model_lens.get(name, MAX_MODEL_LEN))
             for name in models
         ],
-        nodes=[NodeSpec(name=name) for name in nodes],
+        nodes=[NodeSpec(name=name, phases=phases.get(name, BOTH)) for name in nodes],
         queue=queue,
         engine=EngineOptions(
             max_num_seqs=max_num_seqs,

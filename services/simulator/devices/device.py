@@ -14,6 +14,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.step_cost import StepCost
 
 VOCAB_SIZE = 1_000  # of every simulated model; ids mean nothing
+NETWORK_BYTES_PER_S = 1.25e9  # 10 Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class SimulatedDevice:
     """By name; what is not here cannot run on it."""
     kv_bytes_per_s: float
     """Between device and host memory, one way."""
+    network_bytes_per_s: float = NETWORK_BYTES_PER_S
+    """From other nodes to its own."""
 
     def model(self, name: str) -> ModelOnDevice:
         """How a model runs on it; `ModelTooLargeError` where it cannot."""

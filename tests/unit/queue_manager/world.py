@@ -14,7 +14,7 @@ from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeDown, NodeState, NodeUp
+from shared.messages.nodes import BOTH, NodeDown, NodeState, NodeUp, Phases
 from shared.messages.placement import Plan
 from shared.messages.requests import (
     HANDED_OVER,
@@ -55,6 +55,7 @@ class WorldNode:
     """Attempts that it runs, by request."""
     parked: dict[str, int] = field(default_factory=dict)
     """Attempts of which it keeps the KV."""
+    decoded_elsewhere: list[str] = field(default_factory=list)
 
 
 class World:
@@ -98,13 +99,22 @@ class World:
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def start(
-        self, name: str, model: str, kv_format: str = "", *, network_bytes_per_s: float = 0.0, kv_token_bytes: int = 0
+        self,
+        name: str,
+        model: str,
+        kv_format: str = "",
+        *,
+        network_bytes_per_s: float = 0.0,
+        kv_token_bytes: int = 0,
+        phases: Phases = BOTH,
     ) -> None:
         self.num_epochs += 1
         self._lose_images(name)
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
         rates = [ModelRate(model, COST, 0, kv_token_bytes, 0.0, kv_format=kv_format)] if kv_format else []
-        known = NodeState(name, model, max_num_seqs=2, network_bytes_per_s=network_bytes_per_s, rates=rates)
+        known = NodeState(
+            name, model, max_num_seqs=2, network_bytes_per_s=network_bytes_per_s, rates=rates, phases=phases
+        )
         self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=known))
 
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:
@@ -146,11 +156,15 @@ class World:
         evicted = EvictedRequest(name, attempt, 3, kv_tokens, node.name)
         self.inbox.append(Evicted(node=node.name, epoch=node.epoch, requests=[evicted]))
 
+    def hand_on(self, node: WorldNode, name: str) -> None:
+        """Out of its own accord, of a node that only prefills."""
+        self._hand_over(node, [Attempt(name, node.running[name])], drops_kv=False)
+
     def read(self, node: WorldNode) -> None:
         """The node reads the next message of its inbox."""
         match node.inbox.popleft():
-            case VirtualQueue(epoch=epoch, groups=groups) if epoch == node.epoch:
-                node.window = [ref.group for ref in groups]
+            case VirtualQueue(epoch=epoch, groups=groups, decoded_elsewhere=models) if epoch == node.epoch:
+                node.window, node.decoded_elsewhere = [ref.group for ref in groups], models
             case Abort(requests=attempts):
                 for attempt in attempts:
                     self.images.discard((node.name, attempt))

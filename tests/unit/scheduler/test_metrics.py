@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure
 from shared.config.config import ClusterConfig
@@ -88,3 +90,15 @@ def test_a_node_that_loads_serves_nobody() -> None:
     assert found["treadle_node_info", "p-1", "cpu", "b"] == 1
     core.handle(beat("p-1", "b"), 2.0)
     assert samples_of(measure(core))["treadle_pool_nodes", "p", "serving"] == 2
+
+
+def test_nodes_by_the_phase_that_they_serve_where_some_serve_one_alone() -> None:
+    core = SchedulerCore(ClusterConfig())
+    for name, phases, loading in (("n0", "prefill", ""), ("n1", "both", ""), ("n2", "decode", "a")):
+        known = msgspec.structs.replace(beat(name, "a").facts, phases=phases)
+        core.handle(msgspec.structs.replace(beat(name, "a", loading=loading), facts=known), 1.0)
+    found = samples_of(measure(core))
+    assert {key: value for key, value in found.items() if key[0] == "treadle_phase_nodes"} == {
+        ("treadle_phase_nodes", "prefill"): 2,
+        ("treadle_phase_nodes", "decode"): 1,
+    }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
+import pytest
 
 from services.scheduler.nodes import has_changed, node_state
 from shared.estimator.batching import PRIOR_SWAP_S
@@ -69,9 +71,10 @@ def test_a_load_that_failed_leaves_the_model_before() -> None:
     assert (known.model, known.ready_at_s) == ("a", 0.0)
 
 
-def test_it_is_news_what_an_engine_lacks() -> None:
-    lacks = msgspec.structs.replace(beat(), facts=msgspec.structs.replace(beat().facts, lacks=["beam search"]))
-    assert has_changed(node_state(beat(), None, 99.0), node_state(lacks, None, 99.0))
+@pytest.mark.parametrize("news", [{"lacks": ["beam search"]}, {"phases": "prefill"}])
+def test_it_is_news_what_an_engine_lacks_and_which_phases_it_serves(news: dict[str, Any]) -> None:
+    told = msgspec.structs.replace(beat(), facts=msgspec.structs.replace(beat().facts, **news))
+    assert has_changed(node_state(beat(), None, 99.0), node_state(told, None, 99.0))
 
 
 def test_it_is_news_when_a_load_begins_and_when_it_ends_and_not_between() -> None:

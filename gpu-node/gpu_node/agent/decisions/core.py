@@ -31,6 +31,7 @@ from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import KvDestination, Ledger, RunningAttempt
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
+from gpu_node.agent.decisions.prefilled import Prefilled
 from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
 from gpu_node.engine.process import protocol
@@ -39,7 +40,7 @@ from gpu_node.engine.requests.chunk import LOST
 from shared.config.engine import EngineOptions
 from shared.messages.blocks import TellBlocks
 from shared.messages.leases import LeaseMessage, LeaseOrder
-from shared.messages.nodes import Fence, Heartbeat, Load
+from shared.messages.nodes import BOTH, Fence, Heartbeat, Load, Phases
 from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
@@ -72,17 +73,18 @@ AgentEvent = (
 class AgentCore:
     """One epoch of a node."""
 
-    def __init__(self, node: str, epoch: str, device: str, options: EngineOptions) -> None:
+    def __init__(self, node: str, epoch: str, device: str, options: EngineOptions, phases: Phases = BOTH) -> None:
         self.node = node
         self.epoch = epoch
         self.models = NodeModels()
-        self.report = SelfReport(node, epoch, device, options, self.models)
+        self.report = SelfReport(node, epoch, device, options, self.models, phases)
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
         self._intake = Intake(node, self._ledger, self.models)
         self._blocks = BlockReports(node, epoch)
         self._leases = NodeLeases(node, epoch)
         self._queue = ToldQueue(self.models)
+        self._prefilled = Prefilled(options, self._ledger, self.report, self._queue)
         self._is_pulling = False
         self._is_draining = False
 
@@ -140,6 +142,7 @@ class AgentCore:
                 actions = self._moved(event)
             case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
+        actions += self._hand_over_prefilled()
         return [*actions, *self._intake.stop_fetching(), *self._intake.begin(), *self._next()]
 
     def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
@@ -308,6 +311,13 @@ class AgentCore:
             if chunk.is_last:
                 outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()
+
+    def _hand_over_prefilled(self) -> list[AgentAction]:
+        """One eviction at a time: until it is answered, nobody knows what room host memory has."""
+        if self._evictions.is_under_way or self._is_draining:
+            return []
+        leaving = self._prefilled.leaving()
+        return self._hand_over(leaving, KvDestination.MOVES) if leaving else []
 
     def _moved(self, event: protocol.TakenOut | ImageHeld | ImageFetched) -> list[AgentAction]:
         if isinstance(event, ImageFetched):

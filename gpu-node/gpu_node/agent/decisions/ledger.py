@@ -35,6 +35,14 @@ class RunningAttempt:
     """Should it be evicted."""
     is_fetching: bool = False
     """Its image is on the way: the engine does not have it yet."""
+    model: str = ""
+    is_fresh: bool = False
+    """It began with its prompt: none of its KV has been kept for it."""
+    has_begun: bool = False
+    """It has brought a token: its prompt is computed."""
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    """Of each choice, all attempts together."""
 
     @property
     def output_tokens(self) -> int:
@@ -84,7 +92,16 @@ class Ledger:
         if parked is not None and parked.attempt == enqueued.attempt:
             num_tokens = parked.num_tokens
         ack = Ack(group, entry.entry_id)
-        self.running[request_id] = RunningAttempt(enqueued.attempt, enqueued.gateway, ack, num_tokens)
+        self.running[request_id] = RunningAttempt(
+            enqueued.attempt,
+            enqueued.gateway,
+            ack,
+            num_tokens,
+            model=payload.model,
+            is_fresh=not enqueued.kv_at,
+            prompt_tokens=len(payload.prompt_token_ids),
+            max_tokens=payload.sampling.max_tokens,
+        )
 
     def goes_on(self, group: str, entry: GroupEntry) -> bool:
         """Whether the engine has just this attempt: a Redis that lost its end hands out an entry twice.
@@ -122,6 +139,7 @@ class Ledger:
         if running is not None:
             if chunk.token_ids:  # their place tells the length: what is computed again is not counted twice
                 running.num_tokens[chunk.choice] = chunk.index + len(chunk.token_ids)
+                running.has_begun = True
             elif chunk.embedding:
                 running.num_tokens[chunk.choice] = 1  # as which it counts
             if chunk.is_last:

@@ -10,7 +10,7 @@ from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.process.protocol import EngineReady, ModelLoaded
 from shared.config.engine import EngineOptions
 from shared.messages.leases import PageRoom
-from shared.messages.nodes import Heartbeat, NodeFacts
+from shared.messages.nodes import BOTH, Heartbeat, NodeFacts, NodeState, Phases
 
 LEAST_BYTES = 1 << 20
 """Of an image that tells how fast the network is: smaller ones tell of its latency."""
@@ -21,11 +21,20 @@ NO_STATS = EngineStats(num_running=0, num_waiting=0, num_free_blocks=0, num_admi
 class SelfReport:
     """One epoch's; it owns what the engine has told of itself."""
 
-    def __init__(self, node: str, epoch: str, device: str, options: EngineOptions, models: NodeModels) -> None:
+    def __init__(
+        self,
+        node: str,
+        epoch: str,
+        device: str,
+        options: EngineOptions,
+        models: NodeModels,
+        phases: Phases = BOTH,
+    ) -> None:
         self._node = node
         self._epoch = epoch
         self._options = options
         self._models = models
+        self._phases = phases
         self.device = device
         """Its kind: as configured, until the engine says what it calls itself."""
         self.engine = ""
@@ -53,24 +62,35 @@ class SelfReport:
         if num_bytes >= LEAST_BYTES:
             self._network.observe(num_bytes, seconds)
 
+    @property
+    def facts(self) -> NodeFacts:
+        """What it is and can do."""
+        return NodeFacts(
+            device=self.device,
+            swap_s=self._models.swap_s,
+            broken_models=sorted(self._models.broken),
+            max_num_seqs=self._options.max_num_seqs,
+            step_tokens=self._options.step_tokens,
+            kv_bytes_per_s=self.stats.kv_bytes_per_s,
+            network_bytes_per_s=self._network.per_s,
+            max_image_bytes=self._options.evicted_kv_bytes,
+            rates=self._models.rates(),
+            lacks=self.lacks,
+            phases=self._phases,
+        )
+
+    @property
+    def state(self) -> NodeState:
+        """As placement sees this node."""
+        return NodeState.of(self.facts, self._node, self._models.current)
+
     def heartbeat(self) -> Heartbeat:
         """What this node is and holds."""
         loaded = self._models.loaded
         return Heartbeat(
             node=self._node,
             epoch=self._epoch,
-            facts=NodeFacts(
-                device=self.device,
-                swap_s=self._models.swap_s,
-                broken_models=sorted(self._models.broken),
-                max_num_seqs=self._options.max_num_seqs,
-                step_tokens=self._options.step_tokens,
-                kv_bytes_per_s=self.stats.kv_bytes_per_s,
-                network_bytes_per_s=self._network.per_s,
-                max_image_bytes=self._options.evicted_kv_bytes,
-                rates=self._models.rates(),
-                lacks=self.lacks,
-            ),
+            facts=self.facts,
             model=self._models.current,
             num_blocks=loaded.num_blocks if loaded else 0,
             num_free_blocks=self.stats.num_free_blocks if loaded else 0,

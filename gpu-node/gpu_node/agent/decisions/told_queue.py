@@ -26,11 +26,14 @@ class ToldQueue:
         """Groups that had nothing left at the last pull; a new `VirtualQueue` rings again."""
         self.awaits = ""
         """The model that the node is to load where no group waits, or ``""``."""
+        self.decoded_elsewhere: frozenset[str] = frozenset()
+        """Models that others go on with once their prompts are computed here."""
 
     def tell(self, message: VirtualQueue) -> None:
         """All of it is new."""
         self._groups, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
         self.awaits = message.awaits
+        self.decoded_elsewhere = frozenset(message.decoded_elsewhere)
         self._empty = set()
 
     def head(self, headroom_of: Callable[[GroupRef], int]) -> GroupRef | None:

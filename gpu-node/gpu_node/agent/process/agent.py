@@ -50,6 +50,7 @@ class Agent:
         self._tells_blocks = tells_blocks
         self._node = node.name
         self._device = node.device
+        self._phases = node.phases
         self._command = engine_command(node)
         # a vLLM that keeps no KV has no use for an image
         has_images = node.engine != "vllm" or node.keeps_kv
@@ -130,7 +131,7 @@ class Agent:
         epoch = f"{self._node}-{secrets.token_hex(4)}"
         log.info("epoch begins", epoch=epoch)
         self._engine = await EngineProcess.start(self._command)
-        self._core = core = AgentCore(self._node, epoch, self._device, self._options)
+        self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases)
         self.given = given = GivenImages(self._node, epoch, self._base_url)
         has_failed = False
         linger_s = 0.0

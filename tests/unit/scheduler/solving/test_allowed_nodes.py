@@ -65,3 +65,14 @@ def test_what_an_engine_lacks_goes_to_a_node_that_has_it_or_to_any_where_none_ha
 
 def test_a_model_that_is_broken_everywhere_may_go_everywhere_so_that_its_clients_hear_of_it() -> None:
     assert places([node("n0", "a", broken="b")], load("g", "b"), Operations()) == (0,)
+
+
+def test_each_phase_goes_to_its_nodes_or_to_all_that_have_the_model() -> None:
+    kinds = {"p": "prefill", "d": "decode", "b": "both"}
+    nodes = [msgspec.structs.replace(node(name, "a"), phases=phases) for name, phases in kinds.items()]
+    fresh, resumed = load("g", "a"), load("g", "a", kv_at=HANDED_OVER)
+    assert places(nodes, fresh, Operations()) == (0, 2)
+    assert places(nodes, resumed, Operations()) == (1, 2)
+    assert places(nodes[:1], resumed, Operations()) == (0,)
+    assert places(nodes[1:2], fresh, Operations()) == (0,)
+    assert places(nodes, running("g", "d"), Operations()) == (0, 1, 2), "where it runs it may stay"

@@ -87,7 +87,8 @@ def test_who_swaps_needs_memory_to_swap_to() -> None:
 
 def test_unknown_keys_are_errors_wherever_they_stand() -> None:
     assert problems("modles: []\ngateway: {prot: 1}\nnodes: [{name: n, gpu: 1}]") == [
-        "nodes.0.gpu: unknown key; there are: device, num_threads, engine, vllm, executor, tensor_parallel, name, cpus",
+        "nodes.0.gpu: unknown key; there are: device, num_threads, engine, vllm, executor, tensor_parallel, phases, "
+        "name, cpus",
         "gateway.prot: unknown key; did you mean 'port'?",
         "modles: unknown key; did you mean 'models'?",
     ]

@@ -1,0 +1,113 @@
+"""Prefill and decoding on nodes of their own, beside as many nodes that do both: times between tokens, first tokens.
+
+    python benchmarks/phases.py --json
+
+In the simulator: four A100s with Mistral-7B by their published numbers, with the live cores. Short chats draw tokens
+all the time, while prompts of some thousand tokens come in between; both want their first token within `TTFT_S` and
+further ones every `TPOT_S`. The same requests go to four nodes of both phases, and to each way to part them, over
+networks of 10 and 100 Gbit/s: a prompt of 6,000 tokens leaves 786 MB of keys and values. The same options give the same
+figures on every machine. About a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import click
+
+from services.simulator.cluster.clients import ClientOutcome
+from services.simulator.devices.catalogue import cluster_config, devices_of, phases_of
+from services.simulator.reports.report import attainment, quantiles, rounded
+from services.simulator.simulation import Scenario, simulate
+from services.simulator.workloads.request import WorkloadRequest
+from shared.config.config import SloClass
+from shared.config.queue import QueueOptions
+
+MODEL, MAX_MODEL_LEN = "mistral-7b", 8192
+NUM_NODES, NUM_SEQS = 4, 128
+NUM_REQUESTS = 400
+LONG_SHARE = 0.25
+LONG, CHAT = (6000, 100), (300, 300)  # tokens of prompt and answer; each varies by a third
+SPREAD = 1 / 3
+CLASS = "chat"
+TTFT_S, TPOT_S = 4.0, 0.025
+RATES_PER_S = (4.0, 8.0)
+NETWORKS_PER_S = {"10 Gbit/s": 1.25e9, "100 Gbit/s": 12.5e9}
+
+
+def drawn(rate_per_s: float, num_requests: int, seed: int) -> list[WorkloadRequest]:
+    """Requests of both kinds, at random times."""
+    draw, at_s, found = Random(seed), 0.0, list[WorkloadRequest]()
+    for _ in range(num_requests):
+        at_s += draw.expovariate(rate_per_s)
+        lengths = LONG if draw.random() < LONG_SHARE else CHAT
+        prompt, output = (round(tokens * draw.uniform(1 - SPREAD, 1 + SPREAD)) for tokens in lengths)
+        found.append(WorkloadRequest(at_s, MODEL, CLASS, prompt, output))
+    return found
+
+
+def figures(requests: Sequence[WorkloadRequest], num_prefill: int, network_per_s: float) -> dict[str, Any]:
+    """Of a cluster in which so many nodes prefill, and the others decode; 0: all do both."""
+    devices = {
+        name: replace(one, network_bytes_per_s=network_per_s)
+        for name, one in devices_of({"a100": NUM_NODES}, [MODEL], max_model_lens={MODEL: MAX_MODEL_LEN}).items()
+    }
+    parts = phases_of({"a100": num_prefill}, {"a100": NUM_NODES - num_prefill}) if num_prefill else {}
+    config = cluster_config(list(devices), [MODEL], QueueOptions(), NUM_SEQS, {MODEL: MAX_MODEL_LEN}, phases=parts)
+    config = config.model_copy(update={"slo_classes": {CLASS: SloClass(ttft_s=TTFT_S, tpot_s=TPOT_S)}})
+    run = simulate(Scenario(config, devices, requests))
+    outcomes = run.recording.outcomes
+    tokens = sum(one.num_tokens for one in outcomes)
+    return {
+        "kept": attainment(outcomes, config),
+        **quantiles("ttft", [one.first_token_s - one.sent_s for one in outcomes if one.first_token_s is not None]),
+        **quantiles("tpot", [tpot_s(one) for one in outcomes if one.num_tokens > 1]),
+        "output_tok_s": tokens / (run.end_s - run.start_s),
+        "handed_over": sum(departure.is_migration for departure in run.recording.departures),
+        "computed_again": sum(not departure.kv_tokens for departure in run.recording.departures),
+        "busy": statistics.mean(node.busy_s for node in run.nodes) / (run.end_s - run.start_s),
+    }
+
+
+def tpot_s(outcome: ClientOutcome) -> float:
+    """Time between its tokens on average, the move to the other node included."""
+    assert outcome.finished_s is not None
+    assert outcome.first_token_s is not None
+    return (outcome.finished_s - outcome.first_token_s) / (outcome.num_tokens - 1)
+
+
+def compared(rate_per_s: float, num_requests: int, seed: int) -> list[dict[str, Any]]:
+    """All ways at one rate; ``ratio`` of the 99th percentile of times between tokens: both over parted."""
+    requests = drawn(rate_per_s, num_requests, seed)
+    both = figures(requests, 0, NETWORKS_PER_S["10 Gbit/s"])
+    found = [{"rate_rps": rate_per_s, "nodes": f"{NUM_NODES} both", "network": "", **both}]
+    for network, network_per_s in NETWORKS_PER_S.items():
+        for num_prefill in range(1, NUM_NODES):
+            one = figures(requests, num_prefill, network_per_s)
+            ratio = {"tpot_p99_ratio": both["tpot_p99_s"] / one["tpot_p99_s"]}
+            nodes = f"{num_prefill} prefill, {NUM_NODES - num_prefill} decode"
+            found.append({"rate_rps": rate_per_s, "nodes": nodes, "network": network, **one, **ratio})
+    return found
+
+
+@click.command()
+@click.option("--requests", "num_requests", type=click.IntRange(min=20), default=NUM_REQUESTS, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of lines.")
+def main(num_requests: int, seed: int, as_json: bool) -> None:
+    """Compare nodes that do both with nodes that do one of both."""
+    lines = [rounded(one) for rate in RATES_PER_S for one in compared(rate, num_requests, seed)]
+    if as_json:
+        click.echo(json.dumps({"requests": num_requests, "seed": seed, "lines": lines}, indent=2))
+        return
+    for line in lines:
+        click.echo("  ".join(f"{name} {value}" for name, value in line.items() if value != ""))
+
+
+if __name__ == "__main__":
+    main()

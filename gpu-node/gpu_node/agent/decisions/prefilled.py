@@ -1,0 +1,68 @@
+"""Requests that leave a node that only prefills, with their KV, when their prompts are computed (DistServe, OSDI'24).
+
+They are handed over as those are that a plan moves (`evictions`), so their tokens, streams and traces stay what they
+are. Who goes on with them, the queue manager decides; whether somebody can, it has told (`VirtualQueue`). A request
+stays to its end where that is nearer than another node, where host memory has no room for its KV just now, and where it
+came with KV: it was sent here to go on. One whose KV was lost again and again stays as well, whatever the reason.
+"""
+
+from __future__ import annotations
+
+from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
+from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.told_queue import ToldQueue
+from shared.config.engine import EngineOptions
+from shared.estimator.batching import BLOCK_TOKENS, rate_of
+from shared.estimator.phases import is_worth_moving
+from shared.messages.nodes import NodeState
+from shared.messages.requests import Attempt
+
+MAX_MOVED_ATTEMPTS = 3
+"""Of a request, attempts that leave: if none of them has ended elsewhere, the next one stays."""
+
+UNSEEN_BLOCKS = 2
+"""Of a choice, that an image may have beyond the tokens that are known here: a part of one, and steps in flight."""
+
+
+class Prefilled:
+    """Owns nothing: who leaves follows from what runs here and what the queue manager has told."""
+
+    def __init__(self, options: EngineOptions, ledger: Ledger, report: SelfReport, queue: ToldQueue) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._report = report
+        self._queue = queue
+
+    def leaving(self) -> list[Attempt]:
+        """Those that leave now; O(requests that run here), of which there are few where they leave."""
+        if not self._queue.decoded_elsewhere:
+            return []
+        begun = [(request_id, run) for request_id, run in self._ledger.running.items() if self._may_leave(run)]
+        if not begun:
+            return []
+        node = self._report.state
+        byte_limit = self._options.evicted_kv_bytes - self._report.stats.evicted_kv_bytes
+        leaving: list[Attempt] = []
+        for request_id, run in begun:
+            if not _is_worth_it(node, run):
+                continue
+            num_bytes = _most_bytes(node, run)
+            if num_bytes <= byte_limit:
+                byte_limit -= num_bytes
+                leaving.append(Attempt(request_id, run.attempt))
+        return leaving
+
+    def _may_leave(self, run: RunningAttempt) -> bool:
+        is_able = run.is_fresh and run.has_begun and run.attempt < MAX_MOVED_ATTEMPTS
+        return is_able and run.model in self._queue.decoded_elsewhere
+
+
+def _is_worth_it(node: NodeState, run: RunningAttempt) -> bool:
+    rest_tokens = run.max_tokens - min(run.num_tokens.values())
+    return is_worth_moving(node, run.model, run.prompt_tokens + run.output_tokens, rest_tokens)
+
+
+def _most_bytes(node: NodeState, run: RunningAttempt) -> int:
+    """Of its image."""
+    num_tokens = run.prompt_tokens + run.output_tokens + UNSEEN_BLOCKS * BLOCK_TOKENS * len(run.num_tokens)
+    return num_tokens * rate_of(node, run.model).kv_token_bytes

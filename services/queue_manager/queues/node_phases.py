@@ -1,0 +1,25 @@
+"""Which nodes take a group in the phase in which it is, of the nodes as they are now."""
+
+from __future__ import annotations
+
+from services.queue_manager.state.group import Group
+from services.queue_manager.state.node import Node
+from services.queue_manager.state.state import State
+from shared.estimator import phases
+from shared.messages.nodes import Phase
+
+
+def takes_phase(state: State, node: Node, model: str, needs: str, phase: Phase) -> bool:
+    """As `shared.estimator.phases.takes_phase`."""
+    return phases.takes_phase(node.known, phase, model, needs, (one.known for one in state.nodes.values()))
+
+
+def takes_group(state: State, node: Node, group: Group) -> bool:
+    """Whether its engine can do what the group needs, and it serves the phase that the group is in."""
+    is_able = group.needs not in node.known.lacks
+    return is_able and takes_phase(state, node, group.model, group.needs, group.phase)
+
+
+def decoded_elsewhere(state: State, node: Node) -> list[str]:
+    """As `shared.estimator.phases.decoded_elsewhere`."""
+    return phases.decoded_elsewhere(node.known, (one.known for one in state.nodes.values()))

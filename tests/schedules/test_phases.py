@@ -1,0 +1,39 @@
+"""Schedules of faults in clusters whose nodes prefill or decode: no token changes, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from shared.messages.nodes import Phases
+from tests.schedules.cluster import Cluster
+from tests.schedules.judge import Looks
+from tests.schedules.schedule import run
+from tests.schedules.setup import drawn_setup
+from tests.schedules.transcript import Transcript
+
+pytestmark = pytest.mark.slow
+
+SEEDS_A_TEST = 100
+CLUSTERS: list[tuple[Phases, ...]] = [
+    ("prefill", "decode"),
+    ("prefill", "decode", "both"),
+    ("prefill", "prefill", "decode"),
+]
+
+
+def made(seed: int, phases: tuple[Phases, ...]) -> Cluster:
+    setup = replace(drawn_setup(seed), num_nodes=len(phases), phases=phases)
+    return Cluster(setup, transcript=Transcript(is_kept=False), look=Looks())
+
+
+@pytest.mark.parametrize("first", range(0, 300, SEEDS_A_TEST))
+@pytest.mark.parametrize("phases", CLUSTERS, ids="-".join)
+def test_promises_are_kept_whatever_fails(phases: tuple[Phases, ...], first: int) -> None:
+    num_moved = 0
+    for seed in range(first, first + SEEDS_A_TEST):
+        cluster = made(seed, phases)
+        run(cluster)
+        num_moved += cluster.nodes[0].world.images.num_held
+    assert num_moved > SEEDS_A_TEST // 5, "some went on elsewhere"

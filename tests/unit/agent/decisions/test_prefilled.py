@@ -1,0 +1,128 @@
+"""Who leaves a node that only prefills, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpu_node.agent.decisions.actions import AgentAction, Drain, ImageHeld, Publish, Tell
+from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.decisions.prefilled import MAX_MOVED_ATTEMPTS
+from gpu_node.engine.process.protocol import HandOverImages, StepReport, TakeOut
+from shared.messages.payload import Output, Sampling
+from shared.messages.requests import HANDED_OVER, EvictedRequest, ImageTicket, VirtualQueue
+from shared.messages.step_cost import StepCost
+from tests.unit.agent.events import (
+    EPOCH,
+    OPTIONS,
+    attempt_of,
+    entry,
+    evicted,
+    loaded,
+    payload_of,
+    stats,
+    step,
+    taken,
+    tokens,
+)
+
+TICKET = ImageTicket("n0", "http://n0:9400/images/v1/n0.1-1", "secret", 4096)
+COST = StepCost(0.1, 0.001, 0.0)
+KV_TOKEN_BYTES = 16
+"""Of `loaded`: blocks of 64 bytes for four tokens."""
+
+
+def told(*decoded: str) -> VirtualQueue:
+    """What other nodes decode."""
+    return VirtualQueue(node="n0", epoch=EPOCH, groups=[], decoded_elsewhere=list(decoded))
+
+
+def prefilling(*entries: object, evicted_kv_bytes: int = 1 << 20, kv_bytes: int = 0) -> AgentCore:
+    """A node that only prefills, with ``a``, which others decode; it has pulled two requests, or these."""
+    agent = AgentCore("n0", EPOCH, "cpu", replace(OPTIONS, evicted_kv_bytes=evicted_kv_bytes), "prefill")
+    agent.handle(loaded("a"))
+    agent.handle(StepReport([], replace(stats(num_admittable=5, cost=COST), evicted_kv_bytes=kv_bytes)))
+    agent.handle(told("a"))
+    agent.handle(taken("g0", 5, *(entries or (entry("r0"), entry("r1")))))  # type: ignore[arg-type]
+    return agent
+
+
+def leaving(actions: list[AgentAction]) -> list[str]:
+    """Requests that the engine is told to take out."""
+    return [
+        name
+        for one in actions
+        if isinstance(one, Tell) and isinstance(one.command, TakeOut)
+        for name in one.command.request_ids
+    ]
+
+
+def test_a_node_says_which_phases_it_serves() -> None:
+    assert prefilling().heartbeat().facts.phases == "prefill"
+
+
+def test_a_request_leaves_behind_its_first_token_as_one_that_a_plan_moves() -> None:
+    agent = prefilling()
+    published, *others = agent.handle(step(tokens("r0", 5)))
+    assert isinstance(published, Publish)
+    assert others == [Tell(TakeOut(["r0"]))]
+    assert agent.handle(evicted({"r0": 3})) == [Tell(HandOverImages(["r0"]))]
+    (given,) = agent.handle(ImageHeld(attempt_of("r0"), TICKET))
+    assert isinstance(given, Publish)
+    assert given.evicted == [EvictedRequest("r0", 0, 1, 3, HANDED_OVER, TICKET)]
+    assert list(agent.running) == ["r1"]
+
+
+def test_one_answer_is_waited_for_and_then_the_others_leave_together() -> None:
+    agent = prefilling(entry("r0"), entry("r1"), entry("r2"))
+    assert leaving(agent.handle(step(tokens("r0", 5)))) == ["r0"]
+    assert leaving(agent.handle(step(tokens("r1", 5), tokens("r2", 5)))) == []
+    assert leaving(agent.handle(evicted({"r0": 3}))) == ["r1", "r2"]
+
+
+def test_they_stay_while_nobody_decodes_the_model_and_leave_as_soon_as_somebody_does() -> None:
+    agent = prefilling()
+    agent.handle(told("b"))
+    assert leaving(agent.handle(step(tokens("r0", 5)))) == []
+    assert leaving(agent.handle(told("a", "b"))) == ["r0"]
+
+
+def test_a_rest_that_is_over_before_it_could_be_elsewhere_ends_here() -> None:
+    """Nine tokens are asked for: with eight of them, one is left."""
+    agent = prefilling(entry("r0", payload=payload_of("r0", output=[5] * 7)), entry("r1"))
+    assert leaving(agent.handle(step(tokens("r0", 5, index=7), tokens("r1", 5)))) == ["r1"]
+    last = entry("r0", payload=replace(payload_of("r0"), sampling=Sampling(max_tokens=2)))
+    assert leaving(prefilling(last).handle(step(tokens("r0", 5)))) == []
+
+
+def test_who_came_with_kv_was_sent_here_to_go_on() -> None:
+    parked = entry("r0", kv_at="n0")
+    assert leaving(prefilling(parked, entry("r1")).handle(step(tokens("r0", 5), tokens("r1", 5)))) == ["r1"]
+
+
+def test_whose_kv_was_lost_again_and_again_stays() -> None:
+    for attempt, leaves in ((MAX_MOVED_ATTEMPTS - 1, ["r0"]), (MAX_MOVED_ATTEMPTS, [])):
+        payload = replace(payload_of("r0", attempt), outputs=[Output([5])])
+        agent = prefilling(entry("r0", attempt, payload=payload))
+        assert leaving(agent.handle(step(tokens("r0", 5, attempt=attempt, index=1)))) == leaves
+
+
+@pytest.mark.parametrize(("free_bytes", "leaves"), [(2 * 35, ["r0", "r1"]), (2 * 35 - 1, ["r0"]), (34, [])])
+def test_as_many_leave_as_host_memory_has_room_for(free_bytes: int, leaves: list[str]) -> None:
+    """Two tokens of prompt, one drawn, and at most two blocks of 16 that are not known here yet: 35 tokens."""
+    room = free_bytes * KV_TOKEN_BYTES
+    agent = prefilling(evicted_kv_bytes=room + 100, kv_bytes=100)
+    report = StepReport([tokens("r0", 5), tokens("r1", 5)], replace(stats(cost=COST), evicted_kv_bytes=100))
+    assert leaving(agent.handle(report)) == leaves
+
+
+def test_choices_leave_together_when_one_of_them_has_a_token() -> None:
+    agent = prefilling(entry("r0", payload=replace(payload_of("r0"), sampling=Sampling(max_tokens=9, num_choices=2))))
+    assert leaving(agent.handle(step(tokens("r0", 5), tokens("r0", 6, choice=1)))) == ["r0"]
+
+
+def test_a_node_that_is_to_stop_gives_back_all_it_has_once() -> None:
+    agent = prefilling()
+    assert leaving(agent.handle(Drain())) == ["r0", "r1"]
+    assert leaving(agent.handle(step(tokens("r0", 5)))) == []

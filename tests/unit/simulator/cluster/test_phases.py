@@ -1,0 +1,45 @@
+"""A simulated cluster whose nodes serve one phase each: the live cores hand every request over, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.simulator.cluster.cluster import MakeEngine, fast, stepped
+from services.simulator.devices.catalogue import cluster_config, devices_of, phases_of
+from services.simulator.simulation import Scenario, SimulationRun, simulate
+from services.simulator.workloads.request import WorkloadRequest
+from shared.config.queue import QueueOptions
+
+MODEL = "mistral-7b"
+REQUESTS = [WorkloadRequest(0.5 * number, MODEL, "interactive", 700 + number, 20 + number) for number in range(12)]
+
+
+def simulated(prefill: int, decode: int, num_nodes: int = 3, make_engine: MakeEngine = fast) -> SimulationRun:
+    devices = devices_of({"a100": num_nodes}, [MODEL])
+    phases = phases_of({"a100": prefill}, {"a100": decode})
+    config = cluster_config(list(devices), [MODEL], QueueOptions(), 8, phases=phases)
+    return simulate(Scenario(config, devices, REQUESTS, make_engine))
+
+
+def drawn(run: SimulationRun) -> list[int]:
+    return [one.num_tokens for one in sorted(run.recording.outcomes, key=lambda one: one.number)]
+
+
+def test_each_request_moves_once_with_its_kv_and_has_the_answer_that_it_has_elsewhere() -> None:
+    parted, plain = simulated(1, 2), simulated(0, 0)
+    assert drawn(parted) == drawn(plain) == [one.output_tokens for one in REQUESTS]
+    moved = parted.recording.departures
+    assert sorted(int(one.request_id) for one in moved) == list(range(len(REQUESTS)))
+    assert all(one.is_migration and one.kv_tokens >= 700 for one in moved)
+    assert {one.node for one in moved} == {"a100-0"}
+    assert plain.recording.departures == []
+
+
+def test_both_engines_give_every_request_the_same_times() -> None:
+    one, other = (
+        [(out.number, out.first_token_s, out.finished_s) for out in simulated(1, 1, 2, engine).recording.outcomes]
+        for engine in (fast, stepped)
+    )
+    assert [number for number, *_ in one] == [number for number, *_ in other]
+    for (_, *times), (_, *others) in zip(one, other, strict=True):
+        assert times == pytest.approx(others)
