@@ -134,6 +134,11 @@ def _files_prompt(parts: ModelParts, path: Path) -> str:
         raise ModelFileError(f"{path}: its template for scores cannot be used ({problem}); set models[].score.prompt")
     if prompt is not None:
         return prompt
+    if parts.is_encoder:
+        raise ModelFileError(
+            f"{path}: the post_processor of its tokenizer.json does not say how two texts are put together; save the "
+            "tokenizer anew with one that has a pair, or set models[].score.prompt"
+        )
     if parts.family == "qwen3":
         return QWEN3
     if parts.is_classifier:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.graph.passes.copy_out import copy_out
 from gpu_node.graph.passes.nano_batches import nano_batches
-from gpu_node.graph.program import OperatorKind, Program
+from gpu_node.graph.program import OF_WHOLE_TEXTS, OperatorKind, Program
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipeline_file import PipelineError
 from shared.config.pipelines import Pipelines
@@ -66,10 +66,14 @@ def piped(
     """
     try:
         pipeline = pipelines.of(spec, device, num_devices, kernels)
+        if pipeline is None and OF_WHOLE_TEXTS.intersection(one.kind for one in program.operators):
+            return NOT_PIPED
         if pipeline is None:
             return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices, kernels))
         if any(one.kind is OperatorKind.LORA for one in program.operators):
             raise PipelineError("pipelines have no adapters; set pipeline: off")
+        if OF_WHOLE_TEXTS.intersection(one.kind for one in program.operators):
+            raise PipelineError("pipelines are for models that generate, and this one is an encoder; set pipeline: off")
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
         return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)

@@ -24,6 +24,8 @@ _BY_ROW = PRODUCTS | {
     OperatorKind.SILU_MUL,
     OperatorKind.RELU,
     OperatorKind.GELU,
+    OperatorKind.ERF_GELU,
+    OperatorKind.TANH,
     OperatorKind.ROUTE,
     OperatorKind.EXPERTS,
     OperatorKind.ADD,

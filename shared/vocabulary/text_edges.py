@@ -1,4 +1,5 @@
-"""What a model wants before and behind a text, by its tokenizer's files: BOS and EOS, mostly."""
+"""What a model wants before and behind a text, and between two of a pair, by its tokenizer's files: BOS and EOS mostly;
+of encoders, the tokens of a class and of separators."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ class TextEdges:
 
     prefix_ids: list[int] = field(default_factory=list)
     suffix_ids: list[int] = field(default_factory=list)
+    between_ids: list[int] = field(default_factory=list)
+    """Between the texts of a pair, which has the same around it; empty where the files say nothing of pairs."""
 
 
 def text_edges(files: HfFiles, vocabulary: HfVocabulary) -> TextEdges:
@@ -27,13 +30,30 @@ def text_edges(files: HfFiles, vocabulary: HfVocabulary) -> TextEdges:
         type_ = step.get("type", str)
         if type_ == "TemplateProcessing":
             _read_template(step, edges)
+        elif type_ in _NUM_SEPARATORS:
+            cls, sep = (_named_id(step, key) for key in ("cls", "sep"))
+            edges.prefix_ids.append(cls)
+            edges.suffix_ids.append(sep)
+            edges.between_ids.extend([sep] * _NUM_SEPARATORS[type_])
         elif type_ != "ByteLevel":  # which only has to do with offsets
             raise files.tokenizer.error(f"a post_processor of type {type_!r} is not supported")
-    added = edges.prefix_ids + edges.suffix_ids
+    added = edges.prefix_ids + edges.between_ids + edges.suffix_ids
     if any(token_id not in vocabulary.names for token_id in added):
         raise files.tokenizer.error(f"its post_processor adds {added}, which are not all tokens")
     _apply(edges, files.tokenizer_config, vocabulary)
     return edges
+
+
+_NUM_SEPARATORS = {"BertProcessing": 1, "RobertaProcessing": 2}
+"""Between two texts, of post-processors that are no template."""
+
+
+def _named_id(step: ModelFields, key: str) -> int:
+    """Of ``[name, id]``."""
+    match step.values.get(key):
+        case [str(), int(token_id)]:
+            return token_id
+    raise step.error(f"its post_processor has no {key} token with an id")
 
 
 def _apply(edges: TextEdges, config: ModelFields, vocabulary: HfVocabulary) -> None:
@@ -52,14 +72,25 @@ def _apply(edges: TextEdges, config: ModelFields, vocabulary: HfVocabulary) -> N
 
 
 def _read_template(step: ModelFields, edges: TextEdges) -> None:
-    ids = edges.prefix_ids
+    parts = _around_texts(step, "single")
+    edges.prefix_ids.extend(parts[0])
+    edges.suffix_ids.extend(token for part in parts[1:] for token in part)
+    before, *between, behind = _around_texts(step, "pair") or [[]]
+    if len(between) == 1 and (before, behind) == (parts[0], parts[-1]):
+        edges.between_ids.extend(between[0])
+
+
+def _around_texts(step: ModelFields, key: str) -> list[list[int]]:
+    """Token ids before the first text of a template, behind it, behind the next."""
+    parts: list[list[int]] = [[]]
     tokens = step.section("special_tokens") or ModelFields({}, step.path)
-    for piece in step.sections("single"):
+    for piece in step.sections(key):
         special = piece.section("SpecialToken")
-        if special is None:  # the text
-            ids = edges.suffix_ids
+        if special is None:  # a text
+            parts.append([])
             continue
         token = tokens.section(special.need("id", str))
         if token is None:
             raise step.error(f"its post_processor names {special.values['id']!r} and gives no ids for it")
-        ids += token.token_ids("ids")
+        parts[-1] += token.token_ids("ids")
+    return parts
