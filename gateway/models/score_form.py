@@ -89,7 +89,8 @@ class ScoreForm:
     def _filled(self, tokenizer: PromptTokenizer, asked: Question, document: str) -> list[int]:
         given = {QUERY: asked.query, DOCUMENT: document, INSTRUCTION: asked.instruction}
         rendered = _PLACES.sub(lambda place: tokenizer.user_text(given[place[0]]), self.prompt)
-        return tokenizer.encode_filled(rendered, is_whole=self.is_whole)
+        ends_in_text = self.prompt.endswith((QUERY, DOCUMENT, INSTRUCTION))
+        return tokenizer.encode_filled(rendered, is_whole=self.is_whole, ends_in_text=ends_in_text)
 
 
 def beginning(tokenizer: PromptTokenizer, text: str, num_tokens: int) -> str:

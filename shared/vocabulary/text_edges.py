@@ -75,9 +75,9 @@ def _read_template(step: ModelFields, edges: TextEdges) -> None:
     parts = _around_texts(step, "single")
     edges.prefix_ids.extend(parts[0])
     edges.suffix_ids.extend(token for part in parts[1:] for token in part)
-    before, *between, behind = _around_texts(step, "pair") or [[]]
-    if len(between) == 1 and (before, behind) == (parts[0], parts[-1]):
-        edges.between_ids.extend(between[0])
+    match _around_texts(step, "pair"):
+        case [before, between, behind] if [before, behind] == parts:
+            edges.between_ids.extend(between)
 
 
 def _around_texts(step: ModelFields, key: str) -> list[list[int]]:
