@@ -47,7 +47,8 @@ def build_pair_classifier(config: ModelConfig, separator: int) -> Program:
     build.add(OperatorKind.SELECT_FIRST, ("normed",), "first", rows=Rows.DRAWS)
     build.linear("first", "pooler", "pooler", config.hidden_size, bias=True)
     build.add(OperatorKind.TANH, ("pooler",), "pooled")
-    build.linear("pooled", "logits", "score", 1, bias=True)
+    build.linear("pooled", "logits", "score", 1)
+    build.add(OperatorKind.ADD_BIAS, ("logits",), "logits", [Weight("score_bias", (1,))])
     return build.program()
 
 
