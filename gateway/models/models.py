@@ -129,7 +129,7 @@ def length_of(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterCon
     if parts.is_encoder:
         is_ours = any(node.kind != "vllm" for node in nodes)
         if problem := encoder_problem(spec, config.engine) if is_ours else encoder_task_problem(spec):
-            raise ModelFileError(problem)
+            raise ModelFileError(f"{path}: {problem}")
     if spec.max_model_len is None:
         return model_length(spec, read_sizes(path), nodes, config.engine)
     if parts.context_length is not None and spec.max_model_len > parts.context_length:

@@ -64,6 +64,11 @@ def engine_of(executor: Executor, path: Path, task: ModelTask = "embed", **optio
     return engine
 
 
+def check_close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Of float32 by other kernels."""
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
 def states(model: Any, text: Sequence[int]) -> torch.Tensor:
     """float32 [tokens, hidden size], by `transformers`."""
     with torch.inference_mode():

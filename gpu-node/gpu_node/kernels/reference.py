@@ -15,11 +15,10 @@ def embedding(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
 def segment_embedding(token_ids: torch.Tensor, table: torch.Tensor, batch: PagedBatch, separator: int) -> torch.Tensor:
     """Segments A and B (BERT, NAACL'19, §3.2): a sequence's rows up to its first separator, and those behind it."""
-    segments = [
-        ((ids == separator).cumsum(dim=0) - (ids == separator).long()).clamp(max=1)
-        for ids in token_ids.split(batch.num_rows)
-    ]
-    return table[torch.cat(segments)]
+    is_separator = (token_ids == separator).long()
+    num_before = is_separator.cumsum(dim=0) - is_separator
+    firsts = torch.arange(len(token_ids)) - batch.positions
+    return table[(num_before - num_before[firsts]).clamp(max=1)]
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

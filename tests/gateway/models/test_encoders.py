@@ -105,7 +105,7 @@ def test_a_text_fits_into_one_step(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError) as error:
         load(path, {"step_tokens": 40}, max_model_len=42)
     assert str(error.value) == (
-        "model 'm': max_model_len is 42, but it is an encoder, whose texts are computed in one step each, and "
+        f"{path}: model 'm': max_model_len is 42, but it is an encoder, whose texts are computed in one step each, and "
         "step_tokens is 40; set engine.step_tokens to 41 at least, or max_model_len to 41 at most"
     )
     with pytest.raises(ModelFileError, match=r"max_model_len is 64, but .* was trained for 63 tokens"):
@@ -140,8 +140,8 @@ def test_nor_has_it_adapters() -> None:
 
 
 def test_a_tokenizer_that_knows_no_pairs_cannot_score(tmp_path: Path) -> None:
-    template = {"type": "TemplateProcessing", "pair": [], "special_tokens": {}}
-    template["single"] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    single = [{"Sequence": {"id": "A", "type_id": 0}}]
+    template = {"type": "TemplateProcessing", "single": single, "pair": [], "special_tokens": {}}
     path = write_encoder(tmp_path / "m", tokenizer={"post_processor": template}, **CLASSIFIER)
     assert load(path).tokenizer.encode_whole("a") == read_directory(path).tokenizer.encode("a")
     with pytest.raises(ModelFileError, match="does not say how two texts are put together"):

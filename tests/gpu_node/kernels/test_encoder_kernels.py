@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -35,8 +35,9 @@ def last_rows(lengths: Sequence[int]) -> list[int]:
 def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Sequence[int], heads: int) -> torch.Tensor:
     """Text by text, head by head, float64; queries, keys and values have as many heads."""
     found = []
-    for texts in zip(*(rows.double().split(list(lengths)) for rows in (q, k, v)), strict=True):
-        query, key, value = (rows.view(len(rows), heads, -1).transpose(0, 1) for rows in texts)
+    for last, length in zip(last_rows(lengths), lengths, strict=True):
+        text = [rows[last + 1 - length : last + 1].double() for rows in (q, k, v)]
+        query, key, value = (rows.view(length, heads, -1).transpose(0, 1) for rows in text)
         weights = (query @ key.transpose(1, 2) / math.sqrt(query.shape[-1])).softmax(dim=-1)
         found.append((weights @ value).transpose(0, 1).flatten(1))
     return torch.cat(found)
@@ -91,12 +92,13 @@ def test_rows_of_a_text_become_one() -> None:
 def test_a_text_is_there_from_its_beginning() -> None:
     x, draws = torch.zeros(1, 8), torch.tensor([0])
     chunk = paged_batch([PagedSequence(3, 1, [1])], 4)
-    for call in (
+    calls: list[Callable[[], torch.Tensor]] = [
         lambda: operations.mean_pool(x, chunk, draws),
         lambda: operations.select_first(x, chunk, draws),
         lambda: operations.segment_embedding(draws, x, chunk, -1),
         lambda: operations.bidirectional_attention(x, torch.zeros(2, 2, 4, 2, 4), chunk),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ValueError, match="a sequence's beginning is in the batch"):
             call()
 

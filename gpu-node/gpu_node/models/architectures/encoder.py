@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from gpu_node.graph.program import POSITIONS, TOKEN_IDS, OperatorKind, Program, Rows
+from gpu_node.graph.program import TOKEN_IDS, OperatorKind, Program, Rows
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.builder import ProgramBuilder
 from gpu_node.models.config import ModelConfig
@@ -59,20 +59,14 @@ def _layers(build: ProgramBuilder, separator: int) -> None:
     segments = Weight("segment_embedding", (config.num_segments, config.hidden_size))
     if separator == NO_SEPARATOR:
         segments = segments.cut(0, 0, 1)
-    _look_up(build, OperatorKind.SEGMENT_EMBEDDING, TOKEN_IDS, "segment", segments, separator=separator)
-    positions = Weight("position_embedding", (config.context_length, config.hidden_size))
-    _look_up(build, OperatorKind.EMBEDDING, POSITIONS, "position", positions)
+    kind, columns = OperatorKind.SEGMENT_EMBEDDING, config.hidden_size
+    build.add(kind, (TOKEN_IDS,), "segment", [segments], columns=columns, separator=separator)
+    build.add(OperatorKind.ADD, ("hidden", "segment"), "hidden")
+    build.learned_positions()
     build.layer_norm("hidden", "normed", "embedding_norm")
     for layer in range(config.num_layers):
         _attention(build, layer)
         _feed_forward(build, layer)
-
-
-def _look_up(
-    build: ProgramBuilder, kind: OperatorKind, index: str, name: str, table: Weight, **attributes: int
-) -> None:
-    build.add(kind, (index,), name, [table], columns=build.config.hidden_size, **attributes)
-    build.add(OperatorKind.ADD, ("hidden", name), "hidden")
 
 
 def _attention(build: ProgramBuilder, layer: int) -> None:

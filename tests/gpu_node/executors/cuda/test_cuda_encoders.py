@@ -12,11 +12,9 @@ from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.memory.largest_step import largest_step
 from shared.config.engine import EngineOptions, ModelTask
 from tests.gpu_node.embedding_model import OPTIONS, embedded
-from tests.gpu_node.encoder_model import engine_of, means, save_encoder, scores, states, write_pooling
+from tests.gpu_node.encoder_model import check_close, engine_of, means, save_encoder, scores, states, write_pooling
 from tests.gpu_node.engine.test_encoders import pairs, texts
 from tests.gpu_node.kernels.triton.buffers import DEVICE
-
-CLOSE = {"rtol": 1e-3, "atol": 1e-3}
 
 
 def on_device(
@@ -29,13 +27,13 @@ def on_device(
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_embeddings_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     model = save_encoder(name, tmp_path)
-    torch.testing.assert_close(on_device(tmp_path, texts(5)), means(model, texts(5)), **CLOSE)
+    check_close(on_device(tmp_path, texts(5)), means(model, texts(5)))
 
 
 @pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
 def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     model = save_encoder(name, tmp_path, is_classifier=True)
-    torch.testing.assert_close(on_device(tmp_path, pairs(), "score"), scores(model, pairs()), **CLOSE)
+    check_close(on_device(tmp_path, pairs(), "score"), scores(model, pairs()))
 
 
 @pytest.mark.parametrize("mode", ["cls_token", "mean_tokens"])
