@@ -162,7 +162,7 @@ def keys_and_values(writer: Operator) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Program:
     """A model for one device. ``result`` names the buffer of logits, one row for each draw; of hidden states,
-    where the model embeds."""
+    where the model embeds; of what an encoder makes of a text's rows."""
 
     operators: tuple[Operator, ...]
     buffers: tuple[Buffer, ...]
