@@ -15,10 +15,11 @@ from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, TOKEN_IDS, Buffer, Op
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.families import build_program
-from gpu_node.models.config import Family
+from gpu_node.models.config import ENCODERS, Family
 from tests.gpu_node.graph.test_program_cost import config
 
 LLAMA = build_program(config(num_layers=1))
+DECODERS = sorted(set(Family) - ENCODERS)
 LAYER_ROWS = 5
 
 
@@ -54,7 +55,13 @@ def test_behind_the_last_attention_a_llama_goes_on_with_draw_rows() -> None:
     assert {name for name in rows if rows[name] is Rows.TOKENS} == {"hidden", "angles", "normed", *"qkv", "attended"}
 
 
-@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("family", sorted(ENCODERS))
+def test_all_rows_of_a_text_are_read_to_its_end(family: Family) -> None:
+    program = build_program(config(family))
+    assert early_draws(program) == program
+
+
+@pytest.mark.parametrize("family", DECODERS)
 def test_only_the_last_layer_changes_and_keys_and_values_are_written_for_all_rows(family: Family) -> None:
     plain = build_program(config(family, num_layers=3))
     early = early_draws(plain)
@@ -70,7 +77,7 @@ def test_only_the_last_layer_changes_and_keys_and_values_are_written_for_all_row
     assert [one.kind for one in early.operators[last + 3 :]] == [one.kind for one in tail]
 
 
-@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("family", DECODERS)
 def test_a_step_costs_less_by_the_rows_that_do_not_draw(family: Family) -> None:
     plain = build_program(config(family, num_layers=1))
     early = early_draws(plain)
