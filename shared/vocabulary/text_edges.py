@@ -17,6 +17,16 @@ class TextEdges:
     suffix_ids: list[int] = field(default_factory=list)
     between_ids: list[int] = field(default_factory=list)
     """Between the texts of a pair, which has the same around it; empty where the files say nothing of pairs."""
+    pair_segments: list[int] = field(default_factory=list)
+    """Of a pair, the segment of each of those tokens and of each text, in their order."""
+
+    @property
+    def has_segments(self) -> bool | None:
+        """Whether a pair's tokens are of segment 1 behind the first token between its texts, and of 0 before; False
+        where all are of 0; None where it is otherwise."""
+        num_first = len(self.pair_segments) - len(self.suffix_ids) - len(self.between_ids)  # with that token
+        segmented = [0] * num_first + [1] * (len(self.pair_segments) - num_first)
+        return True if self.pair_segments == segmented else None if any(self.pair_segments) else False
 
 
 def text_edges(files: HfFiles, vocabulary: HfVocabulary) -> TextEdges:
@@ -35,6 +45,7 @@ def text_edges(files: HfFiles, vocabulary: HfVocabulary) -> TextEdges:
             edges.prefix_ids.append(cls)
             edges.suffix_ids.append(sep)
             edges.between_ids.extend([sep] * _NUM_SEPARATORS[type_])
+            edges.pair_segments.extend([0, 0, 0, 1, 1] if type_ == "BertProcessing" else [0] * 6)
         elif type_ != "ByteLevel":  # which only has to do with offsets
             raise files.tokenizer.error(f"a post_processor of type {type_!r} is not supported")
     added = edges.prefix_ids + edges.between_ids + edges.suffix_ids
@@ -78,6 +89,12 @@ def _read_template(step: ModelFields, edges: TextEdges) -> None:
     match _around_texts(step, "pair"):
         case [before, between, behind] if [before, behind] == parts:
             edges.between_ids.extend(between)
+            edges.pair_segments.extend(_segments(step))
+
+
+def _segments(step: ModelFields) -> list[int]:
+    pieces = [piece.section("SpecialToken") or piece.section("Sequence") for piece in step.sections("pair")]
+    return [0 if piece is None else piece.get("type_id", int) or 0 for piece in pieces]
 
 
 def _around_texts(step: ModelFields, key: str) -> list[list[int]]:

@@ -92,6 +92,9 @@ ATTENTIONS = frozenset(
 )
 """Kinds that read a layer's KV blocks."""
 
+SELECTIONS = frozenset({OperatorKind.SELECT_DRAWS, OperatorKind.SELECT_FIRST})
+"""Kinds that copy one row of each sequence that draws."""
+
 OF_WHOLE_TEXTS = frozenset(
     {
         OperatorKind.SEGMENT_EMBEDDING,

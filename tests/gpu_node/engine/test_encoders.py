@@ -11,13 +11,18 @@ import pytest
 import torch
 
 from gpu_node.engine.engine import Engine
+from gpu_node.executors.model_check import load_problem
+from gpu_node.executors.piped import NOT_PIPED, piped
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.served_program import served_program
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.config.pipelines import Pipelines
 from shared.files.model_file import ModelFileError
-from tests.gateway.encoder_tiny import CLS, SEP
+from tests.gateway.encoder_tiny import CLS, SEP, write_tokenizer
 from tests.gpu_node import tiny
 from tests.gpu_node.embedding_model import OPTIONS, embedded, embeddings, request
 from tests.gpu_node.encoder_model import (
@@ -31,6 +36,7 @@ from tests.gpu_node.encoder_model import (
     states,
     write_pooling,
 )
+from tests.gpu_node.random_pipelines import random_pipeline
 
 
 def reference(path: Path, task: Any = "embed", **options: Any) -> Engine:
@@ -79,6 +85,36 @@ def test_the_texts_of_a_pair_are_told_apart(tmp_path: Path) -> None:
     with torch.inference_mode():
         other = model(torch.tensor([pair])).logits
     assert float((embedded(reference(tmp_path, "score"), [pair]) - other).abs()) > 0.01
+
+
+def pair_template(*types: int) -> dict[str, Any]:
+    """BERT's, with other types of its tokens and texts."""
+    names = ["[CLS]", "A", "[SEP]", "B", "[SEP]"]
+    kinds = ["Sequence" if name in "AB" else "SpecialToken" for name in names]
+    pair = [{kind: {"id": name, "type_id": type_}} for kind, name, type_ in zip(kinds, names, types, strict=True)]
+    ids = {"[CLS]": CLS, "[SEP]": SEP}
+    special = {name: {"id": name, "ids": [token], "tokens": [name]} for name, token in ids.items()}
+    single = [pair[0], pair[1], pair[2]]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
+def test_a_tokenizer_may_put_both_texts_into_one_segment(tmp_path: Path) -> None:
+    """As that of multilingual-e5-small does, whose model is a BERT."""
+    model = save_encoder("bert", tmp_path, is_classifier=True)
+    write_tokenizer(tmp_path, post_processor=pair_template(0, 0, 0, 0, 0))
+    with torch.inference_mode():
+        expected = torch.cat([model(torch.tensor([pair])).logits for pair in pairs()])
+    check_close(embedded(reference(tmp_path, "score"), pairs()), expected)
+
+
+def test_or_where_nobody_can_see_it(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path, is_classifier=True)
+    write_tokenizer(tmp_path, post_processor=pair_template(0, 0, 1, 1, 1))
+    with pytest.raises(ModelFileError, match=r"types \[0, 0, 1, 1, 1\]; supported are 0 up to the first token between"):
+        reference(tmp_path, "score")
+    write_tokenizer(tmp_path, post_processor=None)
+    with pytest.raises(ModelFileError, match="does not say how two texts are put together"):
+        reference(tmp_path, "score")
 
 
 # --- one step a text --------------------------------------------------------------------------------------------------
@@ -201,6 +237,29 @@ def test_another_way_to_pool_is_refused(tmp_path: Path, modes: dict[str, bool], 
     write_pooling(tmp_path, **modes)
     with pytest.raises(ModelFileError, match=error):
         load(tmp_path)
+
+
+def test_several_devices_do_not_share_one(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    node = NodeSpec(name="a", executor="reference", tensor_parallel=2)
+    spec = ModelSpec(name="tiny", source=str(tmp_path), task="embed")
+    assert load_problem(spec, node, EngineOptions(), 1 << 40) == (
+        f"{tmp_path}: model 'tiny': it is an encoder, which is not divided among devices, and the node has 2; "
+        "serve it on a node with one"
+    )
+    program = served_program(spec, open_checkpoint(tmp_path))
+    with pytest.raises(IndivisibleError, match="an encoder is not divided among devices"):
+        tensor_parallel(program, 0, 2)
+
+
+def test_pipelines_are_for_others(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    spec = ModelSpec(name="tiny", source=str(tmp_path), task="embed")
+    program = served_program(spec, open_checkpoint(tmp_path))
+    assert piped(program, spec, Pipelines("auto", 16), "cpu:1") == NOT_PIPED  # and nothing is lacking
+    named = Pipelines("any.json", 16, (random_pipeline(1, rows=16, device="cpu:1"),))
+    with pytest.raises(ModelFileError, match="pipelines are for models that generate, and this one is an encoder"):
+        piped(program, spec, named, "cpu:1")
 
 
 def test_a_tensor_that_is_missing_is_named_and_heads_of_training_are_left_out(tmp_path: Path) -> None:

@@ -15,7 +15,17 @@ from numpy.typing import ArrayLike
 from gpu_node.executors.cpu.low_rank import packed_adapters
 from gpu_node.executors.cpu.rounding import READS_BFLOAT16, WRITES_BFLOAT16
 from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
-from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
+from gpu_node.graph.program import (
+    ATTENTIONS,
+    POSITIONS,
+    PRODUCTS,
+    SELECTIONS,
+    TOKEN_IDS,
+    Operator,
+    OperatorKind,
+    Program,
+    Rows,
+)
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
 from gpu_node.kernels.cpu.angles import angle_table
@@ -87,7 +97,7 @@ class _Lowering:
         self._selected = {
             self._whole(operator.outputs[0]): self._whole(operator.inputs[0])
             for operator in program.operators
-            if operator.kind is OperatorKind.SELECT_DRAWS
+            if operator.kind in SELECTIONS
         }
         self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
@@ -130,7 +140,7 @@ class _Lowering:
         gated = {self._origin(one.outputs[0]) for one in program.operators if one.kind is OperatorKind.GATED_LINEAR}
         wide = {self._origin(program.result)}
         for operator in program.operators:
-            if operator.kind is OperatorKind.SELECT_DRAWS:  # copies either type
+            if operator.kind in SELECTIONS:  # they copy either type
                 continue
             read_wide = operator.inputs[operator.kind in READS_BFLOAT16 :]
             written_wide = () if operator.kind in WRITES_BFLOAT16 else operator.outputs

@@ -49,9 +49,10 @@ def test_the_first_token_as_the_files_ask_for_it(tmp_path: Path) -> None:
     assert float(torch.cosine_similarity(on_cpu(tmp_path, texts(5)), expected).min()) > SIMILARITY
 
 
-@pytest.mark.parametrize("task", ["embed", "score"])
-def test_no_bit_hangs_on_how_texts_are_computed(tmp_path: Path, task: ModelTask) -> None:
+@pytest.mark.parametrize(("task", "pooling"), [("embed", "mean_tokens"), ("embed", "cls_token"), ("score", "")])
+def test_no_bit_hangs_on_how_texts_are_computed(tmp_path: Path, task: ModelTask, pooling: str) -> None:
     save_encoder("bert", tmp_path, is_classifier=True)
+    write_pooling(tmp_path, **{pooling: True})
     asked = [*texts(9), *pairs()]
     with closing(CpuExecutor(EngineOptions(**OPTIONS), 1, optimize=False)) as executor:
         engine = engine_of(executor, tmp_path, task)
