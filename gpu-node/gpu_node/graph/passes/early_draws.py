@@ -90,7 +90,7 @@ class _Flow:
 def _moved_selections(flow: _Flow, result: str) -> Mapping[int, Operator]:
     """Choices of draw rows, by index, that end the use of what they choose from: two names of one buffer in time.
 
-    None that is the result itself, whose numbers may be wider than those that products read.
+    No first rows that are the result themselves: its numbers may be wider than those that products read.
     """
     moved = {}
     for index, operator in enumerate(flow.operators):
@@ -99,7 +99,8 @@ def _moved_selections(flow: _Flow, result: str) -> Mapping[int, Operator]:
         (source,), (target,) = operator.inputs, operator.outputs
         are_whole = flow.buffers[source].view_of is None and flow.buffers[target].view_of is None
         are_apart = not flow.uses(source, flow.operators[index + 1 :]) and not flow.uses(target, flow.operators[:index])
-        if are_whole and are_apart and target != result:
+        is_result = operator.kind is OperatorKind.SELECT_FIRST and target == result
+        if are_whole and are_apart and not is_result:
             moved[index] = operator
     return moved
 
