@@ -54,9 +54,9 @@ def model_length(spec: ModelSpec, sizes: ModelSizes, nodes: Iterable[NodeTemplat
         return spec.max_model_len
     templates = list(nodes)
     rooms = [room for node in templates if (room := node_room_tokens(spec, sizes, node, options)) is not None]
-    if sizes.is_encoder and any(node.kind != "vllm" for node in templates):
-        rooms.append(step_length(options))
-    return min([sizes.context_length, *(room for room in rooms if room >= MIN_MODEL_LEN)])
+    length = min([sizes.context_length, *(room for room in rooms if room >= MIN_MODEL_LEN)])
+    is_one_step = sizes.is_encoder and any(node.kind != "vllm" for node in templates)
+    return min(length, step_length(options)) if is_one_step else length
 
 
 def node_room_tokens(spec: ModelSpec, sizes: ModelSizes, node: NodeTemplate, options: EngineOptions) -> int | None:

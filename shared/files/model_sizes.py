@@ -26,7 +26,7 @@ def read_context_length(path: Path) -> int:
 
 def read_is_encoder(path: Path) -> bool:
     """Whether all of a text is read at once (`shared.files.encoder`)."""
-    return _open(path).is_encoder
+    return path.is_dir() and _open(path).is_encoder
 
 
 def read_sizes(path: Path) -> ModelSizes:

@@ -64,15 +64,15 @@ def piped(
     for others' tasks in several lanes. ``copies_out``: whether copies of full blocks to the host are operators of the
     pipeline, too.
     """
+    is_encoder = not OF_WHOLE_TEXTS.isdisjoint(one.kind for one in program.operators)
     try:
         pipeline = pipelines.of(spec, device, num_devices, kernels)
-        if pipeline is None and OF_WHOLE_TEXTS.intersection(one.kind for one in program.operators):
-            return NOT_PIPED
         if pipeline is None:
-            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices, kernels))
+            is_lacking = not is_encoder and pipelines.lacks(spec, device, num_devices, kernels)
+            return PipedProgram(is_lacking=is_lacking)
         if any(one.kind is OperatorKind.LORA for one in program.operators):
             raise PipelineError("pipelines have no adapters; set pipeline: off")
-        if OF_WHOLE_TEXTS.intersection(one.kind for one in program.operators):
+        if is_encoder:
             raise PipelineError("pipelines are for models that generate, and this one is an encoder; set pipeline: off")
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")

@@ -101,6 +101,7 @@ def test_a_text_has_the_positions_that_there_are_and_counts_one_token_more(tmp_p
 def test_a_text_fits_into_one_step(tmp_path: Path) -> None:
     path = write_encoder(tmp_path / "m")
     assert load(path, {"step_tokens": 40}).max_model_len == 40 + 1
+    assert load(path, {"step_tokens": 4}).max_model_len == 4 + 1
     assert load(path, {"step_tokens": 40}, max_model_len=41).max_model_len == 41
     with pytest.raises(ModelFileError) as error:
         load(path, {"step_tokens": 40}, max_model_len=42)
