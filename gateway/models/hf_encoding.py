@@ -64,6 +64,10 @@ def _plain_model(tokenizer: ModelFields, vocabulary: HfVocabulary) -> dict[str, 
     if unknown is not None and unknown in control:  # stands for unknown characters, but not for its own name
         model["unk_token"] = _hidden(unknown)
         vocab[_hidden(unknown)] = control[unknown].id
+    if section.get("type", str) == "WordPiece":
+        if unknown is None or model["unk_token"] not in vocab:
+            raise tokenizer.error("model.unk_token is no token, so text with unknown words could not be encoded")
+        return model | {"vocab": vocab}
     prefix = section.get("continuing_subword_prefix", str) or ""
     merges = []
     for merge in model["merges"]:  # two tokens, with a space between them or as a list

@@ -11,12 +11,14 @@ from pathlib import Path
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.hf_encoding import build_encoders
 from gateway.models.model_parts import ModelParts
-from gateway.models.text_edges import text_edges
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from shared.config.scoring import DOCUMENT, QUERY
 from shared.files.classifier import num_labels_of
+from shared.files.encoder import is_encoder_type, max_length, text_positions
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
 from shared.vocabulary.model_fields import ModelFields
+from shared.vocabulary.text_edges import TextEdges, text_edges
 from shared.vocabulary.token_texts import read_files, token_bytes
 
 _TEMPLATE_FILE = "chat_template.jinja"
@@ -28,20 +30,30 @@ def read_directory(directory: Path) -> ModelParts:
     files = read_files(directory)
     vocabulary = read_vocabulary(files)
     config = files.tokenizer_config
+    edges = text_edges(files, vocabulary)
+    family = files.config.get("model_type", str) or ""
+    is_encoder = is_encoder_type(family)
     source, tool_source = _template_sources(directory, config)
     return ModelParts(
-        tokenizer=PromptTokenizer(_tokenizer_parts(files, vocabulary)),
+        tokenizer=PromptTokenizer(_tokenizer_parts(files, vocabulary, edges)),
         template=_template(source, config, vocabulary),
         tool_template=_template(tool_source, config, vocabulary),
         context_length=_context_length(files.config),
-        family=files.config.get("model_type", str) or "",
+        family=family,
         is_classifier=num_labels_of(files.config.values) is not None,
+        is_encoder=is_encoder,
+        score_prompt=_pair_prompt(edges, vocabulary) if is_encoder else None,
     )
 
 
-def _tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary) -> TokenizerParts:
+def _pair_prompt(edges: TextEdges, vocabulary: HfVocabulary) -> str | None:
+    """A query and a document as the two texts of a pair; None where the files say nothing of pairs."""
+    between = "".join(vocabulary.names[token_id] for token_id in edges.between_ids)
+    return f"{QUERY}{between}{DOCUMENT}" if between else None
+
+
+def _tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary, edges: TextEdges) -> TokenizerParts:
     texts = token_bytes(files, vocabulary)
-    edges = text_edges(files, vocabulary)
     opening, inner = build_encoders(files.tokenizer, vocabulary)
     return TokenizerParts(
         control=vocabulary.control,
@@ -99,4 +111,7 @@ def _context_length(config: ModelFields) -> int:
     but a node takes the number as it stands too, and here must not be room that no node has.
     """
     length = config.get("max_position_embeddings", int)
-    return config.need("n_positions", int) if length is None else length
+    if length is None:
+        return config.need("n_positions", int)
+    is_encoder = is_encoder_type(config.values.get("model_type"))
+    return max_length(text_positions(config.values, length)) if is_encoder else length

@@ -23,5 +23,7 @@ class ModelParts:
     """As its files call it (``model_type``, ``general.architecture``)."""
     is_classifier: bool = False
     """Its head is of labels and not of tokens."""
+    is_encoder: bool = False
+    """Its tokens see those behind them (`shared.files.encoder`)."""
     score_prompt: str | None = None
     """How a query and a document are put to it, with places as in `shared.config.scoring`, where the files say."""

@@ -17,6 +17,7 @@ from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec, ModelTask
 from shared.files.all_files import checked_paths
+from shared.files.encoder import encoder_problem, encoder_task_problem
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import model_length
 from shared.files.model_sizes import read_sizes
@@ -122,9 +123,15 @@ def read_parts(path: Path) -> ModelParts:
 
 
 def length_of(spec: ModelSpec, parts: ModelParts, path: Path, config: ClusterConfig) -> int:
-    """The most tokens of prompt and answer together; `ModelFileError` where more is configured than the files say."""
+    """The most tokens of prompt and answer together; `ModelFileError` where more is configured than the files say, and
+    for an encoder that cannot be served as it is configured."""
+    nodes = [*config.nodes, *config.pools]
+    if parts.is_encoder:
+        is_ours = any(node.kind != "vllm" for node in nodes)
+        if problem := encoder_problem(spec, config.engine) if is_ours else encoder_task_problem(spec):
+            raise ModelFileError(f"{path}: {problem}")
     if spec.max_model_len is None:
-        return model_length(spec, read_sizes(path), [*config.nodes, *config.pools], config.engine)
+        return model_length(spec, read_sizes(path), nodes, config.engine)
     if parts.context_length is not None and spec.max_model_len > parts.context_length:
         raise ModelFileError(
             f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but {path} was trained for "

@@ -89,7 +89,8 @@ class ScoreForm:
     def _filled(self, tokenizer: PromptTokenizer, asked: Question, document: str) -> list[int]:
         given = {QUERY: asked.query, DOCUMENT: document, INSTRUCTION: asked.instruction}
         rendered = _PLACES.sub(lambda place: tokenizer.user_text(given[place[0]]), self.prompt)
-        return tokenizer.encode_filled(rendered, is_whole=self.is_whole)
+        ends_in_text = self.prompt.endswith((QUERY, DOCUMENT, INSTRUCTION))
+        return tokenizer.encode_filled(rendered, is_whole=self.is_whole, ends_in_text=ends_in_text)
 
 
 def beginning(tokenizer: PromptTokenizer, text: str, num_tokens: int) -> str:
@@ -134,6 +135,11 @@ def _files_prompt(parts: ModelParts, path: Path) -> str:
         raise ModelFileError(f"{path}: its template for scores cannot be used ({problem}); set models[].score.prompt")
     if prompt is not None:
         return prompt
+    if parts.is_encoder:
+        raise ModelFileError(
+            f"{path}: the post_processor of its tokenizer.json does not say how two texts are put together; save the "
+            "tokenizer anew with one that has a pair, or set models[].score.prompt"
+        )
     if parts.family == "qwen3":
         return QWEN3
     if parts.is_classifier:

@@ -115,10 +115,15 @@ class PromptTokenizer:
         """Likewise a text that is not to be continued: with what the model wants behind it, too."""
         return self._suffixed(self.encode(text))
 
-    def encode_filled(self, rendered: str, *, is_whole: bool) -> list[int]:
-        """Likewise a form with clients' texts in it (`user_text`), which ``is_whole`` or is to be continued."""
+    def encode_filled(self, rendered: str, *, is_whole: bool, ends_in_text: bool = False) -> list[int]:
+        """Likewise a form with clients' texts in it (`user_text`), which ``is_whole`` or is to be continued.
+
+        ``ends_in_text``: in a client's, so that a control token at the end stands before a text that is empty.
+        """
         ids = self.prefixed(self.encode_chat(rendered))
-        return self._suffixed(ids) if is_whole else ids
+        if not is_whole:
+            return ids
+        return ids + self._suffix_ids if ends_in_text else self._suffixed(ids)
 
     def prefixed(self, ids: list[int]) -> list[int]:
         """The prompt with what the model wants it to begin with; one that brings its BOS gets no second one."""

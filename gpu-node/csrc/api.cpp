@@ -116,6 +116,15 @@ TREADLE_API std::int32_t treadle_embedding(Program* program, std::int32_t table,
   });
 }
 
+// `separator`: the token that ends a sequence's first segment, or -1 where there is one segment.
+TREADLE_API std::int32_t treadle_segment_embedding(Program* program, std::int32_t table, std::int32_t separator,
+                                                   View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::SegmentEmbedding>(program->weight(table), separator, columns(*program, out));
+    return 0;
+  });
+}
+
 TREADLE_API std::int32_t treadle_rms_norm(Program* program, View x, std::int32_t weight, float epsilon, View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::RmsNorm>(program->kernels(), columns(*program, x), program->constant(weight),
@@ -171,7 +180,16 @@ TREADLE_API std::int32_t treadle_attention(Program* program, View q, std::int32_
                                            View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer,
-                                              window > 0 ? window : treadle::Attention::kNoWindow,
+                                              treadle::Sight{window > 0 ? window : treadle::Sight::kNoWindow},
+                                              columns(*program, q), columns(*program, out));
+    return 0;
+  });
+}
+
+// Each row sees all rows of its sequence.
+TREADLE_API std::int32_t treadle_bidirectional_attention(Program* program, View q, std::int32_t layer, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer, treadle::Sight{.all = true},
                                               columns(*program, q), columns(*program, out));
     return 0;
   });
@@ -212,6 +230,21 @@ TREADLE_API std::int32_t treadle_relu(Program* program, View x, View out) {
 TREADLE_API std::int32_t treadle_gelu(Program* program, View x, View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::Activation>(program->kernels().gelu, columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_erf_gelu(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Activation>(program->kernels().erf_gelu, columns(*program, x),
+                                               columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_tanh(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::Activation>(program->kernels().tanh, columns(*program, x), columns(*program, out));
     return 0;
   });
 }
@@ -282,6 +315,20 @@ TREADLE_API std::int32_t treadle_poll(Program* program) {
 TREADLE_API std::int32_t treadle_select_draws(Program* program, View x, View out) {
   return guarded(-1, [&] {
     program->add_operator<treadle::SelectDraws>(columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_select_first(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::SelectFirst>(columns(*program, x), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_mean_pool(Program* program, View x, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::MeanPool>(columns(*program, x), columns(*program, out));
     return 0;
   });
 }

@@ -128,7 +128,7 @@ TREADLE_API std::int32_t treadle_split_operators(const Program* program, const s
 TREADLE_API std::int32_t treadle_send(Program* program, View q, View k, View v, std::int32_t layer, std::int32_t window) {
   return guarded(-1, [&] {
     program->add_operator<treadle::Send>(program->kernels(), columns(*program, q), columns(*program, k),
-                                         columns(*program, v), layer, window > 0 ? window : treadle::Attention::kNoWindow);
+                                         columns(*program, v), layer, window > 0 ? window : treadle::Sight::kNoWindow);
     program->count_send();
     return 0;
   });

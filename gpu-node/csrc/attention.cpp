@@ -60,11 +60,11 @@ void WriteKv::run_row(int row, const Step& step) const {
   }
 }
 
-Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out)
+Attention::Attention(const Kernels& kernels, const Cache& cache, int layer, Sight sight, Columns q, Columns out)
     : kernels_(kernels),
       cache_(cache),
       layer_(layer),
-      window_(window),
+      sight_(sight),
       num_shared_(q.num_columns / (cache.shape().num_kv_heads * cache.shape().head_dim)),
       q_(q),
       out_(out) {
@@ -75,14 +75,15 @@ int Attention::num_tasks(const Step& step) const {
   return static_cast<int>(step.shares[share()].groups.size()) * cache_.shape().num_kv_heads;
 }
 
-void attend(const Kernels& kernels, const Cache& cache, int layer, int window, int num_shared, const RowGroup& group,
+void attend(const Kernels& kernels, const Cache& cache, int layer, Sight sight, int num_shared, const RowGroup& group,
             int kv_head, const float* q, std::ptrdiff_t q_stride, const std::int32_t* block_lines, RowOut out,
             std::ptrdiff_t out_stride, Scratch& scratch) {
   const CacheShape& shape = cache.shape();
   const std::ptrdiff_t column = std::ptrdiff_t{kv_head} * num_shared * shape.head_dim;
   if (out.wide != nullptr) out.wide += column;
   if (out.narrow != nullptr) out.narrow += column;
-  kernels.attention({q + column, q_stride, group.num_rows, num_shared, group.first_position, window,
+  kernels.attention({q + column, q_stride, group.num_rows, num_shared, group.first_position,
+                     sight.all ? group.end_of_sequence : group.first_position + group.num_rows, sight.all, sight.window,
                      1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
                      HeadCache{cache.layer(layer, 0) + kv_head * cache.head_stride(), cache.value_offset(),
                                shape.block_size, shape.head_dim},
@@ -92,7 +93,7 @@ void attend(const Kernels& kernels, const Cache& cache, int layer, int window, i
 void Attention::run(int task, const Step& step, Scratch& scratch) const {
   const int num_kv_heads = cache_.shape().num_kv_heads;
   const RowGroup& group = step.groups[step.shares[share()].groups[task / num_kv_heads]];
-  attend(kernels_, cache_, layer_, window_, num_shared_, group, task % num_kv_heads, q_.wide(group.first_row), q_.stride,
+  attend(kernels_, cache_, layer_, sight_, num_shared_, group, task % num_kv_heads, q_.wide(group.first_row), q_.stride,
          step.block_lines.data() + group.table, out_.out(group.first_row), out_.stride, scratch);
 }
 

@@ -75,17 +75,23 @@ class WriteKv final : public RowOperator {
   Turn turn_;
 };
 
+// What of its sequence a row sees: with `all`, whatever there is; else at most so many positions, the last its own.
+struct Sight {
+  static constexpr int kNoWindow = 1 << 30;
+
+  int window = kNoWindow;
+  bool all = false;
+};
+
 // A group's rows, the heads that share KV head `kv_head`, over the blocks of their sequence. `q` and `out` are the first
 // row of the group.
-void attend(const Kernels& kernels, const Cache& cache, int layer, int window, int num_shared, const RowGroup& group,
+void attend(const Kernels& kernels, const Cache& cache, int layer, Sight sight, int num_shared, const RowGroup& group,
             int kv_head, const float* q, std::ptrdiff_t q_stride, const std::int32_t* block_lines, RowOut out,
             std::ptrdiff_t out_stride, Scratch& scratch);
 
 class Attention final : public Operator {
  public:
-  static constexpr int kNoWindow = 1 << 30;
-
-  Attention(const Kernels& kernels, const Cache& cache, int layer, int window, Columns q, Columns out);
+  Attention(const Kernels& kernels, const Cache& cache, int layer, Sight sight, Columns q, Columns out);
 
   int num_tasks(const Step& step) const override;
   bool is_splittable() const override { return true; }
@@ -95,7 +101,9 @@ class Attention final : public Operator {
  private:
   const Kernels& kernels_;
   const Cache& cache_;
-  int layer_, window_, num_shared_;
+  int layer_;
+  Sight sight_;
+  int num_shared_;
   Columns q_, out_;
 };
 

@@ -1,4 +1,4 @@
-// Causal attention over paged keys and values, with a running softmax (FlashAttention, 2022) over tiles of the context.
+// Attention over paged keys and values, with a running softmax (FlashAttention, 2022) over tiles of the context.
 //
 // The queries of a task are rows times the heads that share one KV head: keys and values are read once for all of them.
 // Tiles begin at multiples of kContextTile positions of the sequence, so a row's sums are made in the same order for
@@ -137,7 +137,7 @@ struct Attention {
 
   // Scores become weights, relative to the largest score so far; what was summed before is brought to the same scale.
   void weigh(int query, int tile) {
-    const int position = task.first_position + query / task.num_heads;
+    const int position = task.sees_all ? task.end_position - 1 : task.first_position + query / task.num_heads;
     const int num_visible = position + 1 - tile;  // of the tile's positions: these, without the first few
     const int num_passed = num_visible - task.window;
     Bf16* row = weights + query * kContextTile;
@@ -233,7 +233,7 @@ struct Attention {
 static void attention(const AttentionTask& task) {
   Attention state(task);
   state.begin();
-  const int end = task.first_position + task.num_rows;  // positions that the last row sees
+  const int end = task.end_position;
   const int begin = task.first_position + 1 > task.window ? task.first_position + 1 - task.window : 0;
   for (int tile = begin / kContextTile * kContextTile; tile < end; tile += kContextTile) {
     state.score(tile, end);

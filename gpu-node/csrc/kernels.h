@@ -79,7 +79,9 @@ struct AttentionTask {
   std::ptrdiff_t q_stride;
   int num_rows;
   int num_heads;
-  int first_position;  // of the first row; each row sees its own position and those before it
+  int first_position;  // of the first row
+  int end_position;    // behind what the last row sees
+  bool sees_all;       // each row sees all up to there; else its own position and those before it
   int window;  // positions that a row sees, the last of them its own
   float scale;
   HeadCache cache;
@@ -115,6 +117,8 @@ struct Kernels {
                      RowOut out);
   void (*relu)(const float* x, int num_columns, RowOut out);
   void (*gelu)(const float* x, int num_columns, RowOut out);
+  void (*erf_gelu)(const float* x, int num_columns, RowOut out);
+  void (*tanh)(const float* x, int num_columns, RowOut out);
   void (*silu_mul)(const float* gate, const float* up, int num_columns, RowOut out);
   void (*add)(const float* a, const float* b, int num_columns, float* out);
   void (*rope)(float* x, const float* angles, int num_heads, int head_dim);

@@ -137,7 +137,7 @@ void LinkReceiver::run(int phase, int task, Scratch& scratch) const {
   }
   const LinkShape& shape = memory_.shape();
   const RowGroup& group = groups_[first_group_ + task / shape.num_kv_heads];
-  attend(kernels_, cache_, task_.layer, task_.window, shape.num_heads / shape.num_kv_heads, group,
+  attend(kernels_, cache_, task_.layer, Sight{task_.window}, shape.num_heads / shape.num_kv_heads, group,
          task % shape.num_kv_heads, slot_.q + group.first_row * slot_.q_stride, slot_.q_stride,
          block_lines_.data() + group.table, {slot_.out + group.first_row * slot_.q_stride, nullptr}, slot_.q_stride, scratch);
 }

@@ -36,6 +36,20 @@ class Embedding final : public RowOperator {
   Columns out_;
 };
 
+// Which text of a pair each row is of: the one up to its sequence's first separator, or the one behind that.
+class SegmentEmbedding final : public RowOperator {
+ public:
+  SegmentEmbedding(const PackedWeight& table, std::int32_t separator, Columns out)
+      : RowOperator(out.rows), table_(table), separator_(separator), out_(out) {}
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  const PackedWeight& table_;
+  std::int32_t separator_;
+  Columns out_;
+};
+
 class RmsNorm final : public RowOperator {
  public:
   RmsNorm(const Kernels& kernels, Columns x, const float* weight, float epsilon, Columns out)
@@ -96,7 +110,7 @@ class AddBias final : public RowOperator {
   const float* bias_;
 };
 
-// ReLU or GELU.
+// ReLU, either GELU, or the hyperbolic tangent.
 class Activation final : public RowOperator {
  public:
   using Kernel = void (*)(const float* x, int num_columns, RowOut out);
@@ -150,6 +164,28 @@ class Round final : public RowOperator {
 class SelectDraws final : public RowOperator {
  public:
   SelectDraws(Columns x, Columns out);
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  Columns x_, out_;
+};
+
+// Of each sequence that draws, the first row that the step has of it.
+class SelectFirst final : public RowOperator {
+ public:
+  SelectFirst(Columns x, Columns out);
+
+ private:
+  void run_row(int row, const Step& step) const override;
+
+  Columns x_, out_;
+};
+
+// The mean of a sequence's rows up to the one that draws, added one after another.
+class MeanPool final : public RowOperator {
+ public:
+  MeanPool(Columns x, Columns out);
 
  private:
   void run_row(int row, const Step& step) const override;

@@ -77,7 +77,7 @@ Step::Step(const StepInput& input, const Limits& limits, const CacheShape& cache
     const bool is_local = i < num_local;
     for (int done = 0; is_local && done < input.num_rows[i]; done += rows_together) {
       groups.push_back({static_cast<std::int32_t>(num_rows) + done, std::min(rows_together, input.num_rows[i] - done),
-                        input.starts[i] + done, static_cast<std::int32_t>(num_table)});
+                        input.starts[i] + done, static_cast<std::int32_t>(num_table), static_cast<std::int32_t>(end)});
     }
     for (int block = 0; is_local && block < input.num_blocks[i]; ++block)
       block_lines.push_back(line_of(input.block_tables[num_table + block], device));

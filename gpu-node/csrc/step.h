@@ -1,7 +1,9 @@
 // What changes from step to step: the rows of a batch, where their keys and values lie, and what is drawn from them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -87,6 +89,7 @@ struct RowGroup {
   std::int32_t num_rows;
   std::int32_t first_position;
   std::int32_t table;  // where the sequence's block table begins
+  std::int32_t end_of_sequence = 0;  // the position behind its last row of the step
 };
 
 // A block that goes to the device behind a link, or comes back.
@@ -200,6 +203,11 @@ struct Step {
 
   const std::vector<AdaptedRows>& adapted(RowKind kind, int share) const {
     return kind == RowKind::tokens ? shares[share].adapted_rows : shares[share].adapted_draws;
+  }
+
+  // The first row of the sequence that a row is of.
+  int first_row_of(int row) const {
+    return *std::prev(std::upper_bound(sequence_rows.begin(), sequence_rows.end(), row));
   }
 
   int num_rows() const { return static_cast<int>(token_ids.size()); }

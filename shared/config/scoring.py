@@ -19,8 +19,8 @@ class ScoreOptions:
 
     prompt: str | None = None
     """A text with ``{query}`` and ``{document}`` in it, and maybe ``{instruction}``; control tokens by their names.
-    Left out, what the model's files say; else that of Qwen3-Reranker for its family; else, for a classifier, the query,
-    a line break and the document."""
+    Left out, what the model's files say (of an encoder, how its tokenizer puts two texts together); else that of
+    Qwen3-Reranker for its family; else, for a classifier, the query, a line break and the document."""
     instruction: str | None = None
     """What stands for ``{instruction}`` where a request does not say; left out, that of Qwen3-Reranker's authors."""
     labels: tuple[str, str] = ("no", "yes")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from shared.config import hardware
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
+from shared.files.encoder import step_length
 from shared.files.kv_paging import room_tokens
 
 KV_NUMBER_BYTES = {"cpu": 2, "cuda": 2, "reference": 4, "vllm": 2}
@@ -40,17 +41,22 @@ class ModelSizes:
     """What a model's files say about lengths."""
 
     context_length: int
-    """Tokens that it was trained for."""
+    """Tokens that it was trained for; of an encoder, and one more (`shared.files.encoder.max_length`)."""
     kv: KvSizes | None
     """None where they only hold a vocabulary, which serves nodes that predict a size of the catalogue."""
+    is_encoder: bool = False
+    """Whether its texts are computed in one step each."""
 
 
 def model_length(spec: ModelSpec, sizes: ModelSizes, nodes: Iterable[NodeTemplate], options: EngineOptions) -> int:
     """Tokens that every node can hold which can serve the model at all."""
     if spec.max_model_len is not None:
         return spec.max_model_len
-    rooms = [room for node in nodes if (room := node_room_tokens(spec, sizes, node, options)) is not None]
-    return min([sizes.context_length, *(room for room in rooms if room >= MIN_MODEL_LEN)])
+    templates = list(nodes)
+    rooms = [room for node in templates if (room := node_room_tokens(spec, sizes, node, options)) is not None]
+    length = min([sizes.context_length, *(room for room in rooms if room >= MIN_MODEL_LEN)])
+    is_one_step = sizes.is_encoder and any(node.kind != "vllm" for node in templates)
+    return min(length, step_length(options)) if is_one_step else length
 
 
 def node_room_tokens(spec: ModelSpec, sizes: ModelSizes, node: NodeTemplate, options: EngineOptions) -> int | None:

@@ -10,23 +10,29 @@ import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from shared.files.encoder import is_encoder_type, max_length, text_positions
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import KvSizes, ModelSizes
 
+_CONFIG_FILE = "config.json"
 _QWEN3_HEAD_DIM = 128  # what `transformers` gives a Qwen 3 that does not say it
 
 
 def read_context_length(path: Path) -> int:
     """Tokens that the model at ``path`` was trained for; `ModelFileError` names file and key where it is not said."""
-    found = _open(path)
-    return found.count("context")
+    return _open(path).context_length
+
+
+def read_is_encoder(path: Path) -> bool:
+    """Whether all of a text is read at once (`shared.files.encoder`)."""
+    return path.is_dir() and _open(path).is_encoder
 
 
 def read_sizes(path: Path) -> ModelSizes:
     """Sizes of the model at ``path``; `ModelFileError` names file and key where one is missing or makes no sense."""
     found = _open(path)
-    context_length = found.count("context")
+    context_length = found.context_length
     if found.is_vocabulary:
         return ModelSizes(context_length, None)
     num_heads = found.count("heads")
@@ -36,7 +42,7 @@ def read_sizes(path: Path) -> ModelSizes:
         num_kv_heads=found.count("kv_heads", default=num_heads),
         head_dim=found.count("head_dim", default=own_dim),
     )
-    return ModelSizes(context_length, kv)
+    return ModelSizes(context_length, kv, found.is_encoder)
 
 
 def _open(path: Path) -> _Counts:
@@ -44,7 +50,7 @@ def _open(path: Path) -> _Counts:
         metadata = open_gguf(path).metadata
         arch = metadata.get("general.architecture")
         return _Counts(metadata, {name: f"{arch}.{key}" for name, key in _GGUF_KEYS.items()}, path)
-    file = path / "config.json"
+    file = path / _CONFIG_FILE
     try:
         values = json.loads(file.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -80,6 +86,22 @@ class _Counts:
         self._values = values
         self._keys = keys
         self._path = path
+
+    @property
+    def context_length(self) -> int:
+        num_positions = self.count("context")
+        if not self.is_encoder:
+            return num_positions
+        num_tokens = text_positions(self._values, num_positions)
+        if num_tokens < 1:
+            raise ModelFileError(
+                f"{self._path}: {self._keys['context']} {num_positions} leaves no position for a token"
+            )
+        return max_length(num_tokens)
+
+    @property
+    def is_encoder(self) -> bool:
+        return self._path.name == _CONFIG_FILE and is_encoder_type(self._values.get("model_type"))
 
     @property
     def is_vocabulary(self) -> bool:

@@ -24,6 +24,8 @@ def text_of_tokens(tokenizer: ModelFields) -> Callable[[str], bytes]:
     if not steps:
         raise tokenizer.error("it has no decoder, so nobody can say what text its tokens stand for")
     types = [step.get("type", str) for step in steps]
+    if types == ["WordPiece"]:
+        return _word_pieces(steps[0].get("prefix", str) or "##")
     if "ByteLevel" in types and {"ByteLevel", "Fuse"} >= set(types):
         return _byte_level
     replaced: list[tuple[str, str]] = []
@@ -50,6 +52,15 @@ def _byte_level(token: str) -> bytes:
         return bytes(BYTE_OF_CHARACTER[character] for character in token)
     except KeyError:
         return token.encode()
+
+
+def _word_pieces(prefix: str) -> Callable[[str], bytes]:
+    """A token without the prefix begins a word; spaces and cases of a text that was normalised do not come back."""
+
+    def text(token: str) -> bytes:
+        return (token.removeprefix(prefix) if token.startswith(prefix) else f" {token}").encode()
+
+    return text
 
 
 def _metaspace(replaced: list[tuple[str, str]], *, has_bytes: bool) -> Callable[[str], bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from shared.files.encoder import is_encoder_type
 from shared.vocabulary.control_token import ControlToken
 from shared.vocabulary.model_fields import ModelFields
 
@@ -105,12 +106,16 @@ def _base_tokens(model: ModelFields) -> dict[str, int]:
         vocab = model.need("vocab", dict)
         if all(type(token_id) is int and token_id >= 0 for token_id in vocab.values()) and vocab:
             return vocab
+    elif type_ == "WordPiece":
+        vocab = model.need("vocab", dict)
+        if all(type(token_id) is int and token_id >= 0 for token_id in vocab.values()) and vocab:
+            return vocab
     elif type_ == "Unigram":
         pairs = model.need("vocab", list)
         if all(isinstance(pair, list) and [type(part) for part in pair] in _SCORED for pair in pairs) and pairs:
             return {pair[0]: index for index, pair in enumerate(pairs)}
     else:
-        raise model.error(f"a model of type {type_!r} is not supported; 'BPE' and 'Unigram' are")
+        raise model.error(f"a model of type {type_!r} is not supported; 'BPE', 'Unigram' and 'WordPiece' are")
     raise model.error("model.vocab is no vocabulary")
 
 
@@ -161,6 +166,9 @@ def _eos_ids(files: HfFiles, ids: dict[str, int]) -> tuple[int, ...]:
     found = [] if text is None else [_id_of(files, ids, "eos_token", text)]
     for file in (files.generation, files.config):  # chat models name the end of a turn in the first
         found += [] if file is None else file.token_ids("eos_token_id")
+    separator = special_text(files.tokenizer_config, "sep_token")
+    if not found and separator is not None and is_encoder_type(files.config.values.get("model_type")):
+        found = [_id_of(files, ids, "sep_token", separator)]  # which ends a text that has no answer
     if not found:
         raise files.tokenizer_config.error("eos_token is missing, here and elsewhere, so no answer would ever end")
     return tuple(dict.fromkeys(found))

@@ -11,6 +11,7 @@ from shared.vocabulary.hf_files import read_json
 from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary
 
 _GENERATION_FILE = "generation_config.json"
+_NOT_READ = ("tokenizer.model", "sentencepiece.bpe.model", "tekken.json", "vocab.json", "vocab.txt")
 _COPY = "copy it from the model's repository"
 
 
@@ -57,7 +58,7 @@ def token_bytes(files: HfFiles, vocabulary: HfVocabulary) -> list[bytes]:
 
 
 def _tokenizer_remedy(directory: Path) -> str:
-    others = [name for name in ("tokenizer.model", "tekken.json", "vocab.json") if (directory / name).is_file()]
+    others = [name for name in _NOT_READ if (directory / name).is_file()]
     if not others:
         return _COPY
     return (

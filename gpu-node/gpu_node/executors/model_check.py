@@ -18,6 +18,7 @@ from gpu_node.graph.program import Program
 from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import open_adapters, opened_adapters
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.weight_check import check_weights
 from shared.config.engine import TASK_ANSWERS, EngineOptions, ModelSpec
@@ -51,6 +52,7 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
     if node.executor == "cuda":
         refuse_speculation(spec, checkpoint.path)
     world = node.tensor_parallel
+    check_encoder(spec, checkpoint, options, world)
     plain = served_program(spec, checkpoint)
     try:
         program = tensor_parallel(plain, 0, world)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.graph.passes.copy_out import copy_out
 from gpu_node.graph.passes.nano_batches import nano_batches
-from gpu_node.graph.program import OperatorKind, Program
+from gpu_node.graph.program import OF_WHOLE_TEXTS, OperatorKind, Program
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipeline_file import PipelineError
 from shared.config.pipelines import Pipelines
@@ -64,12 +64,16 @@ def piped(
     for others' tasks in several lanes. ``copies_out``: whether copies of full blocks to the host are operators of the
     pipeline, too.
     """
+    is_encoder = not OF_WHOLE_TEXTS.isdisjoint(one.kind for one in program.operators)
     try:
         pipeline = pipelines.of(spec, device, num_devices, kernels)
         if pipeline is None:
-            return PipedProgram(is_lacking=pipelines.lacks(spec, device, num_devices, kernels))
+            is_lacking = not is_encoder and pipelines.lacks(spec, device, num_devices, kernels)
+            return PipedProgram(is_lacking=is_lacking)
         if any(one.kind is OperatorKind.LORA for one in program.operators):
             raise PipelineError("pipelines have no adapters; set pipeline: off")
+        if is_encoder:
+            raise PipelineError("pipelines are for models that generate, and this one is an encoder; set pipeline: off")
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
         return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)

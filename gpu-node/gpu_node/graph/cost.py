@@ -36,6 +36,8 @@ _FLOPS_PER_NUMBER: Mapping[OperatorKind, float] = {
     OperatorKind.SILU_MUL: 5,  # minus, exponential, plus one, divide, times up
     OperatorKind.RELU: 1,
     OperatorKind.GELU: 9,
+    OperatorKind.ERF_GELU: 18,
+    OperatorKind.TANH: 4,
     OperatorKind.ROUTE: 5,  # compare, and a softmax
     OperatorKind.ADD: 1,
     OperatorKind.ADD_BIAS: 1,
@@ -155,6 +157,11 @@ class _Meter:
         num_written = self._numbers(operator.outputs)
         return Cost(weight_bytes=num_written * self._sizes.weight, buffer_bytes=num_written * self._sizes.buffer)
 
+    def mean_pool(self, operator: Operator) -> Cost:
+        """All rows are read and added up."""
+        num_read, num_written = self._numbers(operator.inputs), self._numbers(operator.outputs)
+        return Cost(flops=num_read + num_written, buffer_bytes=(num_read + num_written) * self._sizes.buffer)
+
     def select(self, operator: Operator) -> Cost:
         """Only the rows that are selected are read."""
         return Cost(buffer_bytes=2 * self._numbers(operator.outputs) * self._sizes.buffer)
@@ -178,6 +185,8 @@ class _Meter:
         (query,) = operator.inputs
         window = operator.attributes.get("window")
         attended = self._step.num_attended(None if window is None else int(window))
+        if operator.kind is OperatorKind.BIDIRECTIONAL_ATTENTION:
+            attended = self._step.num_attended_whole
         context = self._step.num_context_tokens(None if window is None else int(window))
         return Cost(
             flops=4.0 * attended * self._buffers[query].num_columns,
@@ -260,6 +269,8 @@ _SPECIAL: Mapping[OperatorKind, Callable[[_Meter, Operator], Cost]] = {
     **dict.fromkeys(ATTENTIONS, _Meter.attention),
     OperatorKind.LORA: _Meter.lora,
     OperatorKind.EMBEDDING: _Meter.embedding,
+    OperatorKind.SEGMENT_EMBEDDING: _Meter.embedding,
+    OperatorKind.MEAN_POOL: _Meter.mean_pool,
     OperatorKind.WRITE_KV: _Meter.write_kv,
     OperatorKind.ROPE_WRITE_KV: _Meter.rope_write_kv,
     OperatorKind.EXPERTS: _Meter.experts,
@@ -270,4 +281,5 @@ _SPECIAL: Mapping[OperatorKind, Callable[[_Meter, Operator], Cost]] = {
     OperatorKind.SEND: _Meter.send,
     OperatorKind.GATHER: _Meter.gather,
     OperatorKind.SELECT_DRAWS: _Meter.select,
+    OperatorKind.SELECT_FIRST: _Meter.select,
 }

@@ -45,6 +45,7 @@ class OperatorKind(StrEnum):
     """
 
     EMBEDDING = "embedding"
+    SEGMENT_EMBEDDING = "segment_embedding"
     RMS_NORM = "rms_norm"
     HEAD_NORM = "head_norm"
     LAYER_NORM = "layer_norm"
@@ -60,14 +61,19 @@ class OperatorKind(StrEnum):
     ROPE_WRITE_KV = "rope_write_kv"
     PAGED_ATTENTION = "paged_attention"
     WINDOW_ATTENTION = "window_attention"
+    BIDIRECTIONAL_ATTENTION = "bidirectional_attention"
     SILU_MUL = "silu_mul"
     RELU = "relu"
     GELU = "gelu"
+    ERF_GELU = "erf_gelu"
+    TANH = "tanh"
     ROUTE = "route"
     EXPERTS = "experts"
     ADD = "add"
     ADD_BIAS = "add_bias"
     SELECT_DRAWS = "select_draws"
+    SELECT_FIRST = "select_first"
+    MEAN_POOL = "mean_pool"
     ALL_REDUCE = "all_reduce"
     ALL_GATHER = "all_gather"
     POLL = "poll"
@@ -81,8 +87,23 @@ PRODUCTS = frozenset(
 )
 """Kinds whose first input is multiplied with their first weight."""
 
-ATTENTIONS = frozenset({OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENTION})
+ATTENTIONS = frozenset(
+    {OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENTION, OperatorKind.BIDIRECTIONAL_ATTENTION}
+)
 """Kinds that read a layer's KV blocks."""
+
+SELECTIONS = frozenset({OperatorKind.SELECT_DRAWS, OperatorKind.SELECT_FIRST})
+"""Kinds that copy one row of each sequence that draws."""
+
+OF_WHOLE_TEXTS = frozenset(
+    {
+        OperatorKind.SEGMENT_EMBEDDING,
+        OperatorKind.BIDIRECTIONAL_ATTENTION,
+        OperatorKind.SELECT_FIRST,
+        OperatorKind.MEAN_POOL,
+    }
+)
+"""Kinds of encoders: they need all rows of a sequence in one step, of which the last one draws."""
 
 KV_WRITERS = frozenset({OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV})
 """Kinds that write a layer's KV blocks."""
@@ -144,7 +165,7 @@ def keys_and_values(writer: Operator) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Program:
     """A model for one device. ``result`` names the buffer of logits, one row for each draw; of hidden states,
-    where the model embeds."""
+    where the model embeds; of what an encoder makes of a text's rows."""
 
     operators: tuple[Operator, ...]
     buffers: tuple[Buffer, ...]

@@ -55,6 +55,11 @@ class StepShape:
         """Pairs of a row and a token that it attends to, all sequences together."""
         return sum(part.num_attended(window) for part in self.parts)
 
+    @property
+    def num_attended_whole(self) -> int:
+        """Likewise where each row attends to all of its sequence."""
+        return sum(part.num_rows * (part.start + part.num_rows) for part in self.parts)
+
     def num_context_tokens(self, window: int | None = None) -> int:
         """Tokens whose keys and values are read, all sequences together."""
         return sum(part.num_context_tokens(window) for part in self.parts)

@@ -20,6 +20,17 @@ def embedding(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     return reference.embedding(token_ids, table)
 
 
+def segment_embedding(token_ids: torch.Tensor, table: torch.Tensor, batch: PagedBatch, separator: int) -> torch.Tensor:
+    """Rows of ``table`` [segments, columns] → [rows, columns]: row 0 for a sequence's tokens up to its first
+    ``separator``, itself included, and row 1 for those behind it; -1: there is none. All of a sequence is in the batch.
+    """
+    _require(token_ids.dtype == torch.int64 and token_ids.dim() == 1, "segment_embedding: token_ids are int64 [rows]")
+    _require_float(table, 2)
+    _require(separator < 0 or len(table) > 1, "segment_embedding: two texts of a pair have a row each")
+    _require_whole("segment_embedding", batch)
+    return reference.segment_embedding(token_ids, table, batch, separator)
+
+
 def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """``x`` [rows, inputs] times ``weight`` [outputs, inputs] transposed → [rows, outputs]."""
     _require_float(x, 2)
@@ -160,6 +171,13 @@ def window_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, wi
     return reference.paged_attention(q, cache, batch, window)
 
 
+def bidirectional_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
+    """Attention of rows ``q`` [rows, heads * head_dim] over all of their sequence, which is in the batch → as q."""
+    _require_attention(q, cache, batch)
+    _require_whole("bidirectional_attention", batch)
+    return reference.bidirectional_attention(q, cache, batch)
+
+
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """``silu(gate) * up``, all [rows, columns]."""
     _require_float(gate, 2)
@@ -178,6 +196,29 @@ def gelu(x: torch.Tensor) -> torch.Tensor:
     """GELU with the tanh approximation that GPT-2 was trained with, [rows, columns]."""
     _require_float(x, 2)
     return reference.gelu(x)
+
+
+def erf_gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU as BERT has it, ``x / 2 * (1 + erf(x / sqrt(2)))``, [rows, columns]."""
+    _require_float(x, 2)
+    return reference.erf_gelu(x)
+
+
+def select_first(x: torch.Tensor, batch: PagedBatch, draw_rows: torch.Tensor) -> torch.Tensor:
+    """Of ``x`` [rows, columns], the first row of each sequence that draws → [draws, columns].
+
+    ``draw_rows`` int64 [draws]: the sequences' last rows. All of each is in the batch.
+    """
+    _require_float(x, 2)
+    _require_whole("select_first", batch)
+    return reference.select_first(x, batch, draw_rows)
+
+
+def mean_pool(x: torch.Tensor, batch: PagedBatch, draw_rows: torch.Tensor) -> torch.Tensor:
+    """The mean of the rows of ``x`` [rows, columns] of each sequence that draws → [draws, columns]; as above."""
+    _require_float(x, 2)
+    _require_whole("mean_pool", batch)
+    return reference.mean_pool(x, batch, draw_rows)
 
 
 def route(x: torch.Tensor, num_chosen: int) -> torch.Tensor:
@@ -219,6 +260,10 @@ def _require_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) 
     _require_float(q, 2)
     _require(len(q) == len(batch.positions), "paged_attention: q has one row for each of the batch")
     _require(q.shape[1] % (cache.shape[-2] * cache.shape[-1]) == 0, "paged_attention: heads share KV heads evenly")
+
+
+def _require_whole(name: str, batch: PagedBatch) -> None:
+    _require(all(one.start == 0 for one in batch.sequences), f"{name}: a sequence's beginning is in the batch")
 
 
 def _require_float(tensor: torch.Tensor, num_dims: int) -> None:

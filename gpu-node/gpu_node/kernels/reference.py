@@ -13,6 +13,14 @@ def embedding(token_ids: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
     return table[token_ids]
 
 
+def segment_embedding(token_ids: torch.Tensor, table: torch.Tensor, batch: PagedBatch, separator: int) -> torch.Tensor:
+    """Segments A and B (BERT, NAACL'19, §3.2): a sequence's rows up to its first separator, and those behind it."""
+    is_separator = (token_ids == separator).long()
+    num_before = is_separator.cumsum(dim=0) - is_separator
+    firsts = torch.arange(len(token_ids)) - batch.positions
+    return table[(num_before - num_before[firsts]).clamp(max=1)]
+
+
 def linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """``x @ weight.T``."""
     return functional.linear(x, weight)
@@ -85,6 +93,15 @@ def write_kv(k: torch.Tensor, v: torch.Tensor, cache: torch.Tensor, batch: Paged
     cache[batch.blocks, 1, batch.offsets] = v.view(len(v), *head_shape)
 
 
+def bidirectional_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
+    """softmax(q k^T / sqrt(head_dim)) v over all of each row's sequence (BERT, NAACL'19), group by group."""
+    output = torch.empty_like(q)
+    for group in batch.groups:
+        visible = group.visible[:, -1:].expand_as(group.visible)
+        output[group.rows] = _group_attention(q[group.rows], cache, group, visible)
+    return output
+
+
 def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, window: int | None = None) -> torch.Tensor:
     """softmax(q k^T / sqrt(head_dim)) v over each row's own context, or its last ``window`` tokens, group by group."""
     output = torch.empty_like(q)
@@ -131,6 +148,23 @@ def relu(x: torch.Tensor) -> torch.Tensor:
 def gelu(x: torch.Tensor) -> torch.Tensor:
     """GELU (Hendrycks, Gimpel, 2016), the approximation with tanh."""
     return functional.gelu(x, approximate="tanh")
+
+
+def erf_gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU (Hendrycks, Gimpel, 2016), as it is defined."""
+    return functional.gelu(x)
+
+
+def select_first(x: torch.Tensor, batch: PagedBatch, draw_rows: torch.Tensor) -> torch.Tensor:
+    """Rows of ``x``."""
+    return x[draw_rows - batch.positions[draw_rows]]
+
+
+def mean_pool(x: torch.Tensor, batch: PagedBatch, draw_rows: torch.Tensor) -> torch.Tensor:
+    """The mean over tokens (Reimers, Gurevych, EMNLP'19, §3)."""
+    firsts = (draw_rows - batch.positions[draw_rows]).tolist()
+    means = [x[first : last + 1].mean(dim=0) for first, last in zip(firsts, draw_rows.tolist(), strict=True)]
+    return torch.stack(means) if means else x[:0]
 
 
 def route(x: torch.Tensor, num_chosen: int) -> torch.Tensor:

@@ -16,6 +16,13 @@ class Family(StrEnum):
     MIXTRAL = "mixtral"
     OPT = "opt"
     GPT2 = "gpt2"
+    BERT = "bert"
+    ROBERTA = "roberta"
+    XLM_ROBERTA = "xlm-roberta"
+
+
+ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA})
+"""Families whose tokens see those behind them, too: they embed and score whole texts, and write none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,21 @@ class ModelConfig:
     """For each layer, how many tokens a token attends to, itself included; None or no entry: all before it."""
     num_experts: int = 0
     num_experts_per_token: int = 0
+    num_segments: int = 0
+    """Of encoders: texts of a pair that are told apart."""
+    num_skipped_positions: int = 0
+    """Rows at the beginning of the table of learned positions that no token has."""
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether all of a text is read at once."""
+        return self.family in ENCODERS
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of a request, prompt and output together. What an encoder gives in an output's place counts as
+        one token, which has no position."""
+        return self.context_length + self.is_encoder
 
     @property
     def q_size(self) -> int:

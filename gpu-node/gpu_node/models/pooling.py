@@ -1,5 +1,5 @@
 """Whether a model embeds texts, or scores them, as it is done here: by the hidden state of the last token, each token
-seeing those before it."""
+seeing those before it; of an encoder, by the mean of its tokens' states or by the first token's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from gpu_node.models.architectures.encoder import Pooling
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.fields import Fields
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_list, read_json_values
+from shared.files.model_file import ModelFileError
 
 MODULES_FILE = "modules.json"
 """What sentence-transformers does with a text, in its order."""
@@ -20,6 +22,7 @@ _LAST: Final = "lasttoken"
 _FLAG: Final = "pooling_mode_"
 _PLAIN_MODULES: Final = {"Transformer", "Normalize"}
 _ONLY_LAST = "task: embed takes the last token's state alone"
+_ENCODER_WAYS = "task: embed takes the mean over an encoder's tokens, or the first token's state (cls)"
 
 
 def check_pooling(checkpoint: Checkpoint) -> None:
@@ -28,7 +31,24 @@ def check_pooling(checkpoint: Checkpoint) -> None:
     if checkpoint.gguf is not None:
         _check_gguf(checkpoint.gguf.metadata.get, checkpoint.path)
     elif (checkpoint.path / MODULES_FILE).is_file():
-        _check_modules(checkpoint.path)
+        path = _check_modules(checkpoint.path, _ONLY_LAST)
+        modes = set() if path is None else _pooling_modes(path)
+        if modes - {_LAST}:
+            raise ModelFileError(f"{path}: its embeddings are pooled by {', '.join(sorted(modes))}; {_ONLY_LAST}")
+
+
+def encoder_pooling(directory: Path) -> Pooling:
+    """How an encoder's files say that its embeddings are made; the mean where they say nothing, as
+    sentence-transformers has it for them. `ModelFileError` for another way."""
+    if not (directory / MODULES_FILE).is_file():
+        return Pooling.MEAN
+    path = _check_modules(directory, _ENCODER_WAYS)
+    if path is None:
+        return Pooling.MEAN
+    modes = {mode.removesuffix("_tokens").removesuffix("_token") for mode in _pooling_modes(path)}
+    if len(modes) > 1 or not modes <= set(Pooling):
+        raise ModelFileError(f"{path}: its embeddings are pooled by {', '.join(sorted(modes))}; {_ENCODER_WAYS}")
+    return Pooling(modes.pop()) if modes else Pooling.MEAN
 
 
 def check_causal(checkpoint: Checkpoint, takes: str) -> None:
@@ -51,22 +71,22 @@ def _check_gguf(lookup: Callable[[str], object], path: Path) -> None:
         raise fields.error(f"its embeddings are pooled by {pooling!r} (pooling_type); {_ONLY_LAST}")
 
 
-def _check_modules(directory: Path) -> None:
-    path = directory / MODULES_FILE
+def _check_modules(directory: Path, takes: str) -> Path | None:
+    """The file that says how states are pooled, if any does; `ModelFileError` for a module that is not known here."""
+    path, pooling = directory / MODULES_FILE, None
     for number, module in enumerate(read_json_list(path)):
         fields = Fields(module.get, path)
         name = fields.text("type", default="").rpartition(".")[2]
         if name == "Pooling":
-            _check_pooling_module(directory / fields.text("path", default="") / CONFIG_FILE)
+            pooling = directory / fields.text("path", default="") / CONFIG_FILE
         elif name not in _PLAIN_MODULES:
-            raise fields.error(f"module {number} is {reprlib.repr(name)}, which is not supported; {_ONLY_LAST}")
+            raise fields.error(f"module {number} is {reprlib.repr(name)}, which is not supported; {takes}")
+    return pooling
 
 
-def _check_pooling_module(path: Path) -> None:
+def _pooling_modes(path: Path) -> set[str]:
     """Newer files name the mode, older ones have a flag for each."""
     values = read_json_values(path)
-    fields = Fields(values.get, path)
     modes = {key.removeprefix(_FLAG) for key, value in values.items() if key.startswith(_FLAG) and value}
-    modes.add(fields.text("pooling_mode", default=_LAST))
-    if modes - {_LAST}:
-        raise fields.error(f"its embeddings are pooled by {', '.join(sorted(modes))}; {_ONLY_LAST}")
+    mode = Fields(values.get, path).text("pooling_mode", default="")
+    return modes | {mode} if mode else modes

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from gpu_node.graph.weight import Weight, joined
@@ -36,9 +37,25 @@ def score_head(checkpoint: Checkpoint, options: ScoreOptions) -> Weight:
     num_labels = num_labels_of(read_json_values(path))
     if num_labels is None:
         return _rows_for_labels(checkpoint, options)
+    _require_one(num_labels, path)
+    return Weight(SCORE, (1, checkpoint.config.hidden_size))
+
+
+def check_labels(directory: Path) -> None:
+    """`ModelFileError` where an encoder's directory holds no classifier with one label."""
+    path = directory / CONFIG_FILE
+    num_labels = num_labels_of(read_json_values(path))
+    if num_labels is None:
+        raise ModelFileError(
+            f"{path}: it is no classifier (architectures names no …ForSequenceClassification), so it has no score to "
+            "give; set task: embed"
+        )
+    _require_one(num_labels, path)
+
+
+def _require_one(num_labels: int, path: Path) -> None:
     if num_labels != 1:
         raise ModelFileError(f"{path}: it is a classifier with {num_labels} labels; task: score takes one of one label")
-    return Weight(SCORE, (1, checkpoint.config.hidden_size))
 
 
 def _gguf_classifier(fields: Fields, shape: tuple[int, ...], hidden_size: int, options: ScoreOptions) -> Weight:

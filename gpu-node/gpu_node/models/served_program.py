@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from gpu_node.graph.program import Program
+from gpu_node.models.architectures.encoder import build_encoder, build_pair_classifier
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint
-from gpu_node.models.pooling import check_causal, check_pooling
-from gpu_node.models.score_head import score_head
+from gpu_node.models.pair_separator import pair_separator
+from gpu_node.models.pooling import check_causal, check_pooling, encoder_pooling
+from gpu_node.models.score_head import check_labels, score_head
 from shared.config.engine import ModelSpec
+from shared.files.encoder import encoder_task_problem
+from shared.files.model_file import ModelFileError
 
 
 def served_program(spec: ModelSpec, checkpoint: Checkpoint) -> Program:
     """As its builder makes it. `ModelFileError` where the model embeds, or scores, in a way that is not supported."""
+    if checkpoint.config.is_encoder:
+        return _encoder_program(spec, checkpoint)
     if spec.task == "embed":
         check_pooling(checkpoint)
     if spec.task != "score":
         return build_program(checkpoint.config, spec.task)
     check_causal(checkpoint, "task: score takes the last token's logits alone")
     return build_program(checkpoint.config, spec.task, score_head(checkpoint, spec.score))
+
+
+def _encoder_program(spec: ModelSpec, checkpoint: Checkpoint) -> Program:
+    if problem := encoder_task_problem(spec):
+        raise ModelFileError(f"{checkpoint.path}: {problem}")
+    if spec.task == "embed":
+        program = build_encoder(checkpoint.config, encoder_pooling(checkpoint.path))
+    else:
+        check_labels(checkpoint.path)
+        program = build_pair_classifier(checkpoint.config, pair_separator(checkpoint))
+    program.check()
+    return program

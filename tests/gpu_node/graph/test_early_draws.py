@@ -14,11 +14,13 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.graph.weight import Weight
+from gpu_node.models.architectures.encoder import Pooling, build_encoder, build_pair_classifier
 from gpu_node.models.architectures.families import build_program
-from gpu_node.models.config import Family
+from gpu_node.models.config import ENCODERS, Family
 from tests.gpu_node.graph.test_program_cost import config
 
 LLAMA = build_program(config(num_layers=1))
+DECODERS = sorted(set(Family) - ENCODERS)
 LAYER_ROWS = 5
 
 
@@ -54,7 +56,39 @@ def test_behind_the_last_attention_a_llama_goes_on_with_draw_rows() -> None:
     assert {name for name in rows if rows[name] is Rows.TOKENS} == {"hidden", "angles", "normed", *"qkv", "attended"}
 
 
-@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("family", sorted(ENCODERS))
+def test_all_rows_of_a_text_are_read_to_its_end(family: Family) -> None:
+    program = build_program(config(family))
+    assert early_draws(program) == program
+
+
+def test_of_an_encoder_whose_first_rows_are_read_the_last_layer_has_those_alone() -> None:
+    program = build_pair_classifier(config(Family.BERT, num_layers=1), separator=3)
+    early = early_draws(program)
+    early.check()
+    attention = next(index for index, one in enumerate(early.operators) if one.kind in ATTENTIONS)
+    assert early.operators[: attention + 1] == program.operators[: attention + 1]
+    assert [signature(one) for one in early.operators[attention + 1 :]] == [
+        "select_first: attended -> attended_of_draws",
+        "select_first: normed -> first",
+        "linear_bias: attended_of_draws -> branch_of_draws",
+        "add: first branch_of_draws -> hidden_of_draws",
+        "layer_norm: hidden_of_draws -> first",
+        "linear_bias: first -> up_of_draws",
+        "erf_gelu: up_of_draws -> activated_of_draws",
+        "linear_bias: activated_of_draws -> branch_of_draws",
+        "add: first branch_of_draws -> hidden_of_draws",
+        "layer_norm: hidden_of_draws -> first",
+        "linear_bias: first -> pooler",
+        "tanh: pooler -> pooled",
+        "linear: pooled -> logits",
+        "add_bias: logits -> logits",
+    ]
+    embedding = build_encoder(config(Family.BERT), Pooling.CLS)
+    assert early_draws(embedding) == embedding  # its result is no bfloat16
+
+
+@pytest.mark.parametrize("family", DECODERS)
 def test_only_the_last_layer_changes_and_keys_and_values_are_written_for_all_rows(family: Family) -> None:
     plain = build_program(config(family, num_layers=3))
     early = early_draws(plain)
@@ -70,7 +104,7 @@ def test_only_the_last_layer_changes_and_keys_and_values_are_written_for_all_row
     assert [one.kind for one in early.operators[last + 3 :]] == [one.kind for one in tail]
 
 
-@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("family", DECODERS)
 def test_a_step_costs_less_by_the_rows_that_do_not_draw(family: Family) -> None:
     plain = build_program(config(family, num_layers=1))
     early = early_draws(plain)

@@ -248,7 +248,7 @@ def test_split_cuts_products_by_columns_and_attention_by_sequences() -> None:
 
 
 def test_split_refuses_what_it_cannot_cut() -> None:
-    with pytest.raises(UnsplittableError, match="operator 2, rms_norm, cannot be cut; these can: gated_linear"):
+    with pytest.raises(UnsplittableError, match="operator 2, rms_norm, cannot be cut; these can: bidirectional_att"):
         split_operators(LLAMA, {2: 2})
     with pytest.raises(UnsplittableError, match=f"operator 99 in 2 parts: there are {len(LLAMA.operators)}"):
         split_operators(LLAMA, {99: 2})

@@ -15,14 +15,15 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
+from gpu_node.models.architectures.encoder import build_pair_classifier
 from gpu_node.models.architectures.families import build_program
-from gpu_node.models.config import Family, ModelConfig, Rope
+from gpu_node.models.config import ENCODERS, Family, ModelConfig, Rope
 
 SIZES = NumberBytes(weight=2.0, buffer=4.0, kv=1.0)
 
 
 def config(family: Family = Family.LLAMA, windows: tuple[int | None, ...] = (), num_layers: int = 2) -> ModelConfig:
-    learned = family in (Family.OPT, Family.GPT2)
+    learned = family in ENCODERS | {Family.OPT, Family.GPT2}
     return ModelConfig(
         family=family,
         num_layers=num_layers,
@@ -40,6 +41,7 @@ def config(family: Family = Family.LLAMA, windows: tuple[int | None, ...] = (), 
         windows=windows,
         num_experts=4 if family is Family.MIXTRAL else 0,
         num_experts_per_token=2 if family is Family.MIXTRAL else 0,
+        num_segments=2 if family in ENCODERS else 0,
     )
 
 
@@ -112,6 +114,21 @@ def test_biases_and_learned_positions() -> None:
     assert costs["layer_norm normed"] == Cost(flops=4 * 8 * 7, weight_bytes=2 * 8 * 2, buffer_bytes=2 * 4 * 8 * 4)
 
 
+def test_texts_of_an_encoder() -> None:
+    texts = StepShape((SequencePart(0, 3), SequencePart(0, 1)), num_draws=2)
+    costs = costs_of(build_program(config(Family.BERT)), texts)
+    assert costs["segment_embedding segment"] == Cost(weight_bytes=4 * 8 * 2, buffer_bytes=4 * 8 * 4)
+    # three rows see three tokens each, and one sees one; two heads of 4, and as many of keys and of values
+    assert costs["bidirectional_attention attended"] == Cost(
+        flops=4 * (3 * 3 + 1) * 8, kv_bytes=4 * 16 * 1, buffer_bytes=2 * 4 * 8 * 4
+    )
+    assert costs["erf_gelu activated"].flops == 18 * 4 * 16
+    assert costs["mean_pool pooled"] == Cost(flops=(4 + 2) * 8, buffer_bytes=(4 + 2) * 8 * 4)
+    classifier = costs_of(build_pair_classifier(config(Family.BERT), separator=3), texts)
+    assert classifier["select_first first"] == Cost(buffer_bytes=2 * 2 * 8 * 4)
+    assert classifier["tanh pooled"].flops == 4 * 2 * 8
+
+
 def test_experts_are_read_if_any_row_chose_them() -> None:
     program = build_program(config(Family.MIXTRAL))
     experts = costs_of(program, STEP)["experts branch"]
@@ -179,7 +196,7 @@ def test_a_ring_sends_each_part_twice_to_add_and_once_to_gather() -> None:
 def test_every_operator_of_every_family_has_a_cost(family: Family) -> None:
     program = build_program(config(family))
     costs = program_costs(program, STEP, SIZES)
-    free = {OperatorKind.EMBEDDING, OperatorKind.SELECT_DRAWS, OperatorKind.WRITE_KV}
+    free = {OperatorKind.EMBEDDING, OperatorKind.SELECT_DRAWS, OperatorKind.WRITE_KV, OperatorKind.SEGMENT_EMBEDDING}
     for operator, cost in zip(program.operators, costs, strict=True):
         assert (cost.flops == 0) == (operator.kind in free)
         assert cost.num_bytes > 0

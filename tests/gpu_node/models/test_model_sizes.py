@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import KvSizes
-from shared.files.model_sizes import read_context_length, read_sizes
+from shared.files.model_sizes import read_context_length, read_is_encoder, read_sizes
+from tests.gateway.encoder_tiny import ENCODERS, write_encoder
 from tests.gateway.tiny import write_model
 from tests.gpu_node.gguf_files import write_gguf
 from tests.gpu_node.models.test_families_gguf import NAMES
@@ -19,7 +21,8 @@ from tests.gpu_node.models.test_families_models import FAMILIES, save, save_conf
 
 def check(path: Path) -> None:
     config, sizes = open_checkpoint(path).config, read_sizes(path)
-    assert sizes.context_length == read_context_length(path) == config.context_length
+    assert sizes.context_length == read_context_length(path) == config.max_length
+    assert sizes.is_encoder is read_is_encoder(path) is config.is_encoder
     assert sizes.kv == KvSizes(config.num_layers, config.num_kv_heads, config.head_dim)
 
 
@@ -32,6 +35,21 @@ def test_of_a_directory(family: str, tmp_path: Path) -> None:
         config.pop(key, None)
         (tmp_path / "config.json").write_text(json.dumps(config))
         check(tmp_path)
+
+
+@pytest.mark.parametrize("style", ENCODERS)
+def test_of_an_encoder(style: str, tmp_path: Path) -> None:
+    path = write_encoder(tmp_path / "m", style)
+    check(path)
+    assert read_context_length(path) == 62 + 1
+
+
+def test_of_an_encoder_without_positions(tmp_path: Path) -> None:
+    path = write_encoder(tmp_path / "m", "roberta", max_position_embeddings=2, pad_token_id=1)
+    readers: list[Callable[[Path], object]] = [read_context_length, open_checkpoint]
+    for read in readers:
+        with pytest.raises(ModelFileError, match="max_position_embeddings 2 leaves no position for a token"):
+            read(path)
 
 
 @pytest.mark.parametrize("family", NAMES)

@@ -220,8 +220,8 @@ class StepResult:
     """By sequence id, of the draws that ask for them (`Draw.num_top`)."""
     embeddings: Mapping[int, bytes] = field(default_factory=dict)
     """By sequence id, of a model that embeds or scores (`LoadedModel.gives_rows`): float32, little-endian, the last row
-    of the program's result: [hidden size], the hidden state behind the last norm, or [labels], logits. Its
-    ``token_ids`` mean nothing."""
+    of the program's result: [hidden size], the hidden state behind the last norm or an encoder's pooled ones, or
+    [labels], logits. Its ``token_ids`` mean nothing."""
     is_remote_lost: bool = False
     """Remote sequences' rows, and what was sent and called back, are worth nothing: the receiver missed its deadline,
     or refused. Local rows are right."""

@@ -10,6 +10,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.models.config import ModelConfig
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.files.encoder import step_length
 from shared.files.kv_paging import MAX_WASTE, Paging, block_bytes, paging
 
 MAX_CONTEXT_LENGTH = 1 << 20
@@ -44,7 +45,7 @@ def loaded_model(
         options,
         token_bytes=_token_bytes(config, number_bytes),
         max_model_len=spec.max_model_len,
-        context_length=config.context_length,
+        context_length=_most_tokens(config, options),
         vocab_size=config.vocab_size,
         eos_token_ids=config.eos_token_ids,
         kv_layout=kv_layout,
@@ -52,12 +53,18 @@ def loaded_model(
         adapters=spec.adapters,
     )
     max_draft_tokens = 0 if spec.speculation is None else spec.speculation.max_draft_tokens
-    return replace(model, kv_identity=kv_identity, task=spec.task, max_draft_tokens=max_draft_tokens)
+    return replace(
+        model,
+        kv_identity=kv_identity,
+        task=spec.task,
+        max_draft_tokens=max_draft_tokens,
+        is_encoder=config.is_encoder,
+    )
 
 
 def least_kv_bytes(spec: ModelSpec, config: ModelConfig, options: EngineOptions, number_bytes: int) -> int:
     """What one sequence of full length needs: a model with less is refused, unless its length follows the memory."""
-    num_blocks = -(-_full_length(spec.max_model_len, config.context_length) // options.block_size)
+    num_blocks = -(-_full_length(spec.max_model_len, _most_tokens(config, options)) // options.block_size)
     return num_blocks * block_bytes(options.block_size, _token_bytes(config, number_bytes))
 
 
@@ -120,6 +127,11 @@ def cut(
 
 def _token_bytes(config: ModelConfig, number_bytes: int) -> int:
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * number_bytes
+
+
+def _most_tokens(config: ModelConfig, options: EngineOptions) -> int:
+    """Of a request, as far as the model goes; an encoder's texts fit into one step, too."""
+    return min(config.max_length, step_length(options)) if config.is_encoder else config.max_length
 
 
 def _full_length(max_model_len: int | None, context_length: int) -> int:

@@ -29,7 +29,12 @@ class WaitingLine:
         draft: RowDraft,
         decisions: Decisions,
         residences: Residences,
+        *,
+        takes_whole_texts: bool = False,
     ) -> None:
+        """With ``takes_whole_texts``, nobody begins in a step that has no room for all of its tokens, nor waits for a
+        beginning that another one computes."""
+        self._takes_whole_texts = takes_whole_texts
         self._options = options
         self._roster = roster
         self._blocks = roster.blocks
@@ -90,7 +95,10 @@ class WaitingLine:
             request = roster.waiting[0]
             if roster.is_swapped_out(request) or not self._admits(request):
                 return
-            if self._blocks.arrivals.is_awaited(request.request_id, now) or comes_soon(roster):
+            if self._takes_whole_texts:
+                if request.num_tokens > step.num_left_tokens:
+                    return  # the next step has room for it: longer texts are refused when they come
+            elif self._blocks.arrivals.is_awaited(request.request_id, now) or comes_soon(roster):
                 return
             if request.parked is not None:
                 if request.parked.num_blocks > self._blocks.num_free_blocks or self._blocks.copy_all_out():

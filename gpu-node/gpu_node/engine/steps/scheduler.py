@@ -85,7 +85,9 @@ class Scheduler:
         self._draft = RowDraft(self._roster)
         self._giving_way = GivingWay(self._roster, self._decisions)
         self.residences = Residences(self._roster, self._decisions.admission, self._giving_way)
-        self._intake = WaitingLine(options, self._roster, self._draft, self._decisions, self.residences)
+        self._intake = WaitingLine(
+            options, self._roster, self._draft, self._decisions, self.residences, takes_whole_texts=model.is_encoder
+        )
         self._advance = RowAdvance(self._roster, self._draft, self._giving_way, self.residences)
         self._speculation = Speculation(model, options, self._roster, costs)
         self._outcome = StepOutcome(model, self._roster, made.admission)
@@ -315,7 +317,7 @@ class Scheduler:
             sequence = part.sequence
             if step.part(sequence.sequence_id) is None:
                 continue  # a part before it has ended its request
-            if part.scheduled is not None:
+            if part.scheduled is not None and not self._model.is_encoder:
                 self.blocks.publish(sequence.sequence_id, sequence.token_ids, part.end)
             if part.draws:
                 chunks += self._outcome.take(part, result)

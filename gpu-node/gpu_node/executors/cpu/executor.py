@@ -41,6 +41,7 @@ from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.unread_weights import UnreadWeights
 from shared.config.engine import EngineOptions, ModelSpec
@@ -156,6 +157,7 @@ class CpuExecutor:
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
+        check_encoder(spec, checkpoint, self._options)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
         plain = served_program(spec, checkpoint)

@@ -13,8 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpu_node.executors.cpu.low_rank import packed_adapters
+from gpu_node.executors.cpu.rounding import READS_BFLOAT16, WRITES_BFLOAT16
 from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
-from gpu_node.graph.program import ATTENTIONS, POSITIONS, PRODUCTS, TOKEN_IDS, Operator, OperatorKind, Program, Rows
+from gpu_node.graph.program import (
+    ATTENTIONS,
+    POSITIONS,
+    PRODUCTS,
+    SELECTIONS,
+    TOKEN_IDS,
+    Operator,
+    OperatorKind,
+    Program,
+    Rows,
+)
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
 from gpu_node.kernels.cpu.angles import angle_table
@@ -22,21 +33,6 @@ from gpu_node.kernels.cpu.angles import angle_table
 PANEL_COLUMNS = 32
 """Columns that a product writes at a time (kPanelColumns in kernels.h)."""
 
-_READ_BFLOAT16 = PRODUCTS | {OperatorKind.EXPERTS, OperatorKind.LORA}
-"""Operators that read their first input as bfloat16."""
-
-_ROUNDING = {
-    OperatorKind.RMS_NORM,
-    OperatorKind.LAYER_NORM,
-    OperatorKind.PAGED_ATTENTION,
-    OperatorKind.WINDOW_ATTENTION,
-    OperatorKind.GATHER,
-    OperatorKind.SILU_MUL,
-    OperatorKind.GATED_LINEAR,
-    OperatorKind.RELU,
-    OperatorKind.GELU,
-}
-"""Operators that can write bfloat16."""
 _INDICES = {TOKEN_IDS: Index.TOKEN_IDS, POSITIONS: Index.POSITIONS}
 _EPILOGUES = {
     OperatorKind.LINEAR: Epilogue.STORE,
@@ -101,7 +97,7 @@ class _Lowering:
         self._selected = {
             self._whole(operator.outputs[0]): self._whole(operator.inputs[0])
             for operator in program.operators
-            if operator.kind is OperatorKind.SELECT_DRAWS
+            if operator.kind in SELECTIONS
         }
         self._wholes: dict[str, View] = {}
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
@@ -144,10 +140,10 @@ class _Lowering:
         gated = {self._origin(one.outputs[0]) for one in program.operators if one.kind is OperatorKind.GATED_LINEAR}
         wide = {self._origin(program.result)}
         for operator in program.operators:
-            if operator.kind is OperatorKind.SELECT_DRAWS:  # copies either type
+            if operator.kind in SELECTIONS:  # they copy either type
                 continue
-            read_wide = operator.inputs[operator.kind in _READ_BFLOAT16 :]
-            written_wide = () if operator.kind in _ROUNDING else operator.outputs
+            read_wide = operator.inputs[operator.kind in READS_BFLOAT16 :]
+            written_wide = () if operator.kind in WRITES_BFLOAT16 else operator.outputs
             wide.update(self._origin(name) for name in (*read_wide, *written_wide) if name in self._buffers)
         if gated & wide:
             raise UnsupportedOperatorError(OperatorKind.GATED_LINEAR, " whose output is read by others than products")
@@ -214,6 +210,11 @@ class _Lowering:
         index, table = _INDICES[operator.inputs[0]], self._pack(operator.weights[0])
         self._target.add("embedding", table, index, self.view(operator.outputs[0]))
 
+    def segment_embedding(self, operator: Operator) -> None:
+        """A row of a packed table for each text of a pair."""
+        table, separator = self._pack(operator.weights[0]), int(operator.attributes["separator"])
+        self._target.add("segment_embedding", table, separator, self.view(operator.outputs[0]))
+
     def norm(self, operator: Operator) -> None:
         """A norm of whole rows."""
         parameters = [self._constant(name) for name in operator.weights]
@@ -257,8 +258,12 @@ class _Lowering:
         self._target.add_lora(self._rounded_input(x), *adapters, between, self.view(out))
 
     def attention(self, operator: Operator) -> None:
-        """Attention over the blocks of a layer, with a window or without."""
+        """Attention over the blocks of a layer, with a window or without, or over all of a sequence."""
         assert operator.layer is not None
+        if operator.kind is OperatorKind.BIDIRECTIONAL_ATTENTION:
+            views = [self.view(name) for name in (*operator.inputs, *operator.outputs)]
+            self._target.add(operator.kind.value, views[0], operator.layer, views[1])
+            return
         window = int(operator.attributes["window"]) if operator.kind is OperatorKind.WINDOW_ATTENTION else 0
         q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
         self._target.add("attention", q, operator.layer, window, out)
@@ -325,13 +330,24 @@ _APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     **dict.fromkeys(ATTENTIONS, _Lowering.attention),
     **dict.fromkeys((OperatorKind.RMS_NORM, OperatorKind.LAYER_NORM), _Lowering.norm),
     **dict.fromkeys(
-        (OperatorKind.SILU_MUL, OperatorKind.RELU, OperatorKind.GELU, OperatorKind.ADD, OperatorKind.SELECT_DRAWS),
+        (
+            OperatorKind.SILU_MUL,
+            OperatorKind.RELU,
+            OperatorKind.GELU,
+            OperatorKind.ERF_GELU,
+            OperatorKind.TANH,
+            OperatorKind.ADD,
+            OperatorKind.SELECT_DRAWS,
+            OperatorKind.SELECT_FIRST,
+            OperatorKind.MEAN_POOL,
+        ),
         _Lowering.plain,
     ),
     **dict.fromkeys((OperatorKind.ROPE, OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV), _Lowering.rope_and_write),
     **dict.fromkeys((OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES), _Lowering.make_angles),
     OperatorKind.LORA: _Lowering.lora,
     OperatorKind.EMBEDDING: _Lowering.embedding,
+    OperatorKind.SEGMENT_EMBEDDING: _Lowering.segment_embedding,
     OperatorKind.ADD_BIAS: _Lowering.add_bias,
     OperatorKind.HEAD_NORM: _Lowering.head_norm,
     OperatorKind.ROUTE: _Lowering.route,

@@ -40,6 +40,7 @@ from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
 from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines
@@ -140,6 +141,7 @@ class CudaBuilder:
         if spec.weights == "int8":
             raise ModelFileError(f"{checkpoint.path}: the cuda executor has no int8 weights; set weights: bfloat16")
         world = self.group.world
+        check_encoder(spec, checkpoint, self.options, world)
         plain = served_program(spec, checkpoint)
         try:
             program = tensor_parallel(plain, self.group.rank, world)

@@ -233,7 +233,7 @@ class CudaModels(Generic[Model]):
         one_block = replace(prepared, max_model_len=block_size)
         left_bytes = (self._room_bytes - self._weight_bytes(prepared)) // 2
         tokens = left_bytes // self._least_kv_bytes(one_block) * block_size
-        return replace(prepared, max_model_len=min(prepared.config.context_length, max(MIN_MODEL_LEN, tokens)))
+        return replace(prepared, max_model_len=min(prepared.config.max_length, max(MIN_MODEL_LEN, tokens)))
 
     def _measured(self, prepared: PreparedOnHost) -> PreparedOnHost:
         """With what is left for KV, seen by the largest step over no more KV than a single sequence needs."""

@@ -16,19 +16,20 @@ def largest_step(model: LoadedModel, options: EngineOptions) -> StepPlan:
     """All tokens that a step may have, in as many sequences as may run, each of full length; all draw, in every way.
 
     Those with more than one row come last, as behind decodes. All lie in the blocks of one sequence: the numbers that
-    come out mean nothing.
+    come out mean nothing. Those of an encoder are whole texts, whose last token is followed by none with a position.
     """
+    longest = model.max_model_len - model.is_encoder
     num_sequences = min(options.max_num_seqs, options.step_tokens)
     num_rows = [1] * num_sequences
     num_left = options.step_tokens - num_sequences
     for number in reversed(range(num_sequences)):
-        num_more = min(num_left, model.max_model_len - 1)
+        num_more = min(num_left, longest - 1)
         num_rows[number] += num_more
         num_left -= num_more
     table = tuple(range(-(-model.max_model_len // model.block_size)))
     return StepPlan(
         tuple(
-            ScheduledSequence(number, (0,) * rows, model.max_model_len - rows, table, (_draw(number),))
+            ScheduledSequence(number, (0,) * rows, 0 if model.is_encoder else longest - rows, table, (_draw(number),))
             for number, rows in enumerate(num_rows)
         ),
         model=model.name,

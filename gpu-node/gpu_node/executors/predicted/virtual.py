@@ -22,14 +22,16 @@ from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from shared.config import hardware
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.hardware import ModelShape
+from shared.files.encoder import step_length
 from shared.files.model_file import checked_path
-from shared.files.model_sizes import read_context_length
+from shared.files.model_sizes import read_context_length, read_is_encoder
 from shared.messages.token_logprob import TokenLogprob
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
@@ -65,13 +67,18 @@ class VirtualExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        refuse_speculation(spec, checked_path(spec))
+        path = checked_path(spec)
+        refuse_speculation(spec, path)
+        is_encoder = read_is_encoder(path)
+        if is_encoder:
+            check_encoder(spec, open_checkpoint(path), self._options)
         model = self._models.load_model(spec, instead_of)
         if spec.task != "generate":
             if spec.predict_as is None:
                 served_program(spec, open_checkpoint(checked_path(spec)))  # which refuses what no device can serve
             self._embedding_columns[spec.name] = model_shape(spec).hidden_size if spec.task == "embed" else _NUM_LABELS
-        return replace(model, vocab_size=self._words_of(spec).vocab_size, task=spec.task)
+        vocab_size = self._words_of(spec).vocab_size
+        return replace(model, vocab_size=vocab_size, task=spec.task, is_encoder=is_encoder)
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""
@@ -97,9 +104,18 @@ class VirtualExecutor:
             shape.kv_token_bytes,
             len(words.token_ids),
             hardware.kv_bytes_per_s(self._hardware),
-            context_length=_context_length(spec),
+            context_length=self._context_length(spec),
             tokens=MadeUpTokens(words.token_ids, words.vocab_size, end_tokens),
         )
+
+    def _context_length(self, spec: ModelSpec) -> int:
+        """Of the model's own files, whatever size it is predicted at; it matters where the configuration says no
+        length."""
+        if spec.max_model_len is not None:
+            return MAX_CONTEXT_LENGTH
+        path = checked_path(spec)
+        length = read_context_length(path)
+        return min(length, step_length(self._options)) if read_is_encoder(path) else length
 
     def unload_model(self, name: str) -> None:
         """It is known to be in host memory, as long as it would be."""
@@ -126,11 +142,6 @@ class VirtualExecutor:
             return {}
         ended = [part for part in plan.sequences if part.draws]
         return {part.sequence_id: made_up_embedding(part.token_ids, num_columns) for part in ended}
-
-
-def _context_length(spec: ModelSpec) -> int:
-    """Of the model's own files, whatever size it is predicted at; it matters where the configuration says no length."""
-    return read_context_length(checked_path(spec)) if spec.max_model_len is None else MAX_CONTEXT_LENGTH
 
 
 def model_shape(spec: ModelSpec) -> ModelShape:

@@ -33,6 +33,7 @@ from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
+from gpu_node.models.encoder_check import check_encoder
 from gpu_node.models.quantization import int8_weights
 from gpu_node.models.served_program import served_program
 from gpu_node.models.weights import load_weights
@@ -120,6 +121,7 @@ class ReferenceExecutor:
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
+        check_encoder(spec, checkpoint, self._options, self._group.world)
         plain = served_program(spec, checkpoint)
         try:
             program = tensor_parallel(plain, self._group.rank, self._group.world)

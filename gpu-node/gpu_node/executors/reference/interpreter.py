@@ -95,6 +95,10 @@ class _Call:
     def batch(self) -> PagedBatch:
         return self.memory.batch(self.operator.share)
 
+    @property
+    def draw_rows(self) -> torch.Tensor:
+        return self.memory.draw_rows(self.operator.share)
+
 
 _Outputs = torch.Tensor | tuple[torch.Tensor, ...] | None
 _Run = Callable[..., _Outputs]
@@ -155,6 +159,9 @@ def _copy_out(call: _Call) -> None:
 
 _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.EMBEDDING: _plain(operations.embedding),
+    OperatorKind.SEGMENT_EMBEDDING: lambda call, ids, table: operations.segment_embedding(
+        ids, table, call.batch, call.number("separator")
+    ),
     OperatorKind.RMS_NORM: _norm(operations.rms_norm),
     OperatorKind.HEAD_NORM: _norm(operations.head_norm),
     OperatorKind.LAYER_NORM: _norm(operations.layer_norm),
@@ -174,14 +181,19 @@ _RUN: Mapping[OperatorKind, _Run] = {
     OperatorKind.WINDOW_ATTENTION: lambda call, q: operations.window_attention(
         q, call.cache, call.batch, call.number("window")
     ),
+    OperatorKind.BIDIRECTIONAL_ATTENTION: lambda call, q: operations.bidirectional_attention(q, call.cache, call.batch),
     OperatorKind.SILU_MUL: _plain(operations.silu_mul),
     OperatorKind.RELU: _plain(operations.relu),
     OperatorKind.GELU: _plain(operations.gelu),
+    OperatorKind.ERF_GELU: _plain(operations.erf_gelu),
+    OperatorKind.TANH: _plain(torch.tanh),
     OperatorKind.ROUTE: lambda call, x: operations.route(x, call.number("num_chosen")),
     OperatorKind.EXPERTS: _plain(operations.experts),
     OperatorKind.ADD: _plain(torch.add),
     OperatorKind.ADD_BIAS: _plain(operations.add_bias),
-    OperatorKind.SELECT_DRAWS: lambda call, x: x[call.memory.draw_rows(call.operator.share)],
+    OperatorKind.SELECT_DRAWS: lambda call, x: x[call.draw_rows],
+    OperatorKind.SELECT_FIRST: lambda call, x: operations.select_first(x, call.batch, call.draw_rows),
+    OperatorKind.MEAN_POOL: lambda call, x: operations.mean_pool(x, call.batch, call.draw_rows),
     OperatorKind.ALL_REDUCE: _all_reduced,
     OperatorKind.ALL_GATHER: lambda call, x: call.device.group.all_gather(x),
     OperatorKind.POLL: lambda call: call.device.poll(),

@@ -3,7 +3,7 @@
 Keys and values are written for every row, but what the last layer makes of them serves its own row only, and of those
 the head takes the rows that draw. So whatever is read in draw rows alone is computed in draw rows alone: the choice of
 rows moves from the end of the program to where the first of it begins. A chunk of a prompt that draws nothing costs
-nothing there. No number of a draw row changes.
+nothing there. No number of a draw row changes. So it is with an encoder's first rows, where these are all that is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gpu_node.graph.coverage import Box, Coverage, box
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import PRODUCTS, Buffer, Operator, OperatorKind, Program, Rows
+from gpu_node.graph.program import PRODUCTS, SELECTIONS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.share import WHOLE
 
 _BY_ROW = PRODUCTS | {
@@ -24,6 +24,8 @@ _BY_ROW = PRODUCTS | {
     OperatorKind.SILU_MUL,
     OperatorKind.RELU,
     OperatorKind.GELU,
+    OperatorKind.ERF_GELU,
+    OperatorKind.TANH,
     OperatorKind.ROUTE,
     OperatorKind.EXPERTS,
     OperatorKind.ADD,
@@ -37,7 +39,7 @@ _BY_ROW = PRODUCTS | {
 def early_draws(program: Program) -> Program:
     """Compute in draw rows what is read in draw rows only. A program that does so already stays as it is."""
     flow = _Flow(program)
-    moved = _moved_selections(flow)
+    moved = _moved_selections(flow, program.result)
     mixed: set[str] = set()
     while True:
         early = _early_operators(flow, moved, program.result, mixed)
@@ -48,9 +50,10 @@ def early_draws(program: Program) -> Program:
     if not early:
         return program
     tail = _Tail(program, flow, {selection.inputs[0]: selection.outputs[0] for selection in moved.values()})
+    (kind,) = {selection.kind for selection in moved.values()}
     for index, operator in enumerate(program.operators):
         for name in places.get(index, ()):
-            tail.draft.add(Operator(OperatorKind.SELECT_DRAWS, (name,), (tail.of_draws(name),)))
+            tail.draft.add(Operator(kind, (name,), (tail.of_draws(name),)))
         if index in early:
             tail.add(operator)
         elif index not in moved:
@@ -84,16 +87,20 @@ class _Flow:
         return self.buffers[name].view_of is None and operator.share.is_whole
 
 
-def _moved_selections(flow: _Flow) -> Mapping[int, Operator]:
-    """Choices of draw rows, by index, that end the use of what they choose from: two names of one buffer in time."""
+def _moved_selections(flow: _Flow, result: str) -> Mapping[int, Operator]:
+    """Choices of draw rows, by index, that end the use of what they choose from: two names of one buffer in time.
+
+    No first rows that are the result themselves: its numbers may be wider than those that products read.
+    """
     moved = {}
     for index, operator in enumerate(flow.operators):
-        if operator.kind is not OperatorKind.SELECT_DRAWS or not operator.share.is_whole:
+        if operator.kind not in SELECTIONS or not operator.share.is_whole:
             continue
         (source,), (target,) = operator.inputs, operator.outputs
         are_whole = flow.buffers[source].view_of is None and flow.buffers[target].view_of is None
         are_apart = not flow.uses(source, flow.operators[index + 1 :]) and not flow.uses(target, flow.operators[:index])
-        if are_whole and are_apart:
+        is_result = operator.kind is OperatorKind.SELECT_FIRST and target == result
+        if are_whole and are_apart and not is_result:
             moved[index] = operator
     return moved
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import replace
 
 from gpu_node.graph.passes.draft import Draft
-from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, Operator, OperatorKind, Program
+from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, OF_WHOLE_TEXTS, Operator, OperatorKind, Program
 
 _LAYER_WEIGHT = re.compile(r"layers\.\d+\.(.+?)(_bias)?")
 _CUT_OUTPUTS = frozenset({"q", "k", "v", "gate", "up"})
@@ -55,6 +55,8 @@ def tensor_parallel(program: Program, rank: int, world: int) -> Program:
     assert 0 <= rank < world
     if world == 1:
         return program
+    if OF_WHOLE_TEXTS.intersection(operator.kind for operator in program.operators):
+        raise IndivisibleError("an encoder is not divided among devices; serve it on a node with one")
     other = sorted({operator.kind for operator in program.operators} - _PLAIN)
     if other:
         raise IndivisibleError(f"tensor_parallel comes before other passes; this program has {', '.join(other)}")

@@ -48,6 +48,24 @@ def _gelu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
     )
 
 
+@triton.jit
+def _erf_gelu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = columns < num_columns
+    values = tl.load(x + row * x_stride + columns, mask=here, other=0.0).to(tl.float32)
+    activated = 0.5 * values * (1.0 + tl.erf(values * 0.7071067811865476))  # 1 / sqrt(2)
+    tl.store(out + row * out_stride + columns, activated.to(out.dtype.element_ty), mask=here)
+
+
+@triton.jit
+def _tanh(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = columns < num_columns
+    values = tl.load(x + row * x_stride + columns, mask=here, other=0.0).to(tl.float32)
+    pressed = 1.0 - 2.0 / (1.0 + tl.exp(2.0 * values))
+    tl.store(out + row * out_stride + columns, pressed.to(out.dtype.element_ty), mask=here)
+
+
 def silu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
     """``silu(gate) * up``, all [rows, columns]; ``out`` may be one of them."""
     check_rows(gate, up, out)
@@ -68,6 +86,20 @@ def gelu(x: torch.Tensor, out: torch.Tensor) -> None:
     check_rows(x, out)
     require(x.shape == out.shape, "gelu: x and out have one shape")
     launch(_gelu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+
+
+def erf_gelu(x: torch.Tensor, out: torch.Tensor) -> None:
+    """GELU as BERT has it, with the error function, [rows, columns]; ``out`` may be ``x``."""
+    check_rows(x, out)
+    require(x.shape == out.shape, "erf_gelu: x and out have one shape")
+    launch(_erf_gelu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+
+
+def tanh(x: torch.Tensor, out: torch.Tensor) -> None:
+    """The hyperbolic tangent, [rows, columns]; ``out`` may be ``x``."""
+    check_rows(x, out)
+    require(x.shape == out.shape, "tanh: x and out have one shape")
+    launch(_tanh, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
 
 
 def _tile(x: torch.Tensor) -> int:

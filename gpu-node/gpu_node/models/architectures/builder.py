@@ -82,6 +82,6 @@ class ProgramBuilder:
         weight = "embedding" if self.config.tied_embedding else "lm_head"
         self.linear("drawn_normed", "logits", weight, self.config.vocab_size)
 
-    def program(self) -> Program:
-        """The finished program, whose result is ``logits``."""
-        return Program(tuple(self._operators), tuple(self._buffers.values()), tuple(self._weights.values()), "logits")
+    def program(self, result: str = "logits") -> Program:
+        """The finished program."""
+        return Program(tuple(self._operators), tuple(self._buffers.values()), tuple(self._weights.values()), result)

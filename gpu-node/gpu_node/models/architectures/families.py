@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from gpu_node.graph.program import Program
 from gpu_node.graph.weight import Weight
+from gpu_node.models.architectures.encoder import build_encoder
 from gpu_node.models.architectures.gpt2 import build_gpt2
 from gpu_node.models.architectures.headless import with_head, without_head
 from gpu_node.models.architectures.llama import build_llama
@@ -29,12 +30,20 @@ _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
 
 
 def build_program(config: ModelConfig, task: ModelTask = "generate", head: Weight | None = None) -> Program:
-    """The program of a model for what it is served for, checked; ``head`` of one that scores."""
+    """The program of a model for what it is served for, checked; ``head`` of one that scores.
+
+    Of an encoder, whatever the task, that which embeds by means: `gpu_node.models.served_program` knows all of its.
+    """
+    program = build_encoder(config) if config.is_encoder else _of_decoder(config, task, head)
+    program.check()
+    return program
+
+
+def _of_decoder(config: ModelConfig, task: ModelTask, head: Weight | None) -> Program:
     program = _BUILDERS[config.family](config)
     if task == "embed":
-        program = without_head(program)
-    elif task == "score":
+        return without_head(program)
+    if task == "score":
         assert head is not None, "a model that scores has a head of its own"
-        program = with_head(program, head)
-    program.check()
+        return with_head(program, head)
     return program

@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpu_node.models.config import Family, ModelConfig, Rope
+from gpu_node.models.config import ENCODERS, Family, ModelConfig, Rope
 from gpu_node.models.fields import MAX_EXPERTS, MAX_HEAD_DIM, MAX_LAYERS, Fields
 from gpu_node.models.hf.rope_scaling import scaling_factors
+from shared.files.encoder import default_padding, num_skipped_positions
 from shared.files.model_file import ModelFileError
 
 CONFIG_FILE = "config.json"
@@ -195,6 +196,37 @@ def _gpt2(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mode
     )
 
 
+def _encoder(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> ModelConfig:
+    """BERT, RoBERTa and XLM-RoBERTa."""
+    hidden_size, num_heads = fields.number("hidden_size", int), fields.number("num_attention_heads", int)
+    _require(fields, fields.text("hidden_act", "gelu") == "gelu", "only hidden_act 'gelu' is supported")
+    kind = fields.text("position_embedding_type", "absolute")
+    _require(fields, kind == "absolute", f"position_embedding_type {kind!r} is not supported; 'absolute' is")
+    for key in ("is_decoder", "add_cross_attention"):
+        _require(fields, not fields.flag(key, default=False), f"{key} is not supported")
+    num_skipped = num_skipped_positions(family, fields.index("pad_token_id", default=default_padding(family)))
+    num_positions = fields.number("max_position_embeddings", int, default=512)
+    _require(
+        fields, num_positions > num_skipped, f"max_position_embeddings {num_positions} leaves no position for a token"
+    )
+    return ModelConfig(
+        family=family,
+        num_layers=fields.number("num_hidden_layers", int, most=MAX_LAYERS),
+        hidden_size=hidden_size,
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=_head_dim(fields, hidden_size, num_heads),
+        intermediate_size=fields.number("intermediate_size", int),
+        vocab_size=fields.number("vocab_size", int),
+        context_length=num_positions - num_skipped,
+        norm_epsilon=fields.number("layer_norm_eps", float, default=1e-12),
+        tied_embedding=True,
+        eos_token_ids=eos_token_ids,
+        num_segments=fields.number("type_vocab_size", int, default=2),
+        num_skipped_positions=num_skipped,
+    )
+
+
 def _head_dim(fields: Fields, hidden_size: int, num_heads: int) -> int:
     _require(fields, hidden_size % num_heads == 0, f"{hidden_size} columns cannot be shared by {num_heads} heads")
     return hidden_size // num_heads
@@ -208,4 +240,5 @@ def _require(fields: Fields, condition: bool, text: str) -> None:
 _READERS: Mapping[Family, Callable[[Fields, Family, frozenset[int]], ModelConfig]] = {
     Family.OPT: _opt,
     Family.GPT2: _gpt2,
+    **dict.fromkeys(ENCODERS, _encoder),
 }

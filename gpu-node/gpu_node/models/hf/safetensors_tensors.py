@@ -61,7 +61,7 @@ def wanted_tensors(
     wanted = {name: stored(name, config) for name in stored_shapes}
     tensors = _tensors(weight_files(directory), prefix(config.family), open_files, framework)
     names = {name for place in wanted.values() for name in place.names}
-    unused = {name for name in tensors.keys() - names if not is_superfluous(name)}
+    unused = {name for name in tensors.keys() - names if not is_superfluous(name, config.family)}
     extra = {tensors[name].name for name in unused}
     missing = {full_name(name, config.family) for name in names - tensors.keys()}
     if missing or extra:

@@ -17,8 +17,8 @@ from triton.backends.driver import DriverBase
 
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
-from gpu_node.kernels.triton.activations import gelu, relu, silu_mul
-from gpu_node.kernels.triton.attention.attention import paged_attention
+from gpu_node.kernels.triton.activations import erf_gelu, gelu, relu, silu_mul, tanh
+from gpu_node.kernels.triton.attention.attention import bidirectional_attention, paged_attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
 from gpu_node.kernels.triton.attention.gather import ask_move, gather, settle
@@ -39,6 +39,7 @@ from gpu_node.kernels.triton.lora import lora
 from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from gpu_node.kernels.triton.route import route
+from gpu_node.kernels.triton.whole_texts import mean_pool, segment_embedding, select_first
 from shared.config.adapters import MAX_RANK
 from shared.messages.payload import Sampling
 
@@ -100,8 +101,13 @@ def compile_all() -> None:
     silu_mul(rows, rows, rows)
     relu(rows, rows)
     gelu(rows, rows)
+    erf_gelu(rows, rows)
+    tanh(rows, rows)
     indices = torch.zeros(40, dtype=torch.int32)
     lookup(rows, indices, indices, rows)
+    segment_embedding(rows, indices, indices, 0, 3, rows)
+    select_first(rows, indices, indices, rows)
+    mean_pool(rows, indices, indices, rows)
     _attention()
     _experts(rows)
     for rank, draw_rows in ((16, None), (16, indices), (MAX_RANK, None)):
@@ -127,6 +133,7 @@ def _attention() -> None:
     write_kv(k, k, cache, batch)
     rope_write_kv(q, k, k, angles, cache, batch)
     paged_attention(q, cache, batch, q)
+    bidirectional_attention(q, cache, batch, q)
     decode_attention(q, cache, batch, UNBOUNDED, q, num_splits=2)
     many = [PagedSequence(3, 1, [0])] * 8 + [PagedSequence(0, 5, [1])] * 8
     rows = torch.zeros(8 + 8 * 5, q.shape[1], dtype=torch.bfloat16)

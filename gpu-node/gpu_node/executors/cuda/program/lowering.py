@@ -13,6 +13,14 @@ import torch
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.cuda.program import products
 from gpu_node.executors.cuda.program.device_rows import DeviceRows
+from gpu_node.executors.cuda.program.kernels import (
+    ACTIVATIONS,
+    JOINED_NORMS,
+    NORMS,
+    POOLS,
+    WITHOUT_WINDOW,
+    feeds_norm,
+)
 from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
 from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.link_launches import gather_launch, poll_launch, send_launch
@@ -31,7 +39,6 @@ from gpu_node.graph.program import (
 )
 from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels import operations
-from gpu_node.kernels.triton import activations, norms
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
 from gpu_node.kernels.triton.attention import attention
@@ -39,21 +46,8 @@ from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.cache import LayerCache
 from gpu_node.kernels.triton.lookup import lookup
 from gpu_node.kernels.triton.route import route
+from gpu_node.kernels.triton.whole_texts import segment_embedding
 
-_ACTIVATIONS: Mapping[OperatorKind, Callable[..., None]] = {
-    OperatorKind.SILU_MUL: activations.silu_mul,
-    OperatorKind.RELU: activations.relu,
-    OperatorKind.GELU: activations.gelu,
-}
-_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
-    OperatorKind.RMS_NORM: norms.rms_norm,
-    OperatorKind.HEAD_NORM: norms.head_norm,
-    OperatorKind.LAYER_NORM: norms.layer_norm,
-}
-_JOINED_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
-    OperatorKind.RMS_NORM: norms.add_rms_norm,
-    OperatorKind.LAYER_NORM: norms.add_layer_norm,
-}
 _ANGLES = {OperatorKind.ROPE_ANGLES, OperatorKind.SCALED_ROPE_ANGLES}
 _WIDE = {OperatorKind.ROUTE, *_ANGLES}
 """Operators that write float32 whatever the model's type is: shares that may be small, and angles."""
@@ -91,7 +85,7 @@ def lower(
         if num_of_any == len(launches) and found.is_of_any(operators[index]):
             num_of_any += 1
         operator, follower = operators[index], operators[index + 1] if index + 1 < len(operators) else None
-        if joins_norms and follower is not None and _feeds(operator, follower):
+        if joins_norms and follower is not None and feeds_norm(operator, follower):
             launches.append(lowering.joined_norm(operator, follower))
             index += 2
         else:
@@ -110,16 +104,6 @@ def lower(
         asking=asking,
         most_under_way=lowering.most_under_way,
         splits_on_device=found.splits,
-    )
-
-
-def _feeds(operator: Operator, follower: Operator) -> bool:
-    """Whether ``operator`` adds to a buffer in place which ``follower`` then norms into another one."""
-    return (
-        operator.kind is OperatorKind.ADD
-        and follower.kind in _JOINED_NORMS
-        and operator.share == follower.share
-        and operator.outputs == operator.inputs[:1] == follower.inputs[:1] != follower.outputs
     )
 
 
@@ -199,7 +183,7 @@ class _Lowering:
     def norm(self, operator: Operator) -> Launch:
         """A norm of rows or of heads."""
         x, out = self._places(operator)
-        kernel, epsilon = _NORMS[operator.kind], operator.attributes["epsilon"]
+        kernel, epsilon = NORMS[operator.kind], operator.attributes["epsilon"]
         parameters = [self._weights[name] for name in operator.weights]
         return lambda step: kernel(x.of(step), *parameters, epsilon, out.of(step))
 
@@ -207,7 +191,7 @@ class _Lowering:
         """A sum in place, and the norm of it."""
         residual, x, _ = self._places(add)
         out = self._place(norm.outputs[0], norm.share)
-        kernel, epsilon = _JOINED_NORMS[norm.kind], norm.attributes["epsilon"]
+        kernel, epsilon = JOINED_NORMS[norm.kind], norm.attributes["epsilon"]
         parameters = [self._weights[name] for name in norm.weights]
         return lambda step: kernel(residual.of(step), x.of(step), *parameters, epsilon, out.of(step))
 
@@ -255,14 +239,15 @@ class _Lowering:
     def attention(self, operator: Operator) -> Launch:
         """Attention over the blocks of a layer, with a window or without."""
         (q, out), share, cache = self._places(operator, WHOLE), operator.share, self._cache(operator)
-        if operator.kind is OperatorKind.PAGED_ATTENTION:
-            return lambda step: attention.paged_attention(q.of(step), cache, step.attended(share), out.of(step))
+        if operator.kind in WITHOUT_WINDOW:
+            attend = WITHOUT_WINDOW[operator.kind]
+            return lambda step: attend(q.of(step), cache, step.attended(share), out.of(step))
         window = int(operator.attributes["window"])
         return lambda step: attention.window_attention(q.of(step), cache, step.attended(share), window, out.of(step))
 
     def activation(self, operator: Operator) -> Launch:
         """Number by number."""
-        places, kernel = self._places(operator), _ACTIVATIONS[operator.kind]
+        places, kernel = self._places(operator), ACTIVATIONS[operator.kind]
         return lambda step: kernel(*(place.of(step) for place in places))
 
     def route(self, operator: Operator) -> Launch:
@@ -304,9 +289,25 @@ class _Lowering:
         out = self._place(operator.outputs[0], share)
         return lambda step: products.select(x.of(step), step.draw_rows(share), out.of(step))
 
-    def poll(self, operator: Operator) -> Launch:
+    def segment_embedding(self, operator: Operator) -> Launch:
+        """A row of a table for each text of a pair."""
+        table, separator = self._weights[operator.weights[0]], int(operator.attributes["separator"])
+        out = self._place(operator.outputs[0], operator.share)
+
+        def launch(step: CudaStep) -> None:
+            own = step.rows(Rows.TOKENS, operator.share)
+            segment_embedding(table, step.token_ids(WHOLE), step.positions(WHOLE), own.start, separator, out.of(step))
+
+        return launch
+
+    def pool(self, operator: Operator) -> Launch:
+        """One row of a text's rows: the first, or their mean."""
+        share, x = operator.share, self._place(operator.inputs[0], WHOLE)
+        out, kernel = self._place(operator.outputs[0], share), POOLS[operator.kind]
+        return lambda step: kernel(x.of(step), step.positions(WHOLE), step.draw_rows(share), out.of(step))
+
+    def poll(self, _operator: Operator) -> Launch:
         """A look at what others wait for, in a launch of its own."""
-        del operator
         return poll_launch(self._serving, self._caches[0].numbers)
 
     def send(self, operator: Operator) -> Launch:
@@ -327,12 +328,14 @@ class _Lowering:
 LOWERINGS: Mapping[OperatorKind, Callable[[_Lowering, Operator], Launch]] = {
     **dict.fromkeys(PRODUCTS, _Lowering.product),
     **dict.fromkeys(ATTENTIONS, _Lowering.attention),
-    **dict.fromkeys(_NORMS, _Lowering.norm),
-    **dict.fromkeys(_ACTIVATIONS, _Lowering.activation),
+    **dict.fromkeys(NORMS, _Lowering.norm),
+    **dict.fromkeys(ACTIVATIONS, _Lowering.activation),
     **dict.fromkeys(_ANGLES, _Lowering.make_angles),
+    **dict.fromkeys(POOLS, _Lowering.pool),
     **dict.fromkeys((OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV), _Lowering.write_kv),
     OperatorKind.LORA: _Lowering.lora,
     OperatorKind.EMBEDDING: _Lowering.embedding,
+    OperatorKind.SEGMENT_EMBEDDING: _Lowering.segment_embedding,
     OperatorKind.ROPE: _Lowering.rope,
     OperatorKind.ROUTE: _Lowering.route,
     OperatorKind.EXPERTS: _Lowering.experts,

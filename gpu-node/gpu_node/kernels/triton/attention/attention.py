@@ -1,4 +1,5 @@
-"""Causal attention over blocks: single rows and longer parts of sequences, as they come (PagedAttention, §4.3)."""
+"""Attention over blocks, causal or of whole texts: single rows and longer parts of sequences, as they come
+(PagedAttention, §4.3)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,14 @@ def window_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, win
     _attention(q, cache, batch, min(window, UNBOUNDED), out)
 
 
-def _attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor) -> None:
+def bidirectional_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, out: torch.Tensor) -> None:
+    """`paged_attention` in which a row sees all of its sequence, whose rows are all in the batch."""
+    _attention(q, cache, batch, UNBOUNDED, out, sees_all=True)
+
+
+def _attention(
+    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, *, sees_all: bool = False
+) -> None:
     check_rows(q, out)
     shape = cache.shape
     require(q.shape == out.shape, "paged_attention: q and out have one shape")
@@ -34,4 +42,4 @@ def _attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: i
     num_context_tokens = min(batch.max_context_tokens, window)
     splits = num_splits(len(batch.decodes) * shape.num_kv_heads, num_context_tokens, num_processors(q.device))
     decode_attention(q, cache, batch, window, out, splits)
-    prefill_attention(q, cache, batch, window, out)
+    prefill_attention(q, cache, batch, window, out, sees_all=sees_all)

@@ -61,6 +61,7 @@ def _prefill(
     WIDEN: tl.constexpr,
     IS_BOUNDED: tl.constexpr,
     IS_COUNTED: tl.constexpr,
+    SEES_ALL: tl.constexpr,
 ):
     # with a constant 1 the compiler drops the loop, which costs registers
     own, step = tl.program_id(0), tl.num_programs(0)
@@ -76,22 +77,27 @@ def _prefill(
                 is_there = tile < tl.load(counts + 1)
         if is_there:
             sequence, first_of_tile = tl.load(tiles + 2 * tile).to(tl.int64), tl.load(tiles + 2 * tile + 1)
-            start = tl.load(starts + sequence)
-            last = tl.minimum(first_of_tile + ROWS, tl.load(num_rows + sequence))
+            start, length = tl.load(starts + sequence), tl.load(num_rows + sequence)
+            last = tl.minimum(first_of_tile + ROWS, length)
             query = tl.arange(0, QUERIES)
             rows = first_of_tile + query // NUM_SHARED
             here = (query < ROWS * NUM_SHARED) & (rows < last)
             columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
             batch_rows = tl.load(first_rows + sequence) + rows
             queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
+            seen_to = start + rows
+            end = start + last
+            if SEES_ALL:
+                seen_to = tl.zeros_like(rows) + start + length - 1
+                end = start + length
             result, _ = attend(
                 queries,
-                start + rows,
+                seen_to,
                 numbers,
                 block_lines + tl.load(first_blocks + sequence),
                 first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
                 tl.maximum(start + first_of_tile + 1 - window, 0),
-                start + last,
+                end,
                 window,
                 scale,
                 TILE,
@@ -106,8 +112,13 @@ def _prefill(
             tl.store(out + at, result.to(out.dtype.element_ty), mask=here[:, None] & (dims < HEAD_DIM)[None, :])
 
 
-def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor) -> None:
-    """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention.attention`."""
+def prefill_attention(
+    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, *, sees_all: bool = False
+) -> None:
+    """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention.attention`.
+
+    ``sees_all``: each row sees all rows of its sequence, and no window is set.
+    """
     shape = cache.shape
     num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
     queries, padded_dim = padded(batch.rows_together * num_shared, MIN_DOT), padded(shape.head_dim, MIN_DOT)
@@ -146,6 +157,7 @@ def prefill_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, wi
         WIDEN=INTERPRETED,
         IS_BOUNDED=programs < num_tasks,
         IS_COUNTED=is_counted,
+        SEES_ALL=sees_all,
         num_warps=WIDE_WARPS if is_wide else NUM_WARPS,
         num_stages=stages_of(cache, tile_tokens, queries * padded_dim * q.element_size(), MOST_STAGES),
     )

@@ -1,0 +1,79 @@
+"""Encoders, BERT and its kin, as gateways and nodes have to see them alike: which models they are, how long their texts
+may be, and what they cannot be served for.
+
+All tokens of a text see each other, so a text is computed in one step, and nothing of it serves another text. What it
+gives is no token that a next one could follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from shared.config.engine import EngineOptions, ModelSpec
+
+ENCODER_TYPES: Final = frozenset({"bert", "roberta", "xlm-roberta"})
+"""Their ``model_type``."""
+_ANSWER_TOKENS: Final = 1
+"""What an embedding or a score counts as, in the length of a request; it has no position."""
+
+
+def is_encoder_type(model_type: object) -> bool:
+    """Whether this is what their files call a model whose tokens see those behind them."""
+    return isinstance(model_type, str) and model_type in ENCODER_TYPES
+
+
+def default_padding(model_type: str) -> int:
+    """The id of the padding token, where ``config.json`` does not say it, as `transformers` has it."""
+    return 0 if model_type == "bert" else 1
+
+
+def num_skipped_positions(model_type: str, padding_id: int) -> int:
+    """Rows of the table of positions before that of a text's first token: RoBERTa counts from behind its padding's."""
+    return 0 if model_type == "bert" else padding_id + 1
+
+
+def text_positions(config: Mapping[str, object], num_positions: int) -> int:
+    """Tokens of the longest text, by an encoder's ``config.json`` and the rows of its table of positions."""
+    model_type, padding_id = str(config.get("model_type")), config.get("pad_token_id")
+    if not isinstance(padding_id, int):
+        padding_id = default_padding(model_type)
+    return num_positions - num_skipped_positions(model_type, padding_id)
+
+
+def max_length(num_positions: int) -> int:
+    """Of a request whose text may have so many tokens."""
+    return num_positions + _ANSWER_TOKENS
+
+
+def step_length(options: EngineOptions) -> int:
+    """Of a request whose text fits into one step."""
+    return options.step_tokens + _ANSWER_TOKENS
+
+
+def encoder_task_problem(spec: ModelSpec) -> str:
+    """Why no engine can serve an encoder as ``spec`` asks, and what to set; ``""`` where one can."""
+    if spec.task == "generate":
+        why = "it is an encoder, whose tokens see those behind them, and writes no text"
+        return f"model {spec.name!r}: {why}; set task: embed, or task: score for one that judges pairs of texts"
+    if spec.adapters:
+        return f"model {spec.name!r}: it is an encoder, and those have no adapters here; leave adapters out"
+    return ""
+
+
+def encoder_problem(spec: ModelSpec, options: EngineOptions) -> str:
+    """Likewise of Treadle's own engine with these options."""
+    if problem := encoder_task_problem(spec):
+        return problem
+    if spec.max_model_len is not None and spec.max_model_len > step_length(options):
+        return (
+            f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but it is an encoder, whose texts are "
+            f"computed in one step each, and step_tokens is {options.step_tokens}; set engine.step_tokens to "
+            f"{spec.max_model_len - _ANSWER_TOKENS} at least, or max_model_len to {step_length(options)} at most"
+        )
+    if options.offload != "off":
+        return (
+            f"model {spec.name!r}: it is an encoder, whose attention does not run on other engines; set "
+            "engine.offload: off, or serve it in a cluster of its own"
+        )
+    return ""

@@ -1,0 +1,122 @@
+"""A tiny BERT that embeds and one that scores beside chats, each with its own tokenizer, on a node of processors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import torch
+from openai import AsyncOpenAI, BadRequestError
+from tokenizers import Tokenizer
+from torch.nn.functional import normalize
+
+from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
+from tests.e2e.cluster import Cluster
+from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
+from tests.gpu_node.encoder_model import LONGEST, means, save_encoder, scores
+
+ROUNDED = 0.999
+"""Least cosine of the CPU device's bfloat16 beside float32."""
+CLOSE = 0.05
+"""Of scores, likewise."""
+TEXTS = (
+    "The loom weaves requests of hot and cold models onto the same devices.",
+    "loom",
+    "Naïve café, DON'T stop at 1234567890!",
+    "日本語のテキスト 中文文本 🧵",
+    "hello world, " * 14,
+)
+
+
+class Bert:
+    """A model's directory, what `transformers` has of it, and the library's tokenizer."""
+
+    def __init__(self, path: Path, *, is_classifier: bool) -> None:
+        self.model: Any = save_encoder("bert", path, is_classifier=is_classifier)
+        self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+        self.path = path
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory: pytest.TempPathFactory) -> Bert:
+    return Bert(tmp_path_factory.mktemp("embedder"), is_classifier=False)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Bert:
+    return Bert(tmp_path_factory.mktemp("judge"), is_classifier=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, embedder: Bert, judge: Bert, model_file: Path
+) -> Iterator[Cluster]:
+    """Three models that take turns on a node."""
+    del model_file  # it is there
+    chat = {"name": "chat", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512}
+    made = Cluster.create(
+        tmp_path_factory.mktemp("encoders"),
+        models=[
+            {"name": "texts", "source": str(embedder.path), "task": "embed"},
+            {"name": "judge", "source": str(judge.path), "task": "score"},
+            chat,
+        ],
+        nodes=[{"name": "node-0"}],
+        engine={"max_num_seqs": 8, "kv_cache_bytes": 64 << 20},
+    )
+    with made.running():
+        yield made
+
+
+async def embedded(client: AsyncOpenAI, texts: Sequence[str]) -> torch.Tensor:
+    answer = await client.embeddings.create(model="texts", input=list(texts))
+    return torch.tensor([one.embedding for one in answer.data])
+
+
+async def test_embeddings_are_those_of_transformers_beside_a_chat(cluster: Cluster, embedder: Bert) -> None:
+    async with openai_client(cluster) as client:
+        found, (chat,) = await asyncio.gather(embedded(client, TEXTS), complete(client, [Ask("chat", PROMPTS[0], 20)]))
+        alone = torch.cat([await embedded(client, [text]) for text in TEXTS])
+    assert chat.num_tokens == 20
+    assert torch.equal(found, alone)
+    expected = normalize(means(embedder.model, [embedder.tokenizer.encode(text).ids for text in TEXTS]))
+    assert float((found * expected).sum(dim=1).min()) > ROUNDED
+
+
+async def test_a_text_that_is_too_long_is_refused(cluster: Cluster) -> None:
+    async with openai_client(cluster) as client:
+        assert len(await embedded(client, ["loom " * (LONGEST - 2)])) == 1
+        with pytest.raises(BadRequestError) as refused:
+            await embedded(client, ["short", "loom " * (LONGEST - 1)])
+    error: Any = refused.value.body
+    assert (error["type"], error["code"], error["param"]) == (
+        "invalid_request_error",
+        "context_length_exceeded",
+        "input",
+    )
+    assert f"{LONGEST + 1} tokens" in error["message"]
+
+
+async def test_scores_are_those_of_transformers(cluster: Cluster, judge: Bert) -> None:
+    query, documents = "which loom weaves?", list(TEXTS[:4])
+    body = {"model": "judge", "query": query, "documents": documents}
+    async with aiohttp.ClientSession(cluster.url) as http, http.post("/v1/rerank", json=body) as response:
+        assert response.status == 200
+        answer = await response.json()
+    found = {one["index"]: one["relevance_score"] for one in answer["results"]}
+    pairs = [judge.tokenizer.encode(query, document).ids for document in documents]
+    expected = scores(judge.model, pairs).sigmoid().flatten().tolist()
+    assert [found[number] for number in range(4)] == pytest.approx(expected, abs=CLOSE)
+    assert answer["usage"]["prompt_tokens"] == sum(map(len, pairs))
+
+
+async def test_it_writes_no_text(cluster: Cluster) -> None:
+    async with openai_client(cluster) as client:
+        with pytest.raises(BadRequestError) as refused:
+            await client.chat.completions.create(model="texts", messages=[{"role": "user", "content": "loom"}])
+    error: Any = refused.value.body
+    assert error["code"] == "model_not_supported"

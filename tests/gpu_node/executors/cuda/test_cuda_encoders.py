@@ -1,0 +1,59 @@
+"""Encoders on a CUDA device, and the kernels that they alone have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.executors.cuda.executor import CudaExecutor
+from gpu_node.executors.memory.largest_step import largest_step
+from shared.config.engine import EngineOptions, ModelTask
+from tests.gpu_node.embedding_model import OPTIONS, embedded
+from tests.gpu_node.encoder_model import check_close, engine_of, means, save_encoder, scores, states, write_pooling
+from tests.gpu_node.engine.test_encoders import pairs, texts
+from tests.gpu_node.kernels.triton.buffers import DEVICE
+
+
+def on_device(
+    path: Path, asked: list[list[int]], task: ModelTask = "embed", dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    executor = CudaExecutor(EngineOptions(**OPTIONS), DEVICE, dtype=dtype)
+    return embedded(engine_of(executor, path, task, step_tokens=80), asked)
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_embeddings_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save_encoder(name, tmp_path)
+    check_close(on_device(tmp_path, texts(5)), means(model, texts(5)))
+
+
+@pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
+def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save_encoder(name, tmp_path, is_classifier=True)
+    check_close(on_device(tmp_path, pairs(), "score"), scores(model, pairs()))
+
+
+@pytest.mark.parametrize("mode", ["cls_token", "mean_tokens"])
+def test_in_bfloat16(tmp_path: Path, mode: str) -> None:
+    model = save_encoder("bert", tmp_path)
+    write_pooling(tmp_path, **{mode: True})
+    firsts = torch.stack([states(model, text)[0] for text in texts(4)])
+    expected = firsts if mode == "cls_token" else means(model, texts(4))
+    found = on_device(tmp_path, texts(4), dtype=torch.bfloat16)
+    assert float(torch.cosine_similarity(found, expected).min()) > 0.999
+
+
+def test_scores_in_bfloat16_are_not_rounded(tmp_path: Path) -> None:
+    model = save_encoder("bert", tmp_path, is_classifier=True)
+    found = on_device(tmp_path, pairs(), "score", torch.bfloat16)
+    assert not torch.equal(found, found.bfloat16().float())
+    torch.testing.assert_close(found, scores(model, pairs()), rtol=0.1, atol=0.1)
+
+
+def test_the_largest_step_is_of_whole_texts() -> None:
+    model = LoadedModel("m", 64, 16, 0, 41, 300, frozenset(), task="embed", is_encoder=True)
+    plan = largest_step(model, EngineOptions(step_tokens=100, max_num_seqs=4))
+    assert [(part.start, len(part.token_ids)) for part in plan.sequences] == [(0, 1), (0, 19), (0, 40), (0, 40)]
