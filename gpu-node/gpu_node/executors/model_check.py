@@ -18,9 +18,10 @@ from gpu_node.graph.program import Program
 from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import open_adapters, opened_adapters
 from gpu_node.models.checkpoint import open_checkpoint
+from gpu_node.models.pooled_directory import read_pooled
 from gpu_node.models.served_program import served_program
 from gpu_node.models.weight_check import check_weights
-from shared.config.engine import TASK_ANSWERS, EngineOptions, ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
 from shared.files.model_file import ModelFileError, model_path
 from shared.files.model_length import KV_NUMBER_BYTES
@@ -75,10 +76,7 @@ def _check_for_vllm(spec: ModelSpec) -> None:
             f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one of it"
         )
     if spec.task != "generate":
-        raise ModelFileError(
-            f"model {spec.name!r}: task: {spec.task} is for nodes with engine: treadle; vLLM gives no "
-            f"{TASK_ANSWERS[spec.task]} here"
-        )
+        read_pooled(spec, path)
     if spec.speculation is not None:
         raise ModelFileError(f"model {spec.name!r}: speculation is for nodes with engine: treadle; leave it out")
     if spec.weights != "bfloat16":

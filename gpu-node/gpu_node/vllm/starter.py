@@ -16,6 +16,7 @@ from gpu_node.vllm.core import VllmCore
 from gpu_node.vllm.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
 from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installed import VllmError
+from gpu_node.vllm.pooling import hold_whole_texts, pooling_arguments
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
 from gpu_node.vllm.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
@@ -80,8 +81,13 @@ class CoreStarter:
     def _core(
         self, spec: ModelSpec, client: SyncMPClient, num_bytes: int, adapters: Sequence[CoreAdapter], number: int
     ) -> VllmCore:
-        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if self._node.keeps_kv else None
+        keeps_kv = self._keeps_kv(spec)
+        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if keeps_kv else None
         return VllmCore(client, spec.name, num_bytes, lambda event: self._tell(spec.name, event), transit, adapters)
+
+    def _keeps_kv(self, spec: ModelSpec) -> bool:
+        """vLLM has a request's way back to its KV among the parameters of draws, which its pooling does not have."""
+        return self._node.keeps_kv and spec.task == "generate"
 
     def _kv_folder(self, number: int) -> Path:
         return self._folder / f"kv-{number}"
@@ -89,7 +95,8 @@ class CoreStarter:
     def _arguments(self, spec: ModelSpec, path: Path, adapters: Sequence[CoreAdapter], number: int) -> EngineArgs:
         """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
         decided = self._decided(spec, path) | self._room_for(adapters)
-        if self._node.keeps_kv:
+        decided |= pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
+        if self._keeps_kv(spec):
             decided["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="KeptBlocks",
                 kv_connector_module_path=f"{_ROOM}.kept_blocks",
@@ -99,11 +106,16 @@ class CoreStarter:
             )
         unknown = decided.keys() - {field.name for field in dataclasses.fields(EngineArgs)}
         assert not unknown, f"vLLM has no arguments {unknown}"
-        return EngineArgs.from_cli_args(argparse.Namespace(**vars(self._own_arguments) | decided))
+        arguments = EngineArgs.from_cli_args(argparse.Namespace(**vars(self._own_arguments) | decided))
+        if spec.task != "generate":
+            hold_whole_texts(arguments)
+        return arguments
 
     def _decided(self, spec: ModelSpec, path: Path) -> dict[str, Any]:
         """What is not the node's own to say (`shared.config.vllm.OWNED_ARGUMENTS`)."""
         options, is_cpu = self._options, not self._node.cuda_devices
+        is_text = spec.task == "generate"
+        overlaps = is_text and not is_cpu  # of steps without draws vLLM makes none faster by it
         decided: dict[str, Any] = {
             "model": str(path),
             "tokenizer": str(path),
@@ -118,9 +130,9 @@ class CoreStarter:
             "max_num_batched_tokens": max(options.step_tokens, options.max_num_seqs),
             "tensor_parallel_size": self._node.tensor_parallel,
             "scheduling_policy": "priority",
-            "scheduler_cls": f"{_ROOM}.step_scheduler.{'StepScheduler' if is_cpu else 'AsyncStepScheduler'}",
-            "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"],
-            "async_scheduling": not is_cpu,
+            "scheduler_cls": f"{_ROOM}.step_scheduler.{'AsyncStepScheduler' if overlaps else 'StepScheduler'}",
+            "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"] if is_text else None,
+            "async_scheduling": overlaps,
             "enable_sleep_mode": not is_cpu,  # which vLLM refuses on processors
             "disable_log_stats": False,
         }
@@ -181,6 +193,7 @@ def _loaded(spec: ModelSpec, config: Any) -> LoadedModel:
         eos_token_ids=_eos(model),
         kv_layout=_layout(config),
         adapters=tuple(one.name for one in spec.adapters),
+        task=spec.task,
     )
 
 
@@ -202,7 +215,7 @@ def _token_bytes(model: Any, parallel: Any) -> int:
 def _eos(model: Any) -> frozenset[int]:
     """Of the model's configuration and of its file for generation, where chat models name the end of a turn."""
     found: set[int] = set()
-    for ids in (model.hf_text_config.eos_token_id, _generation(model).get("eos_token_id")):
+    for ids in (getattr(model.hf_text_config, "eos_token_id", None), _generation(model).get("eos_token_id")):
         found |= {ids} if isinstance(ids, int) else set(ids or ())
     return frozenset(found)
 
