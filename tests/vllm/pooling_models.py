@@ -17,7 +17,7 @@ CONFIG: dict[str, Any] = {
     "intermediate_size": 256,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
-    "num_key_value_heads": 1,
+    "num_key_value_heads": 2,
     "head_dim": 64,
     "max_position_embeddings": 1024,
     "tie_word_embeddings": False,
@@ -65,3 +65,30 @@ def mean_states(model: Any, asked: Sequence[Sequence[int]]) -> torch.Tensor:
     with torch.inference_mode():
         states = [model.base_model(torch.tensor([list(text)])).last_hidden_state[0] for text in asked]
     return torch.stack([one.mean(dim=0) for one in states])
+
+
+NUM_POSITIONS = 512
+PAD = 3
+"""Positions begin behind it; no text has it."""
+
+
+def write_encoder(folder: Path, vocab_size: int = tiny.VOCAB) -> Any:
+    """A small XLM-RoBERTa: tokens see those behind them."""
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    torch.manual_seed(3)
+    sizes = {
+        name: CONFIG[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "initializer_range")
+    }
+    sizes |= {"num_attention_heads": 2, "max_position_embeddings": NUM_POSITIONS + PAD + 1, "type_vocab_size": 1}
+    sizes |= {"position_embedding_type": "absolute"}  # which vLLM reads, and files of before `transformers` 5 have
+    config = XLMRobertaConfig(**sizes, vocab_size=vocab_size, pad_token_id=PAD, eos_token_id=tiny.EOS)
+    model = XLMRobertaModel(config, add_pooling_layer=False).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def first_states(model: Any, asked: Sequence[Sequence[int]]) -> torch.Tensor:
+    """float32 [texts, hidden size]: of each text's first token."""
+    with torch.inference_mode():
+        return torch.stack([model(torch.tensor([list(text)])).last_hidden_state[0, 0] for text in asked])

@@ -14,8 +14,8 @@ from shared.config.engine import ModelSpec
 from shared.config.scoring import ScoreOptions
 from shared.files.classifier import num_labels_of
 from shared.files.model_file import ModelFileError
-from shared.vocabulary.token_texts import read_files, token_bytes
 from shared.vocabulary.hf_vocabulary import read_vocabulary
+from shared.vocabulary.token_texts import read_files, token_bytes
 
 PoolingMode = Literal["lasttoken", "mean", "cls"]
 
@@ -51,7 +51,9 @@ def read_pooled(spec: ModelSpec, path: Path) -> PooledDirectory:
     if num_labels is None:
         return PooledDirectory(None, _names_of_labels(path, spec.score))
     if num_labels != 1:
-        raise ModelFileError(f"{config}: it is a classifier with {num_labels} labels; task: score takes one of one label")
+        raise ModelFileError(
+            f"{config}: it is a classifier with {num_labels} labels; task: score takes one of one label"
+        )
     return PooledDirectory(None, None)
 
 
@@ -72,7 +74,9 @@ def _mode_of_pooling(path: Path) -> PoolingMode:
     values = read_json_values(path)
     fields = Fields(values.get, path)
     named = fields.text("pooling_mode", default="")
-    modes = {named} if named else {key.removeprefix(_FLAG) for key, on in values.items() if key.startswith(_FLAG) and on}
+    modes = (
+        {named} if named else {key.removeprefix(_FLAG) for key, on in values.items() if key.startswith(_FLAG) and on}
+    )
     known = {_MODES[mode] for mode in modes if mode in _MODES}
     if len(modes) != 1 or not known:
         found = ", ".join(sorted(modes)) or "nothing"

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.counts import Counts, looked_up
 from gpu_node.engine.requests.beams import Hypothesis, score
-from gpu_node.engine.requests.choices import embedding_chunk, end_chunks, error_chunk, ranked_chunks, refusal_chunk, token_chunk
+from gpu_node.engine.requests.choices import (
+    embedding_chunk,
+    end_chunks,
+    error_chunk,
+    ranked_chunks,
+    refusal_chunk,
+    token_chunk,
+)
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestImage
