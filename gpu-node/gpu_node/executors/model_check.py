@@ -42,7 +42,7 @@ def load_problem(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, me
 
 def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_bytes: int) -> None:
     if node.kind == "vllm":
-        _check_for_vllm(spec)
+        _check_for_vllm(spec, node.tensor_parallel)
         return
     if node.executor == "predicted":
         VirtualExecutor(node.device, options).load_model(spec)
@@ -68,7 +68,7 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
         loaded_model(spec, own, options, KV_NUMBER_BYTES[node.executor], kv_layout="")
 
 
-def _check_for_vllm(spec: ModelSpec) -> None:
+def _check_for_vllm(spec: ModelSpec, num_ranks: int) -> None:
     """What can be told without vLLM; the rest it tells itself, when the model is to be loaded."""
     path = model_path(spec)
     if not path.is_dir():
@@ -76,7 +76,7 @@ def _check_for_vllm(spec: ModelSpec) -> None:
             f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one of it"
         )
     if spec.task != "generate":
-        read_pooled(spec, path)
+        read_pooled(spec, path, num_ranks)
     if spec.speculation is not None:
         raise ModelFileError(f"model {spec.name!r}: speculation is for nodes with engine: treadle; leave it out")
     if spec.weights != "bfloat16":

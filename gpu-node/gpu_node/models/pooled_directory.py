@@ -1,4 +1,4 @@
-"""What a directory says of how it embeds texts or scores them, for an engine that pools in more ways than ours."""
+"""What a directory says of how it embeds texts or scores them, as vLLM does it: in more ways than our engine."""
 
 from __future__ import annotations
 
@@ -41,13 +41,21 @@ class PooledDirectory:
     """Of a language model that scores, the tokens for no and yes by their names; None of any other."""
 
 
-def read_pooled(spec: ModelSpec, path: Path) -> PooledDirectory:
-    """Of a model that embeds or scores. `ModelFileError` where that is done in a way that is not supported."""
+def read_pooled(spec: ModelSpec, path: Path, num_ranks: int) -> PooledDirectory:
+    """Of a model that embeds or scores, shared by so many devices.
+
+    `ModelFileError` where vLLM has no such way, or would take another without a word.
+    """
     if spec.task == "embed":
         has_modules = (path / MODULES_FILE).is_file()
         return PooledDirectory(_mode_of_modules(path) if has_modules else None, None)
     config = path / CONFIG_FILE
     num_labels = num_labels_of(read_json_values(config))
+    if num_labels is None and num_ranks > 1:
+        raise ModelFileError(
+            f"model {spec.name!r}: vLLM takes the rows of labels from the part of the head that a rank has; "
+            "set tensor_parallel: 1, or engine: treadle"
+        )
     if num_labels is None:
         return PooledDirectory(None, _names_of_labels(path, spec.score))
     if num_labels != 1:
@@ -74,9 +82,8 @@ def _mode_of_pooling(path: Path) -> PoolingMode:
     values = read_json_values(path)
     fields = Fields(values.get, path)
     named = fields.text("pooling_mode", default="")
-    modes = (
-        {named} if named else {key.removeprefix(_FLAG) for key, on in values.items() if key.startswith(_FLAG) and on}
-    )
+    flagged = {key.removeprefix(_FLAG) for key, is_on in values.items() if key.startswith(_FLAG) and is_on}
+    modes = {named} if named else flagged
     known = {_MODES[mode] for mode in modes if mode in _MODES}
     if len(modes) != 1 or not known:
         found = ", ".join(sorted(modes)) or "nothing"
@@ -98,6 +105,6 @@ def _name_of(label: str, texts: list[bytes], names: dict[int, str], path: Path) 
         return names[texts.index(label.encode())]
     except ValueError:
         raise ModelFileError(
-            f"{path}: no token stands for {label!r} alone; set score.labels to the texts of the two tokens by which the "
-            "model answers no and yes"
+            f"{path}: no token stands for {label!r} alone; set score.labels to the texts of the two tokens by which "
+            "the model answers no and yes"
         ) from None

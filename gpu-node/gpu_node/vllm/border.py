@@ -98,7 +98,8 @@ class CoreOutput:
     is_whole: bool = False
     """By its constraint nothing may follow; it is the last."""
     error: str = ""
-    """Why nobody can say what its constraint allows, or what its row is; it is the last then, and its tokens are worth nothing."""
+    """Why nobody can say what its constraint allows, or what its row is; it is the last then, and what it brings is
+    worth nothing."""
     row: bytes = b""
     """Of a text that is embedded or scored: float32, little-endian, as `OutputChunk.embedding`; it is the last."""
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 from gpu_node.models.pooled_directory import read_pooled
 from gpu_node.vllm.vllm_names import EngineArgs, PoolerConfig, PoolingParams
 from shared.config.engine import ModelSpec, ModelTask
-from shared.files.model_file import ModelFileError
 
 _MODES: Final = {"lasttoken": "LAST", "mean": "MEAN", "cls": "CLS"}
 _ASKED: Final[dict[ModelTask, str]] = {"embed": "embed", "score": "classify"}
@@ -27,17 +26,12 @@ def pooling_arguments(spec: ModelSpec, path: Path, num_ranks: int, overrides: di
     """
     if spec.task == "generate":
         return {}
-    pooled = read_pooled(spec, path)
+    pooled = read_pooled(spec, path, num_ranks)
     arguments: dict[str, Any] = {"runner": "pooling", "convert": _ASKED[spec.task], "pooler_config": PoolerConfig()}
     if pooled.mode is not None:
         arguments["pooler_config"] = PoolerConfig(seq_pooling_type=_MODES[pooled.mode])
     if pooled.labels is None:
         return arguments
-    if num_ranks > 1:
-        raise ModelFileError(
-            f"model {spec.name!r}: vLLM takes the rows of labels from the part of the head that a rank has; "
-            "set tensor_parallel: 1, or engine: treadle"
-        )
     rows = {"method": "no_post_processing", "classifier_from_token": list(pooled.labels)}
     return arguments | {"hf_overrides": overrides | rows}
 
