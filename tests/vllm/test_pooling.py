@@ -24,6 +24,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Payload
@@ -51,7 +52,7 @@ class Pooled:
     def config(self, python: Path, folder: Path, num_ranks: int = 1) -> Path:
         """One node, where three models stay."""
         sources = {"texts": "texts", "judge": "texts", "ranks": "ranks", "mean": "mean", "chat": "texts"}
-        sources |= {name: name for name in ("labels", "odd", "both", "first")} | {"answers": "no-answers"}
+        sources |= {name: name for name in ("labels", "odd", "both", "first", "broken")} | {"answers": "no-answers"}
         tasks = {"judge": "score", "ranks": "score", "labels": "score", "answers": "score", "chat": "generate"}
         models: list[dict[str, Any]] = [
             {"name": name, "source": str(self.folder / source), "max_model_len": 512, "task": tasks.get(name, "embed")}
@@ -83,6 +84,10 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Pooled:
     pooling_models.write_pooling(folder / "both", "mean_tokens")
     pooling_models.write_encoder(folder / "first")
     pooling_models.write_pooling(folder / "first", "cls_token")
+    broken = pooling_models.write_language_model(folder / "broken")
+    with torch.no_grad():
+        broken.model.norm.weight[3] = torch.inf
+    broken.save_pretrained(folder / "broken")
     legal = save_adapter(texts, folder / "legal", ALL, seed=1)
     return Pooled(folder, texts, legal, ranks, both)
 
@@ -257,6 +262,13 @@ def test_a_model_that_embeds_draws_no_text_and_the_other_way_round(agent: Agent)
         ("refused", "'texts' gives embeddings and no text (task: embed)"),
         ("refused", "'chat' gives text and no embeddings (task: generate)"),
     ]
+
+
+def test_a_row_that_is_not_finite_is_an_error(agent: Agent) -> None:
+    load(agent, "broken")
+    agent.send(RunAttempt(asked("broken", "a", [5, 6])))
+    (chunk,) = chunks_until_end(agent, "a")
+    assert (chunk.finish_reason, chunk.error, chunk.embedding) == ("error", NOT_FINITE, b"")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ _MODES: Final[dict[str, PoolingMode]] = {
 }
 """As `sentence-transformers` writes them: newer files name the mode, older ones have a flag for each."""
 _FLAG: Final = "pooling_mode_"
+_LOGIT_CHANGES: Final = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+"""Of whole logits, in configurations of Gemma, Cohere and Granite; vLLM makes those of labels without them."""
 _PLAIN_MODULES: Final = {"Transformer", "Normalize"}
 
 
@@ -50,19 +52,22 @@ def read_pooled(spec: ModelSpec, path: Path, num_ranks: int) -> PooledDirectory:
         has_modules = (path / MODULES_FILE).is_file()
         return PooledDirectory(_mode_of_modules(path) if has_modules else None, None)
     config = path / CONFIG_FILE
-    num_labels = num_labels_of(read_json_values(config))
-    if num_labels is None and num_ranks > 1:
+    values = read_json_values(config)
+    num_labels = num_labels_of(values)
+    if num_labels == 1:
+        return PooledDirectory(None, None)
+    if num_labels is not None:
+        raise ModelFileError(
+            f"{config}: it is a classifier with {num_labels} labels; task: score takes one of one label"
+        )
+    if num_ranks > 1:
         raise ModelFileError(
             f"model {spec.name!r}: vLLM takes the rows of labels from the part of the head that a rank has; "
             "set tensor_parallel: 1, or engine: treadle"
         )
-    if num_labels is None:
-        return PooledDirectory(None, _names_of_labels(path, spec.score))
-    if num_labels != 1:
-        raise ModelFileError(
-            f"{config}: it is a classifier with {num_labels} labels; task: score takes one of one label"
-        )
-    return PooledDirectory(None, None)
+    if changes := [key for key in _LOGIT_CHANGES if values.get(key) not in (None, 1)]:
+        raise ModelFileError(f"{config}: vLLM leaves {', '.join(changes)} out of the logits of labels")
+    return PooledDirectory(None, _names_of_labels(path, spec.score))
 
 
 def _mode_of_modules(directory: Path) -> PoolingMode | None:
