@@ -58,6 +58,8 @@ class Pooled:
             {"name": name, "source": str(self.folder / source), "max_model_len": 512, "task": tasks.get(name, "embed")}
             for name, source in sources.items()
         ]
+        del models[list(sources).index("first")]["max_model_len"]
+        models.append({"name": "long", "source": str(self.folder / "both"), "max_model_len": 514, "task": "embed"})
         models[0]["adapters"] = [{"name": "legal", "source": str(self.folder / "legal")}]
         vllm = {"python": str(python), "kv": "host", "args": ["--dtype", "float32"]}
         node = {"name": "node-0", "engine": "vllm", "tensor_parallel": num_ranks, "vllm": vllm}
@@ -169,7 +171,10 @@ def test_all_tokens_are_pooled_where_the_files_say_so(agent: Agent, pooled: Pool
 
 def test_tokens_that_see_those_behind_them_are_pooled_too(agent: Agent, pooled: Pooled) -> None:
     """Of a kind that our own engine does not have: in one step, however long the text."""
-    load(agent, "both", "first")
+    load(agent, "both")
+    first = agent.load("first")
+    assert isinstance(first, ModelLoaded)
+    assert first.max_model_len == pooling_models.NUM_POSITIONS
     prompts = [[token for token in text if token != pooling_models.PAD] or [9] for text in texts(12)]
     torch.testing.assert_close(rows(agent, "both", prompts), pooling_models.mean_states(pooled.both, prompts), **CLOSE)
     torch.testing.assert_close(
@@ -279,6 +284,7 @@ def test_a_row_that_is_not_finite_is_an_error(agent: Agent) -> None:
             "odd",
             "1_Pooling/config.json: its embeddings are pooled by max_tokens; supported are lasttoken, mean and cls",
         ),
+        ("long", "model 'long': vLLM does not serve it here: it has positions for 512 tokens; set max_model_len: 512"),
         ("answers", "no-answers: no token stands for 'yes' alone; set score.labels to the texts of the two tokens by"),
     ],
 )

@@ -16,6 +16,7 @@ from shared.config.engine import ModelSpec, ModelTask
 _MODES: Final = {"lasttoken": "LAST", "mean": "MEAN", "cls": "CLS"}
 _ASKED: Final[dict[ModelTask, str]] = {"embed": "embed", "score": "classify"}
 """In vLLM's words."""
+_SHIFTED: Final = ("camembert", "roberta", "xlm-roberta")
 
 
 def pooling_arguments(spec: ModelSpec, path: Path, num_ranks: int, overrides: dict[str, Any]) -> dict[str, Any]:
@@ -37,10 +38,20 @@ def pooling_arguments(spec: ModelSpec, path: Path, num_ranks: int, overrides: di
 
 
 def hold_whole_texts(arguments: EngineArgs) -> None:
-    """A text whose tokens see those behind them, or are all pooled, is computed in one step: so its step has room."""
+    """A text whose tokens see those behind them, or are all pooled, is computed in one step: so its step has room.
+
+    Positions of RoBERTa and its kin begin behind that of padding, which vLLM does not count: a text that is too long
+    would end its core. `ValueError` where longer ones are configured.
+    """
     model = arguments.create_model_config()
-    if not model.is_chunked_prefill_supported:
-        arguments.max_num_batched_tokens = max(arguments.max_num_batched_tokens, model.max_model_len)
+    if model.is_chunked_prefill_supported:
+        return
+    if model.hf_config.model_type in _SHIFTED:
+        num_positions = model.hf_config.max_position_embeddings - model.hf_config.pad_token_id - 1
+        if arguments.max_model_len > num_positions:
+            raise ValueError(f"it has positions for {num_positions} tokens; set max_model_len: {num_positions}")
+        arguments.max_model_len = min(model.max_model_len, num_positions)
+    arguments.max_num_batched_tokens = max(arguments.max_num_batched_tokens, model.max_model_len)
 
 
 def pooling_params(task: ModelTask) -> PoolingParams:
