@@ -74,18 +74,33 @@ PAD = 3
 
 def write_encoder(folder: Path, vocab_size: int = tiny.VOCAB) -> Any:
     """A small XLM-RoBERTa: tokens see those behind them."""
-    from transformers import XLMRobertaConfig, XLMRobertaModel
+    from transformers import XLMRobertaModel
 
     torch.manual_seed(3)
+    model = XLMRobertaModel(_encoder_config(vocab_size), add_pooling_layer=False).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def write_cross_encoder(folder: Path) -> Any:
+    """The same with a head for one label, which reads the first token."""
+    from transformers import XLMRobertaForSequenceClassification
+
+    torch.manual_seed(4)
+    model = XLMRobertaForSequenceClassification(_encoder_config(tiny.VOCAB, num_labels=1)).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+def _encoder_config(vocab_size: int, **more: Any) -> Any:
+    from transformers import XLMRobertaConfig
+
     sizes = {
         name: CONFIG[name] for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "initializer_range")
     }
     sizes |= {"num_attention_heads": 2, "max_position_embeddings": NUM_POSITIONS + PAD + 1, "type_vocab_size": 1}
     sizes |= {"position_embedding_type": "absolute"}  # which vLLM reads, and files of before `transformers` 5 have
-    config = XLMRobertaConfig(**sizes, vocab_size=vocab_size, pad_token_id=PAD, eos_token_id=tiny.EOS)
-    model = XLMRobertaModel(config, add_pooling_layer=False).eval()
-    model.save_pretrained(folder)
-    return model
+    return XLMRobertaConfig(**sizes, vocab_size=vocab_size, pad_token_id=PAD, eos_token_id=tiny.EOS, **more)
 
 
 def first_states(model: Any, asked: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -48,12 +48,22 @@ class Pooled:
     legal: Any
     ranks: Any
     both: Any
+    cross: Any
 
     def config(self, python: Path, folder: Path, num_ranks: int = 1) -> Path:
         """One node, where three models stay."""
         sources = {"texts": "texts", "judge": "texts", "ranks": "ranks", "mean": "mean", "chat": "texts"}
-        sources |= {name: name for name in ("labels", "odd", "both", "first", "broken")} | {"answers": "no-answers"}
-        tasks = {"judge": "score", "ranks": "score", "labels": "score", "answers": "score", "chat": "generate"}
+        sources |= {name: name for name in ("labels", "odd", "both", "first", "broken", "cross")} | {
+            "answers": "no-answers"
+        }
+        tasks = {
+            "judge": "score",
+            "ranks": "score",
+            "labels": "score",
+            "answers": "score",
+            "cross": "score",
+            "chat": "generate",
+        }
         models: list[dict[str, Any]] = [
             {"name": name, "source": str(self.folder / source), "max_model_len": 512, "task": tasks.get(name, "embed")}
             for name, source in sources.items()
@@ -91,7 +101,8 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Pooled:
         broken.model.norm.weight[3] = torch.inf
     broken.save_pretrained(folder / "broken")
     legal = save_adapter(texts, folder / "legal", ALL, seed=1)
-    return Pooled(folder, texts, legal, ranks, both)
+    cross = pooling_models.write_cross_encoder(folder / "cross")
+    return Pooled(folder, texts, legal, ranks, both, cross)
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +191,12 @@ def test_tokens_that_see_those_behind_them_are_pooled_too(agent: Agent, pooled: 
     torch.testing.assert_close(
         rows(agent, "first", prompts), pooling_models.first_states(pooled.both, prompts), **CLOSE
     )
+
+
+def test_such_a_classifier_scores(agent: Agent, pooled: Pooled) -> None:
+    load(agent, "cross")
+    prompts = [[token for token in text if token != pooling_models.PAD] or [9] for text in texts(12)]
+    torch.testing.assert_close(rows(agent, "cross", prompts), score_model.expected(pooled.cross, prompts), **CLOSE)
 
 
 def test_an_adapter_reads_its_own_texts(agent: Agent, pooled: Pooled) -> None:

@@ -53,6 +53,10 @@ def read_pooled(spec: ModelSpec, path: Path, num_ranks: int) -> PooledDirectory:
         return PooledDirectory(_mode_of_modules(path) if has_modules else None, None)
     config = path / CONFIG_FILE
     values = read_json_values(config)
+    if values.get("type_vocab_size") not in (None, 1):
+        raise ModelFileError(
+            f"{config}: query and document are of two types (type_vocab_size), which texts here are not"
+        )
     num_labels = num_labels_of(values)
     if num_labels == 1:
         return PooledDirectory(None, None)

@@ -97,6 +97,7 @@ def test_a_classifier_of_one_label_has_a_head_of_its_own(tmp_path: Path) -> None
     [
         (CLASSIFIER | {"num_labels": 3}, 1, "it is a classifier with 3 labels; task: score takes one of one label"),
         (CLASSIFIER, 1, "it is a classifier with 2 labels; task: score takes one of one label"),
+        (CLASSIFIER | {"num_labels": 1, "type_vocab_size": 2}, 1, "query and document are of two types "),
         ({}, 2, "model 'm': vLLM takes the rows of labels from the part of the head that a rank has; set tensor_paral"),
         (
             {"final_logit_softcapping": 30.0, "logit_scale": 1.0},
