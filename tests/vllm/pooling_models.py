@@ -82,12 +82,12 @@ def write_encoder(folder: Path, vocab_size: int = tiny.VOCAB) -> Any:
     return model
 
 
-def write_cross_encoder(folder: Path) -> Any:
+def write_cross_encoder(folder: Path, vocab_size: int = tiny.VOCAB) -> Any:
     """The same with a head for one label, which reads the first token."""
     from transformers import XLMRobertaForSequenceClassification
 
     torch.manual_seed(4)
-    model = XLMRobertaForSequenceClassification(_encoder_config(tiny.VOCAB, num_labels=1)).eval()
+    model = XLMRobertaForSequenceClassification(_encoder_config(vocab_size, num_labels=1)).eval()
     model.save_pretrained(folder)
     return model
 

@@ -35,7 +35,8 @@ from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm import pooling_models
 from tests.vllm.nodes import chunks_until_end, ready, request, tokens_of
 
-CLOSE = {"rtol": 1e-3, "atol": 1e-3}
+CLOSE = 1e-3
+"""Of two engines in float32, of numbers of about 1."""
 STEP_TOKENS = 64
 
 
@@ -142,6 +143,10 @@ def rows(agent: Agent, model: str, prompts: Sequence[Sequence[int]], prefix: str
     return torch.from_numpy(np.stack([np.frombuffer(found[one.request_id].embedding, "<f4") for one in payloads]))
 
 
+def check(found: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(found, wanted, rtol=CLOSE, atol=CLOSE)
+
+
 def load(agent: Agent, *models: str) -> None:
     for model in models:
         loaded = agent.load(model)
@@ -155,29 +160,29 @@ def test_embeddings_are_the_states_of_last_tokens(agent: Agent, pooled: Pooled) 
     prompts = [*texts(12), common, [*common, 9]]
     wanted = embedding_model.expected(pooled.texts, prompts)
     for number in range(2):
-        torch.testing.assert_close(rows(agent, "texts", prompts, f"{number}."), wanted, **CLOSE)
+        check(rows(agent, "texts", prompts, f"{number}."), wanted)
     options = EngineOptions(kv_cache_bytes=8 << 20, block_size=4)
     ours = embedding_model.engine_of(ReferenceExecutor(options), pooled.folder / "texts")
     short = texts(6, 20)
-    torch.testing.assert_close(rows(agent, "texts", short), embedding_model.embedded(ours, short), **CLOSE)
+    check(rows(agent, "texts", short), embedding_model.embedded(ours, short))
 
 
 def test_scores_are_the_logits_of_no_and_yes(agent: Agent, pooled: Pooled) -> None:
     load(agent, "judge")
     prompts = texts(12)
-    torch.testing.assert_close(rows(agent, "judge", prompts), score_model.expected(pooled.texts, prompts), **CLOSE)
+    check(rows(agent, "judge", prompts), score_model.expected(pooled.texts, prompts))
 
 
 def test_scores_of_a_classifier_are_its_logit(agent: Agent, pooled: Pooled) -> None:
     load(agent, "ranks")
     prompts = texts(12)
-    torch.testing.assert_close(rows(agent, "ranks", prompts), score_model.expected(pooled.ranks, prompts), **CLOSE)
+    check(rows(agent, "ranks", prompts), score_model.expected(pooled.ranks, prompts))
 
 
 def test_all_tokens_are_pooled_where_the_files_say_so(agent: Agent, pooled: Pooled) -> None:
     load(agent, "mean")
     prompts = texts(12)
-    torch.testing.assert_close(rows(agent, "mean", prompts), pooling_models.mean_states(pooled.texts, prompts), **CLOSE)
+    check(rows(agent, "mean", prompts), pooling_models.mean_states(pooled.texts, prompts))
 
 
 def test_tokens_that_see_those_behind_them_are_pooled_too(agent: Agent, pooled: Pooled) -> None:
@@ -187,30 +192,28 @@ def test_tokens_that_see_those_behind_them_are_pooled_too(agent: Agent, pooled: 
     assert isinstance(first, ModelLoaded)
     assert first.max_model_len == pooling_models.NUM_POSITIONS
     prompts = [[token for token in text if token != pooling_models.PAD] or [9] for text in texts(12)]
-    torch.testing.assert_close(rows(agent, "both", prompts), pooling_models.mean_states(pooled.both, prompts), **CLOSE)
-    torch.testing.assert_close(
-        rows(agent, "first", prompts), pooling_models.first_states(pooled.both, prompts), **CLOSE
-    )
+    check(rows(agent, "both", prompts), pooling_models.mean_states(pooled.both, prompts))
+    check(rows(agent, "first", prompts), pooling_models.first_states(pooled.both, prompts))
 
 
 def test_such_a_classifier_scores(agent: Agent, pooled: Pooled) -> None:
     load(agent, "cross")
     prompts = [[token for token in text if token != pooling_models.PAD] or [9] for text in texts(12)]
-    torch.testing.assert_close(rows(agent, "cross", prompts), score_model.expected(pooled.cross, prompts), **CLOSE)
+    check(rows(agent, "cross", prompts), score_model.expected(pooled.cross, prompts))
 
 
 def test_an_adapter_reads_its_own_texts(agent: Agent, pooled: Pooled) -> None:
     load(agent, "texts")
     text = texts(1)[0]
     agent.send(RunAttempt(replace(asked("texts", "a", text), adapter="legal")), RunAttempt(asked("texts", "b", text)))
-    found = {}
+    found: dict[str, Any] = {}
     while len(found) < 2:
         event = agent.next()
         assert isinstance(event, StepReport)
         found |= {chunk.request_id: np.frombuffer(chunk.embedding, "<f4") for chunk in event.chunks}
     both = torch.from_numpy(np.stack([found["a"], found["b"]]))
     wanted = torch.cat([embedding_model.expected(model, [text]) for model in (pooled.legal, pooled.texts)])
-    torch.testing.assert_close(both, wanted, **CLOSE)
+    check(both, wanted)
 
 
 def test_what_is_cached_is_told_and_steps_are_measured(agent: Agent) -> None:
@@ -244,9 +247,7 @@ def test_those_that_leave_are_silent_and_come_again(agent: Agent, pooled: Pooled
             found |= {chunk.request_id for chunk in event.chunks}
     assert (found, taken) == (set("abcd"), [Kept("e", 0), Kept("f", 0)]), "they are computed again"
     again = [prompts["e"], prompts["g"]]
-    torch.testing.assert_close(
-        rows(agent, "texts", again, "again"), embedding_model.expected(pooled.texts, again), **CLOSE
-    )
+    check(rows(agent, "texts", again, "again"), embedding_model.expected(pooled.texts, again))
 
 
 def test_text_is_drawn_beside_texts_that_are_embedded_and_scored(agent: Agent, pooled: Pooled) -> None:
@@ -269,9 +270,9 @@ def test_text_is_drawn_beside_texts_that_are_embedded_and_scored(agent: Agent, p
         if chunk.embedding
     }
     scores = torch.stack([found[f"j{number}"] for number in range(6)])
-    torch.testing.assert_close(scores, score_model.expected(pooled.texts, prompts), **CLOSE)
+    check(scores, score_model.expected(pooled.texts, prompts))
     states = torch.stack([found[f"t{number}"] for number in range(6)])
-    torch.testing.assert_close(states, embedding_model.expected(pooled.texts, prompts), **CLOSE)
+    check(states, embedding_model.expected(pooled.texts, prompts))
 
 
 def test_a_model_that_embeds_draws_no_text_and_the_other_way_round(agent: Agent) -> None:
@@ -327,4 +328,4 @@ def test_two_ranks_share_a_model_that_embeds_and_a_head_for_labels_they_do_not(
             ("texts", embedding_model.expected(pooled.texts, prompts)),
             ("ranks", score_model.expected(pooled.ranks, prompts)),
         ):
-            torch.testing.assert_close(rows(agent, model, prompts, model), wanted, **CLOSE)
+            check(rows(agent, model, prompts, model), wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +17,54 @@ from tests.e2e import test_embeddings, test_scores
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gateway.hf_tiny import size_of, unigram, write_directory
+from tests.gpu_node import score_model
 from tests.vllm import pooling_models
 
 UP_S = 400
+BEGIN, END = 1, 2
 CLOSE = 0.01
 """Of two engines that both compute in float32, of weights that one of them has rounded."""
 
 
-def write_encoder(folder: Path) -> Any:
-    """A small XLM-RoBERTa with a vocabulary of SentencePiece, whose texts are between two control tokens."""
-    ends = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
-    holder = Tokenizer(models.BPE())
-    holder.post_processor = ends
-    spec = json.loads(holder.to_str())["post_processor"]
-    write_directory(folder, "unigram", tokenizer={"post_processor": spec})
-    model = pooling_models.write_encoder(folder, size_of(unigram()))
-    pooling_models.write_pooling(folder, "mean_tokens")
-    return model
+@dataclass(frozen=True)
+class Encoders:
+    """Two small XLM-RoBERTas, one with a head, and their vocabulary of SentencePiece: texts are between two tokens."""
+
+    folder: Path
+    plain: Any
+    cross: Any
+
+    def ids(self, text: str) -> list[int]:
+        """By the files' own rules, with the tokens around it."""
+        tokenizer = Tokenizer.from_file(str(self.folder / "plain" / "tokenizer.json"))
+        found: list[int] = tokenizer.encode(text).ids
+        assert (found[0], found[-1]) == (BEGIN, END)
+        return found
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    folder = tmp_path_factory.mktemp("models") / "encoder"
-    return folder, write_encoder(folder)
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> Encoders:
+    folder = tmp_path_factory.mktemp("encoders")
+    holder = Tokenizer(models.BPE())
+    tokens = [("<s>", BEGIN), ("</s>", END)]
+    holder.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=tokens)
+    around = json.loads(holder.to_str())["post_processor"]
+    for name in ("plain", "cross"):
+        write_directory(folder / name, "unigram", tokenizer={"post_processor": around})
+    plain = pooling_models.write_encoder(folder / "plain", size_of(unigram()))
+    pooling_models.write_pooling(folder / "plain", "mean_tokens")
+    return Encoders(folder, plain, pooling_models.write_cross_encoder(folder / "cross", size_of(unigram())))
 
 
 @pytest.fixture(scope="module")
 def cluster(
     smol: Path,
-    encoder: tuple[Path, Any],
+    encoders: Encoders,
     vllm_python: Path,
     redis_program: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Cluster]:
-    """Up while the tests of this file run; of its four models, two stay at a time."""
+    """Up while the tests of this file run; of its five models, two stay at a time."""
     del redis_program
     model = {"source": str(smol), "max_model_len": 512}
     vllm = {"python": str(vllm_python), "args": ["--dtype", "float32"]}
@@ -59,7 +74,14 @@ def cluster(
             model | {"name": "chat"},
             model | {"name": "texts", "task": "embed"},
             model | {"name": "judge", "task": "score", "score": test_scores.SCORE},
-            {"name": "encoder", "source": str(encoder[0]), "max_model_len": 512, "task": "embed"},
+            {"name": "encoder", "source": str(encoders.folder / "plain"), "max_model_len": 512, "task": "embed"},
+            {
+                "name": "cross",
+                "source": str(encoders.folder / "cross"),
+                "max_model_len": 512,
+                "task": "score",
+                "score": {"prompt": "{query}</s></s>{document}"},
+            },
         ],
         nodes=[{"name": "node-0", "engine": "vllm", "vllm": vllm}],
         engine={"max_num_seqs": 8, "kv_cache_bytes": 128 << 20, "host_models": 1, "step_timeout_s": 200},
@@ -90,17 +112,18 @@ async def test_models_that_draw_embed_and_score_take_turns_on_one_node(cluster: 
     await asyncio.to_thread(cluster.wait_idle)
 
 
-async def test_a_model_whose_tokens_see_those_behind_them(cluster: Cluster, encoder: tuple[Path, Any]) -> None:
-    """Which our own engine does not have; the gateway puts what its tokenizer says around a text."""
-    folder, model = encoder
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+async def test_models_whose_tokens_see_those_behind_them(cluster: Cluster, encoders: Encoders) -> None:
+    """Which our own engine does not have; the gateway puts what the tokenizer says around a text."""
     texts = ["hello world", "The loom weaves requests of hot and cold models onto the same devices."]
-    asked = [tokenizer.encode(text).ids for text in texts]
-    assert all((ids[0], ids[-1]) == (1, 2) for ids in asked)
+    asked = [encoders.ids(text) for text in texts]
     async with openai_client(cluster) as client:
         answer = await client.embeddings.create(model="encoder", input=texts)
     found = torch.tensor([one.embedding for one in answer.data])
-    wanted = torch.nn.functional.normalize(pooling_models.mean_states(model, asked))
+    wanted = torch.nn.functional.normalize(pooling_models.mean_states(encoders.plain, asked))
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
     assert answer.usage.prompt_tokens == sum(map(len, asked))
+    query, *documents = "hello loom", *texts
+    scores = test_scores.scores_of(await test_scores.reranked(cluster, documents, model="cross", query=query))
+    pairs = [[*encoders.ids(query), END, *encoders.ids(document)[1:]] for document in documents]
+    assert scores == pytest.approx(torch.sigmoid(score_model.expected(encoders.cross, pairs))[:, 0].tolist(), abs=1e-3)
     await asyncio.to_thread(cluster.wait_idle)

@@ -11,7 +11,7 @@ import pytest
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.border import CoreStep, ModelRefusedError, StepSize
 from gpu_node.vllm.engine import ModelsBusyError, VllmEngine
-from shared.config.engine import ModelSpec
+from shared.config.engine import ModelSpec, ModelTask
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, row, step
 
 
@@ -49,7 +49,8 @@ def test_a_model_that_cannot_come_changes_nothing() -> None:
 def test_models_that_draw_embed_and_score_stay_beside_one_another() -> None:
     starter = Starter()
     one = VllmEngine(starter, replace(OPTIONS, host_models=2))
-    for name, task in (("m", "generate"), ("texts", "embed"), ("judge", "score")):
+    tasks: dict[str, ModelTask] = {"m": "generate", "texts": "embed", "judge": "score"}
+    for name, task in tasks.items():
         one.load_model(replace(spec(name), task=task))
     assert one.add(payload("a")) == []
     for name in ("texts", "judge"):
