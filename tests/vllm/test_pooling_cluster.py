@@ -127,3 +127,29 @@ async def test_models_whose_tokens_see_those_behind_them(cluster: Cluster, encod
     pairs = [[*encoders.ids(query), END, *encoders.ids(document)[1:]] for document in documents]
     assert scores == pytest.approx(torch.sigmoid(score_model.expected(encoders.cross, pairs))[:, 0].tolist(), abs=1e-3)
     await asyncio.to_thread(cluster.wait_idle)
+
+
+async def test_nodes_of_both_kinds_embed_for_one_queue(
+    smol: Path, vllm_python: Path, redis_program: Path, model_file: Path, tmp_path: Path
+) -> None:
+    """Sixty texts, of which six run at a time: each engine has a part, and nobody can tell which."""
+    del redis_program
+    both = Cluster.create(
+        tmp_path,
+        models=[{"name": "texts", "source": str(smol), "max_model_len": 512, "task": "embed"}],
+        nodes=[{"name": "node-0", "engine": "vllm", "vllm": {"python": str(vllm_python)}}, {"name": "node-1"}],
+        engine={"max_num_seqs": 3, "kv_cache_bytes": 128 << 20, "step_timeout_s": 200},
+    )
+    texts = [f"Number {number}: {test_embeddings.TEXTS[number % 3] * 4}" for number in range(60)]
+    try:
+        done = await asyncio.to_thread(both.treadle, "up", "--wait-s", str(UP_S))
+        assert done.returncode == 0, done.stderr + both.log_tails()
+        async with openai_client(both) as client:
+            found = await test_embeddings.embedded(client, texts)
+        steps = {name: both.metric(name, "treadle_node_steps_total") for name in both.nodes}
+        await asyncio.to_thread(both.wait_idle)
+    finally:
+        await asyncio.to_thread(both.down)
+    similar = (found * test_embeddings.by_reference(texts, model_file)).sum(dim=1)
+    assert float(similar.min()) > test_embeddings.ROUNDED
+    assert min(steps.values()) > 0, f"both had a part: {steps}"
