@@ -103,6 +103,19 @@ def _encoder_config(vocab_size: int, **more: Any) -> Any:
     return XLMRobertaConfig(**sizes, vocab_size=vocab_size, pad_token_id=PAD, eos_token_id=tiny.EOS, **more)
 
 
+def write_bert(folder: Path) -> Any:
+    """A small BERT, whose texts are all of its first type of tokens."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(5)
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "initializer_range")
+    sizes: dict[str, Any] = {name: CONFIG[name] for name in names} | {"max_position_embeddings": NUM_POSITIONS}
+    config = BertConfig(**sizes, vocab_size=tiny.VOCAB, pad_token_id=0, position_embedding_type="absolute")
+    model = BertModel(config, add_pooling_layer=False).eval()
+    model.save_pretrained(folder)
+    return model
+
+
 def first_states(model: Any, asked: Sequence[Sequence[int]]) -> torch.Tensor:
     """float32 [texts, hidden size]: of each text's first token."""
     with torch.inference_mode():

@@ -50,11 +50,12 @@ class Pooled:
     ranks: Any
     both: Any
     cross: Any
+    bert: Any
 
     def config(self, python: Path, folder: Path, num_ranks: int = 1) -> Path:
         """One node, where three models stay."""
         sources = {"texts": "texts", "judge": "texts", "ranks": "ranks", "mean": "mean", "chat": "texts"}
-        sources |= {name: name for name in ("labels", "odd", "both", "first", "broken", "cross")} | {
+        sources |= {name: name for name in ("labels", "odd", "both", "first", "broken", "cross", "bert")} | {
             "answers": "no-answers"
         }
         tasks = {
@@ -103,7 +104,8 @@ def pooled(tmp_path_factory: pytest.TempPathFactory) -> Pooled:
     broken.save_pretrained(folder / "broken")
     legal = save_adapter(texts, folder / "legal", ALL, seed=1)
     cross = pooling_models.write_cross_encoder(folder / "cross")
-    return Pooled(folder, texts, legal, ranks, both, cross)
+    bert = pooling_models.write_bert(folder / "bert")
+    return Pooled(folder, texts, legal, ranks, both, cross, bert)
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +196,12 @@ def test_tokens_that_see_those_behind_them_are_pooled_too(agent: Agent, pooled: 
     prompts = [[token for token in text if token != pooling_models.PAD] or [9] for text in texts(12)]
     check(rows(agent, "both", prompts), pooling_models.mean_states(pooled.both, prompts))
     check(rows(agent, "first", prompts), pooling_models.first_states(pooled.both, prompts))
+
+
+def test_a_bert_embeds_by_first_tokens_where_its_files_say_nothing(agent: Agent, pooled: Pooled) -> None:
+    load(agent, "bert")
+    prompts = texts(12)
+    check(rows(agent, "bert", prompts), pooling_models.first_states(pooled.bert, prompts))
 
 
 def test_such_a_classifier_scores(agent: Agent, pooled: Pooled) -> None:
