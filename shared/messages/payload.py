@@ -13,7 +13,6 @@ UNPROMISED_S = 86_400.0
 """A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
 
 BEAM_SEARCH = "beam search"
-EMBEDDINGS = "embeddings"
 
 ConstraintKind = Literal["json_schema", "regex", "choice", "grammar"]
 
@@ -81,8 +80,6 @@ class Sampling:
     @property
     def needs(self) -> str:
         """What not every engine can do, by the name under which `NodeFacts.lacks` has it; ``""`` where any can."""
-        if self.is_embedding:
-            return EMBEDDINGS
         return BEAM_SEARCH if self.is_beam else ""
 
     @property

@@ -93,7 +93,7 @@ def ready(config_path: Path, python: Path) -> Iterator[Agent]:
     with process_of(config_path, (str(python), "-m", "gpu_node.vllm"), TIMEOUT_S) as agent:
         told = agent.next()
         assert isinstance(told, EngineReady), told
-        assert (told.device, told.engine, told.lacks) == ("vllm-cpu", "vllm", ["beam search", "embeddings"])
+        assert (told.device, told.engine, told.lacks) == ("vllm-cpu", "vllm", ["beam search"])
         yield agent
     assert left(agent.process.pid) == []
 

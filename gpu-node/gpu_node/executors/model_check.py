@@ -19,9 +19,10 @@ from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import open_adapters, opened_adapters
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.encoder_check import check_encoder
+from gpu_node.models.pooled_directory import read_pooled
 from gpu_node.models.served_program import served_program
 from gpu_node.models.weight_check import check_weights
-from shared.config.engine import TASK_ANSWERS, EngineOptions, ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeTemplate
 from shared.files.model_file import ModelFileError, model_path
 from shared.files.model_length import KV_NUMBER_BYTES
@@ -42,7 +43,7 @@ def load_problem(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, me
 
 def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_bytes: int) -> None:
     if node.kind == "vllm":
-        _check_for_vllm(spec)
+        _check_for_vllm(spec, node.tensor_parallel)
         return
     if node.executor == "predicted":
         VirtualExecutor(node.device, options).load_model(spec)
@@ -69,7 +70,7 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
         loaded_model(spec, own, options, KV_NUMBER_BYTES[node.executor], kv_layout="")
 
 
-def _check_for_vllm(spec: ModelSpec) -> None:
+def _check_for_vllm(spec: ModelSpec, num_ranks: int) -> None:
     """What can be told without vLLM; the rest it tells itself, when the model is to be loaded."""
     path = model_path(spec)
     if not path.is_dir():
@@ -77,10 +78,7 @@ def _check_for_vllm(spec: ModelSpec) -> None:
             f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one of it"
         )
     if spec.task != "generate":
-        raise ModelFileError(
-            f"model {spec.name!r}: task: {spec.task} is for nodes with engine: treadle; vLLM gives no "
-            f"{TASK_ANSWERS[spec.task]} here"
-        )
+        read_pooled(spec, path, num_ranks)
     if spec.speculation is not None:
         raise ModelFileError(f"model {spec.name!r}: speculation is for nodes with engine: treadle; leave it out")
     if spec.weights != "bfloat16":

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.counts import Counts, looked_up
 from gpu_node.engine.requests.beams import Hypothesis, score
-from gpu_node.engine.requests.choices import end_chunks, error_chunk, ranked_chunks, refusal_chunk, token_chunk
+from gpu_node.engine.requests.choices import (
+    embedding_chunk,
+    end_chunks,
+    error_chunk,
+    ranked_chunks,
+    refusal_chunk,
+    token_chunk,
+)
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.image import RequestImage
@@ -173,13 +180,17 @@ class CoreBook:
 
     def _take_output(self, request: EngineRequest, one: Sequence, output: CoreOutput, change: Change) -> None:
         own_id = core_id(one)
-        if own_id in self._silent and output.token_ids:
+        if own_id in self._silent and (output.token_ids or output.row):
             self._silent.discard(own_id)
             self._note_found(request, one, output.num_cached_tokens)
         logprobs: AnySequence[TokenLogprob | None] = output.logprobs or [None] * len(output.token_ids)
         if output.error:
             change.chunks.append(error_chunk(request.payload, output.error, one.choice, one.num_output_tokens))
             change.end.extend(self.remove(request.request_id).end)
+            return
+        if output.row:
+            change.chunks.append(embedding_chunk(request, one, output.row))
+            self._end(request, one, 1)  # as which it counts
             return
         for place, (token_id, logprob) in enumerate(zip(output.token_ids, logprobs, strict=True), 1):
             one.token_ids.append(token_id)
@@ -229,8 +240,8 @@ class CoreBook:
         request.hypotheses.append(Hypothesis(value, output, one.logprobs, reason))
         return ranked_chunks(request) if len(request.sequences) == 1 else []
 
-    def _end(self, request: EngineRequest, one: Sequence) -> None:
-        self._forecast.typical.on_finish(one.num_output_tokens)
+    def _end(self, request: EngineRequest, one: Sequence, num_output_tokens: int | None = None) -> None:
+        self._forecast.typical.on_finish(one.num_output_tokens if num_output_tokens is None else num_output_tokens)
         request.sequences.remove(one)
         self._forget(core_id(one))
         if not request.sequences:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import ModelSpec
+from shared.config.engine import ModelSpec, ModelTask
 from shared.messages.payload import Constraint
 from shared.messages.token_logprob import TokenLogprob
 
@@ -79,6 +79,8 @@ class CoreRequest:
     constrained: CoreConstraint | None = None
     adapter: str = ""
     """Of the model's, that reads it; ``""``: the model itself."""
+    task: ModelTask = "generate"
+    """Of any other, a row comes in the place of tokens, and nothing is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,10 @@ class CoreOutput:
     is_whole: bool = False
     """By its constraint nothing may follow; it is the last."""
     error: str = ""
-    """Why nobody can say what its constraint allows; it is the last then, and its tokens are worth nothing."""
+    """Why nobody can say what its constraint allows, or what its row is; it is the last then, and what it brings is
+    worth nothing."""
+    row: bytes = b""
+    """Of a text that is embedded or scored: float32, little-endian, as `OutputChunk.embedding`; it is the last."""
 
 
 @dataclass(frozen=True, slots=True)

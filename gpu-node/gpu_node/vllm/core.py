@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing import connection
 from typing import Any
 
+import numpy as np
 import structlog
 
+from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
 from gpu_node.vllm.constrained import asked_output, told_end
 from gpu_node.vllm.core_adapters import CoreAdapter
 from gpu_node.vllm.draw_state import extra_args
 from gpu_node.vllm.guard import forget_openmp, forget_ranks
+from gpu_node.vllm.pooling import pooling_params
 from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
 from gpu_node.vllm.vllm_names import (
@@ -146,12 +149,13 @@ def engine_request(
     ``num_kept_tokens``: of its beginning, KV is there to be loaded. ``adapter``: its name and path are a part of what
     vLLM's prefix cache knows its blocks by.
     """
+    is_text = request.task == "generate"
     return EngineCoreRequest(
         request_id=request.core_id,
         prompt_token_ids=list(request.token_ids),
         mm_features=None,
-        sampling_params=_sampling(request, num_kept_tokens),
-        pooling_params=None,
+        sampling_params=_sampling(request, num_kept_tokens) if is_text else None,
+        pooling_params=None if is_text else pooling_params(request.task),
         arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
         lora_request=adapter,
         cache_salt=None,
@@ -203,6 +207,8 @@ def core_step(outputs: EngineCoreOutputs, take_kept: Callable[[str, int], CoreKe
 
 
 def _output(one: EngineCoreOutput) -> CoreOutput:
+    if one.pooling_output is not None:
+        return _row(one)
     is_whole, error = told_end(one.stop_reason)
     return CoreOutput(
         core_id=one.request_id,
@@ -212,6 +218,18 @@ def _output(one: EngineCoreOutput) -> CoreOutput:
         num_cached_tokens=one.prefill_stats.num_cached_tokens if one.prefill_stats is not None else None,
         is_whole=is_whole,
         error=error,
+    )
+
+
+def _row(one: EngineCoreOutput) -> CoreOutput:
+    row = one.pooling_output.float().numpy()
+    return CoreOutput(
+        core_id=one.request_id,
+        token_ids=(),
+        is_last=True,
+        num_cached_tokens=one.prefill_stats.num_cached_tokens if one.prefill_stats is not None else None,
+        error="" if np.isfinite(row).all() else NOT_FINITE,
+        row=row.astype("<f4").tobytes(),
     )
 
 

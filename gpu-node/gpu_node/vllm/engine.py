@@ -17,7 +17,7 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, StartCore
-from shared.config.engine import TASK_ANSWERS, EngineOptions, ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.step_cost import StepCost
 
@@ -92,9 +92,6 @@ class VllmEngine:
 
         Raises `ModelsBusyError`, or `gpu_node.vllm.border.ModelRefusedError`; then nothing has changed.
         """
-        if spec.task != "generate":
-            gives = TASK_ANSWERS[spec.task]
-            raise ModelRefusedError(f"model {spec.name!r}: vLLM gives no {gives} here (task: {spec.task})")
         if spec.speculation is not None:
             raise ModelRefusedError(f"model {spec.name!r}: Treadle's engine alone guesses tokens here (speculation)")
         if spec.name not in self._residents:
@@ -220,11 +217,16 @@ class VllmEngine:
         return BlockChanges("", is_new=owes_answer)
 
     def begin_eviction(self, request_ids: Iterable[str]) -> None:
-        """Ask vLLM for the KV of those that are about to be evicted, as far as there is room; `take` hears of it."""
+        """Ask vLLM for the KV of those that are about to be evicted, as far as there is room; `take` hears of it.
+
+        Texts that are embedded or scored are computed again: to them vLLM gives no KV back.
+        """
         if not self._keeps_kv:
             return
         num_bytes = 0
         for resident in self._residents.values():
+            if resident.book.model.gives_rows:
+                continue
             here = [one for one in dict.fromkeys(request_ids) if resident.book.attempt_of(one) is not None]
             going = []
             for request_id in here:

@@ -40,7 +40,7 @@ FIRST_TOKEN = 1_000
 
 
 class PointRunner:
-    """Runs the points of a grid on one vLLM, one after the other."""
+    """Runs the points of a grid on one vLLM, one after the other. Texts that are embedded or scored have no decodes."""
 
     def __init__(self, core: EngineCore, model: LoadedModel, events: queue.Queue[CoreEvent]) -> None:
         self._core = core
@@ -60,7 +60,8 @@ class PointRunner:
             size = step.size
             if size is not None:
                 sample = StepSample(size.num_rows, size.num_context_tokens, size.num_attended_tokens, size.duration_s)
-                kinds["decode" if size.num_rows <= point.num_requests else "prompt"].append(sample)
+                is_decode = size.num_rows <= point.num_requests and not self._model.gives_rows
+                kinds["decode" if is_decode else "prompt"].append(sample)
             left -= {output.core_id for output in step.outputs if output.is_last}
         return [Measured(kind, point, samples, is_held_out) for kind, samples in kinds.items() if samples]
 
@@ -72,7 +73,8 @@ class PointRunner:
 
     def _request(self, core_id: str, point: BenchPoint) -> CoreRequest:
         tokens = [self._chance.randrange(FIRST_TOKEN, self._model.vocab_size) for _ in range(point.num_prompt_tokens)]
-        return CoreRequest(core_id, tokens, point.num_output_tokens, (), 0, 0.0, 0, 1.0, 0.0, 0.0, 0.0, 1.0, (), None)
+        greedy = (), 0, 0.0, 0, 1.0, 0.0, 0.0, 0.0, 1.0, (), None
+        return CoreRequest(core_id, tokens, point.num_output_tokens, *greedy, task=self._model.task)
 
 
 def profile(config: ClusterConfig, folder: Path) -> None:

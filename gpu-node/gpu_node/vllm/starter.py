@@ -14,15 +14,16 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
 from gpu_node.vllm.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
+from gpu_node.vllm.core_model import core_model
 from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installed import VllmError
+from gpu_node.vllm.pooling import hold_whole_texts, pooling_arguments
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
 from gpu_node.vllm.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from gpu_node.vllm.waiting import wait_asleep
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
-from shared.config.vllm import VLLM_VERSION
 from shared.files.model_file import ModelFileError, checked_path
 
 _ROOM = __name__.rpartition(".")[0]
@@ -59,8 +60,9 @@ class CoreStarter:
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
             adapters = core_adapters(spec, path)
+            pooling = pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
             with _refusing(spec, self._folder / ERRORS):
-                config = self._arguments(spec, path, adapters, number).create_engine_config()
+                config = self._arguments(spec, path, adapters, pooling, number).create_engine_config()
                 if may_copy(self._node):
                     copy_from_now_on()
                     wait_asleep()
@@ -75,21 +77,28 @@ class CoreStarter:
         except ModelRefusedError:
             core.close()
             raise
-        return core, _loaded(spec, client.vllm_config)
+        return core, core_model(spec, client.vllm_config, self._options.max_num_seqs)
 
     def _core(
         self, spec: ModelSpec, client: SyncMPClient, num_bytes: int, adapters: Sequence[CoreAdapter], number: int
     ) -> VllmCore:
-        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if self._node.keeps_kv else None
+        keeps_kv = self._keeps_kv(spec)
+        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if keeps_kv else None
         return VllmCore(client, spec.name, num_bytes, lambda event: self._tell(spec.name, event), transit, adapters)
+
+    def _keeps_kv(self, spec: ModelSpec) -> bool:
+        """vLLM has a request's way back to its KV among the parameters of draws, which its pooling does not have."""
+        return self._node.keeps_kv and spec.task == "generate"
 
     def _kv_folder(self, number: int) -> Path:
         return self._folder / f"kv-{number}"
 
-    def _arguments(self, spec: ModelSpec, path: Path, adapters: Sequence[CoreAdapter], number: int) -> EngineArgs:
+    def _arguments(
+        self, spec: ModelSpec, path: Path, adapters: Sequence[CoreAdapter], pooling: dict[str, Any], number: int
+    ) -> EngineArgs:
         """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
-        decided = self._decided(spec, path) | self._room_for(adapters)
-        if self._node.keeps_kv:
+        decided = self._decided(spec, path) | self._room_for(adapters) | pooling
+        if self._keeps_kv(spec):
             decided["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="KeptBlocks",
                 kv_connector_module_path=f"{_ROOM}.kept_blocks",
@@ -99,11 +108,16 @@ class CoreStarter:
             )
         unknown = decided.keys() - {field.name for field in dataclasses.fields(EngineArgs)}
         assert not unknown, f"vLLM has no arguments {unknown}"
-        return EngineArgs.from_cli_args(argparse.Namespace(**vars(self._own_arguments) | decided))
+        arguments = EngineArgs.from_cli_args(argparse.Namespace(**vars(self._own_arguments) | decided))
+        if spec.task != "generate":
+            hold_whole_texts(arguments)
+        return arguments
 
     def _decided(self, spec: ModelSpec, path: Path) -> dict[str, Any]:
         """What is not the node's own to say (`shared.config.vllm.OWNED_ARGUMENTS`)."""
         options, is_cpu = self._options, not self._node.cuda_devices
+        is_text = spec.task == "generate"
+        overlaps = is_text and not is_cpu  # of steps without draws vLLM makes none faster by it
         decided: dict[str, Any] = {
             "model": str(path),
             "tokenizer": str(path),
@@ -118,9 +132,9 @@ class CoreStarter:
             "max_num_batched_tokens": max(options.step_tokens, options.max_num_seqs),
             "tensor_parallel_size": self._node.tensor_parallel,
             "scheduling_policy": "priority",
-            "scheduler_cls": f"{_ROOM}.step_scheduler.{'StepScheduler' if is_cpu else 'AsyncStepScheduler'}",
-            "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"],
-            "async_scheduling": not is_cpu,
+            "scheduler_cls": f"{_ROOM}.step_scheduler.{'AsyncStepScheduler' if overlaps else 'StepScheduler'}",
+            "logits_processors": [f"{_ROOM}.own_draws:OwnDraws"] if is_text else None,
+            "async_scheduling": overlaps,
             "enable_sleep_mode": not is_cpu,  # which vLLM refuses on processors
             "disable_log_stats": False,
         }
@@ -166,52 +180,6 @@ def weights_bytes(folder: Path) -> int:
     """Of a model's directory: vLLM keeps weights in the types that its files have."""
     found = next(filter(None, (list(folder.glob(pattern)) for pattern in WEIGHTS)), [])
     return sum(path.stat().st_size for path in found)
-
-
-def _loaded(spec: ModelSpec, config: Any) -> LoadedModel:
-    """As vLLM has found it when it was ready. One of its blocks holds nothing, ever."""
-    model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
-    return LoadedModel(
-        name=spec.name,
-        num_blocks=cache.num_gpu_blocks - 1,
-        block_size=cache.block_size,
-        block_bytes=cache.block_size * _token_bytes(model, parallel),
-        max_model_len=model.max_model_len,
-        vocab_size=model.get_vocab_size(),
-        eos_token_ids=_eos(model),
-        kv_layout=_layout(config),
-        adapters=tuple(one.name for one in spec.adapters),
-    )
-
-
-def _layout(config: Any) -> str:
-    """What content of a block means to whoever gets it: shapes, types, and how ranks share the heads."""
-    model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
-    heads = f"{model.get_num_layers(parallel)}x{model.get_num_kv_heads(parallel)}x{model.get_head_size()}"
-    device = config.device_config.device_type
-    kinds = f"{model.dtype}:{cache.cache_dtype}:tp{parallel.tensor_parallel_size}"
-    return f"vllm-{VLLM_VERSION}:{device}:{heads}:{kinds}"
-
-
-def _token_bytes(model: Any, parallel: Any) -> int:
-    """Keys and values of a token, on all devices together."""
-    num_heads = model.get_num_kv_heads(parallel) * parallel.tensor_parallel_size
-    return int(2 * model.get_num_layers(parallel) * num_heads * model.get_head_size() * model.dtype.itemsize)
-
-
-def _eos(model: Any) -> frozenset[int]:
-    """Of the model's configuration and of its file for generation, where chat models name the end of a turn."""
-    found: set[int] = set()
-    for ids in (model.hf_text_config.eos_token_id, _generation(model).get("eos_token_id")):
-        found |= {ids} if isinstance(ids, int) else set(ids or ())
-    return frozenset(found)
-
-
-def _generation(model: Any) -> dict[str, Any]:
-    from gpu_node.models.hf.hf_config import GENERATION_FILE, read_json_values
-
-    path = Path(model.model, GENERATION_FILE)
-    return dict(read_json_values(path)) if path.is_file() else {}
 
 
 def _device_name(node: NodeSpec) -> str:

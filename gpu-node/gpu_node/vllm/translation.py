@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.vllm.border import CoreConstraint, CoreKept, CoreRequest, OwnDraw
-from shared.messages.payload import BEAM_SEARCH, EMBEDDINGS
+from shared.messages.payload import BEAM_SEARCH
 
-LACKS = (BEAM_SEARCH, EMBEDDINGS)
+LACKS = (BEAM_SEARCH,)
 """What vLLM does not do here (`Sampling.needs`)."""
 
 TICKS_PER_S = 1000
@@ -46,6 +46,7 @@ def core_request(
         kept=kept,
         constrained=_constrained(request, sequence),
         adapter=request.payload.adapter,
+        task=model.task,
     )
 
 

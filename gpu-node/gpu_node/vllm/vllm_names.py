@@ -5,8 +5,8 @@ When another version is to be spoken to (`shared.config.vllm.VLLM_VERSION`), thi
 
 from __future__ import annotations
 
-from vllm import SamplingParams
-from vllm.config import KVTransferConfig
+from vllm import PoolingParams, SamplingParams
+from vllm.config import KVTransferConfig, PoolerConfig
 from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -45,6 +45,8 @@ __all__ = [
     "LoRARequest",
     "LogitsProcessor",
     "MoveDirectionality",
+    "PoolerConfig",
+    "PoolingParams",
     "RequestStatus",
     "SamplingParams",
     "Scheduler",

@@ -14,7 +14,7 @@ from openai.types import CreateEmbeddingResponse
 
 from gateway.answers.unit_vector import base64_of, unit_vector
 from gateway.openai.embeddings import MAX_INPUTS
-from shared.messages.payload import EMBEDDINGS, Payload
+from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying
@@ -93,7 +93,7 @@ async def test_what_a_node_is_asked_for(start: Starter) -> None:
         payload = gateway.queue.payloads[submit.request_id]
         assert payload.prompt_token_ids == [*ids("hi"), END]
         assert (payload.model, payload.sampling.is_embedding, payload.sampling.max_tokens) == ("texts", True, 1)
-        assert (submit.prompt_tokens, submit.max_tokens, submit.needs) == (3, 1, EMBEDDINGS)
+        assert (submit.prompt_tokens, submit.max_tokens, submit.needs) == (3, 1, "")
         assert submit.slo.ttft_s == 2.0
         await gateway.queue.send(submit, 0, [], "stop", embedding=floats(1.0))
         assert (await answer())["model"] == "ada"

@@ -13,7 +13,7 @@ import pytest
 from gateway.answers.relevance import logistic, relevance
 from gateway.openai.errors import ApiError
 from gateway.openai.scores import MAX_DOCUMENTS
-from shared.messages.payload import EMBEDDINGS, Payload
+from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying
@@ -131,7 +131,7 @@ async def test_what_a_node_is_asked_for(start: Starter) -> None:
         payload = gateway.queue.payloads[submit.request_id]
         assert payload.prompt_token_ids == prompt("q", "a", "y")
         assert (payload.model, payload.sampling.is_embedding, payload.sampling.max_tokens) == ("judge", True, 1)
-        assert (submit.max_tokens, submit.needs, submit.slo.ttft_s) == (1, EMBEDDINGS, 2.0)
+        assert (submit.max_tokens, submit.needs, submit.slo.ttft_s) == (1, "", 2.0)
         await gateway.queue.send(submit, 0, [], "stop", embedding=floats(0.0, 0.0))
         assert (await answer())["results"] == [{"index": 0, "relevance_score": 0.5}]
     assert gateway.queue.payloads == {}

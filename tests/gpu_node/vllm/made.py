@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.vllm.border import CoreKept, CoreOutput, CoreRequest, CoreStep, ModelRefusedError
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec, ModelTask
 from shared.messages.payload import Output, Payload, Sampling
 
 EOS = 2
 OPTIONS = EngineOptions(max_num_seqs=4, step_tokens=64, host_models=1)
 
 
-def model(name: str = "m", num_blocks: int = 10, adapters: Sequence[str] = ()) -> LoadedModel:
+def model(
+    name: str = "m", num_blocks: int = 10, adapters: Sequence[str] = (), task: ModelTask = "generate"
+) -> LoadedModel:
     """Of 10 blocks with 4 tokens each."""
     cut = name, num_blocks, 4, 256, 32, 100, frozenset({EOS})
-    return LoadedModel(*cut, kv_layout="two numbers", adapters=tuple(adapters))
+    return LoadedModel(*cut, kv_layout="two numbers", adapters=tuple(adapters), task=task)
 
 
 def payload(
@@ -48,6 +51,12 @@ def kept(core_id: str, num_tokens: int, fill: int = 7) -> CoreStep:
     """It has left with so many tokens, in blocks of 4 tokens and 256 bytes."""
     content = bytes([fill]) * (256 * -(-num_tokens // 4))
     return CoreStep([], 0.5, kept={core_id: CoreKept(num_tokens, memoryview(content))})
+
+
+def row(core_id: str, *numbers: float, cached: int | None = None) -> CoreStep:
+    """What a text is to a model that embeds or scores, and its end."""
+    content = struct.pack(f"<{len(numbers)}f", *numbers)
+    return CoreStep([CoreOutput(core_id, [], is_last=True, num_cached_tokens=cached, row=content)], 0.5)
 
 
 class WrittenCore:
@@ -100,4 +109,4 @@ class Starter:
             raise ModelRefusedError("its architecture is not known")
         self.num_awake.append(sum(core.is_awake and not core.is_closed for core in self.cores.values()))
         core = self.cores[spec.name] = WrittenCore(self._weights_bytes.get(spec.name, 0))
-        return core, model(spec.name, adapters=[one.name for one in spec.adapters])
+        return core, model(spec.name, adapters=[one.name for one in spec.adapters], task=spec.task)

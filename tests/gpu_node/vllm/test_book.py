@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import struct
 
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreOutput, CoreStep
 from shared.messages.payload import Constraint
 from shared.messages.token_logprob import TokenLogprob
-from tests.gpu_node.vllm.made import EOS, OPTIONS, model, payload, step
+from tests.gpu_node.vllm.made import EOS, OPTIONS, model, payload, row, step
 
 
 def book() -> CoreBook:
@@ -208,3 +209,41 @@ def test_where_nobody_can_say_what_may_follow_the_request_ends_and_its_token_is_
     assert (chunk.finish_reason, chunk.error) == ("error", "structured output: too complex")
     assert change.end == ["0", "1"]
     one.check()
+
+
+def test_a_text_ends_with_its_row_in_the_place_of_a_token() -> None:
+    one = CoreBook(model(task="embed"), OPTIONS, itertools.count())
+    assert ids(one.add(payload("a", [5] * 8, 1, attempt=2, is_embedding=True))) == ["0"]
+    change = one.take(row("0", 1.0, -2.0, cached=4))
+    told = OutputChunk("a", 2, 0, [], "stop", is_last=True, cached_tokens=4, embedding=struct.pack("<2f", 1.0, -2.0))
+    assert change == Change([told])
+    assert (one.has_work, one.counts.first_queried_tokens, one.counts.first_cached_tokens) == (False, 8, 4)
+    one.check()
+
+
+def test_a_row_that_is_no_row_is_an_error() -> None:
+    one = CoreBook(model(task="score"), OPTIONS, itertools.count())
+    one.add(payload("a", max_tokens=1, is_embedding=True))
+    change = one.take(CoreStep([CoreOutput("0", [], is_last=True, error="not finite", row=bytes(8))], 0.5))
+    assert [(chunk.finish_reason, chunk.error, chunk.embedding) for chunk in change.chunks] == [
+        ("error", "not finite", b"")
+    ]
+    assert not one.has_work
+
+
+def test_rows_and_text_are_asked_of_the_models_that_give_them() -> None:
+    drawing, embedding = (CoreBook(model(task=task), OPTIONS, itertools.count()) for task in ("generate", "embed"))
+    refused = [drawing.add(payload("a", max_tokens=1, is_embedding=True)), embedding.add(payload("b"))]
+    assert [change.chunks[0].error for change in refused] == [
+        "'m' gives text and no embeddings (task: generate)",
+        "'m' gives embeddings and no text (task: embed)",
+    ]
+
+
+def test_texts_that_fit_to_their_last_token_are_as_many_as_blocks_are_left() -> None:
+    """Of 10 blocks with 4 tokens each; a text of 11 tokens takes 3 of them, and none for an answer."""
+    one = CoreBook(model(task="embed"), OPTIONS, itertools.count())
+    one.add(payload("a", [5] * 11, 1, is_embedding=True))
+    assert one.num_admittable == 2
+    one.take(row("0", 1.0))
+    assert one.num_admittable == 3

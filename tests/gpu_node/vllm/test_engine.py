@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,8 @@ import pytest
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.border import CoreStep, ModelRefusedError, StepSize
 from gpu_node.vllm.engine import ModelsBusyError, VllmEngine
-from shared.config.engine import ModelSpec
-from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
+from shared.config.engine import ModelSpec, ModelTask
+from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, row, step
 
 
 def spec(name: str) -> ModelSpec:
@@ -45,13 +46,23 @@ def test_a_model_that_cannot_come_changes_nothing() -> None:
     assert one.add(payload("r", model="b")) == []
 
 
-def test_a_model_that_embeds_is_for_other_nodes() -> None:
-    one = engine(Starter(), "a")
-    with pytest.raises(ModelRefusedError, match=r"model 'texts': vLLM gives no embeddings here \(task: embed\)"):
-        one.load_model(replace(spec("texts"), task="embed"))
-    with pytest.raises(ModelRefusedError, match=r"model 'judge': vLLM gives no scores here \(task: score\)"):
-        one.load_model(replace(spec("judge"), task="score"))
-    assert list(one.tiers) == ["a"]
+def test_models_that_draw_embed_and_score_stay_beside_one_another() -> None:
+    starter = Starter()
+    one = VllmEngine(starter, replace(OPTIONS, host_models=2))
+    tasks: dict[str, ModelTask] = {"m": "generate", "texts": "embed", "judge": "score"}
+    for name, task in tasks.items():
+        one.load_model(replace(spec(name), task=task))
+    assert one.add(payload("a")) == []
+    for name in ("texts", "judge"):
+        assert one.add(payload(f"of {name}", max_tokens=1, model=name, is_embedding=True)) == []
+    assert {name: [asked.task for asked in core.running] for name, core in starter.cores.items()} == {
+        "m": ["generate"],
+        "texts": ["embed"],
+        "judge": ["score"],
+    }
+    (told,) = one.take("judge", row("2", -1.0, 1.0))
+    assert (told.request_id, told.embedding) == ("of judge", struct.pack("<2f", -1.0, 1.0))
+    one.check()
 
 
 def test_a_model_with_requests_does_not_go() -> None:

@@ -204,3 +204,19 @@ def test_commands_wait_until_vllm_has_told_and_steps_are_told_meanwhile() -> Non
     assert chunks == [[], [Chunk("a", 0, 0, [8])], [], []]
     (taken,) = (event for event in told if isinstance(event, TakenOut))
     assert taken.requests == [Kept("a", 3)]
+
+
+def test_texts_that_leave_are_computed_again() -> None:
+    """vLLM is not asked for their KV: it would give none back to them."""
+    starter = Starter()
+    one = VllmEngine(starter, OPTIONS, evicted_kv_bytes=ROOM)
+    one.load_model(ModelSpec(name="m", source="none", task="embed"))
+    one.add(payload("a", [5] * 12, 1, is_embedding=True))
+    one.begin_eviction(["a"])
+    assert (one.is_evicting, starter.cores["m"].leaving) == (False, [])
+    assert one.evict(["a"]) == ([], [Kept("a", 0)])
+    assert starter.cores["m"].running == []
+    one.add(payload("a", [5] * 12, 1, is_embedding=True))
+    (again,) = starter.cores["m"].running
+    assert (list(again.token_ids), again.kept) == ([5] * 12, None)
+    one.check()

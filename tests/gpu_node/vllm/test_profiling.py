@@ -47,6 +47,17 @@ def test_a_step_with_prompts_and_a_step_of_decodes() -> None:
     ]
 
 
+def test_texts_that_are_embedded_have_no_decodes() -> None:
+    events: queue.Queue[CoreEvent] = queue.Queue()
+    core = SteppingCore(events)
+    point = BenchPoint(2, 3, 2)
+    runner = PointRunner(core, replace(_model(), task="embed"), events)
+    assert runner.measure(point, is_held_out=False) == [
+        Measured("prompt", point, [StepSample(6, 6, 12, 0.2), StepSample(2, 8, 8, 0.1)], is_held_out=False)
+    ]
+    assert [one.task for one in core.running] == ["embed", "embed"]
+
+
 def test_a_vllm_that_dies_ends_the_profile() -> None:
     events: queue.Queue[CoreEvent] = queue.Queue()
     events.put(CoreDiedError("it was killed"))

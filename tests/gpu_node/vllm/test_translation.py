@@ -76,3 +76,9 @@ def test_a_constraint_goes_along_with_the_output_that_each_choice_has() -> None:
     both = asked(payload("a", constraint=digits, outputs=[[8, 9], []], num_choices=2, num_candidates=2))
     assert [one.constrained for one in both] == [CoreConstraint(digits, [8, 9]), CoreConstraint(digits, [])]
     assert asked(payload("b"))[0].constrained is None
+
+
+def test_what_the_model_is_served_for_goes_along() -> None:
+    request = EngineRequest.of(payload("a", max_tokens=1, is_embedding=True), 0, itertools.count(), max_model_len=32)
+    (sequence,) = request.sequences
+    assert [core_request(request, sequence, model(task=task)).task for task in ("embed", "score")] == ["embed", "score"]

@@ -1,4 +1,4 @@
-"""Models that embed or score need a node that can."""
+"""What models are served for, in the configuration."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import pytest
 
 from shared.config.config import ClusterConfig
 
-MODELS = [{"name": "chat", "source": "/m"}, {"name": "texts", "source": "/m", "task": "embed"}]
-VLLM = {"name": "a", "engine": "vllm"}
+MODELS = [{"name": "chat", "source": "/m"}, {"name": "texts", "source": "/m"}]
 
 
-@pytest.mark.parametrize(("task", "answers"), [("embed", "embeddings"), ("score", "scores")])
-def test_vllm_alone_cannot(task: str, answers: str) -> None:
-    expected = f"models.1.task: '{task}' needs a node with engine: treadle; vLLM gives no {answers} here"
-    with pytest.raises(ValueError, match=expected):
-        ClusterConfig.model_validate({"models": [MODELS[0], MODELS[1] | {"task": task}], "nodes": [VLLM]})
+@pytest.mark.parametrize("task", ["embed", "score"])
+@pytest.mark.parametrize("engine", ["vllm", "treadle"])
+def test_either_engine_embeds_and_scores(task: str, engine: str) -> None:
+    models = [MODELS[0], MODELS[1] | {"task": task}]
+    config = ClusterConfig.model_validate({"models": models, "nodes": [{"name": "a", "engine": engine}]})
+    assert [model.task for model in config.models] == ["generate", task]
 
 
-def test_beside_another_node_it_is_left_out() -> None:
-    config = ClusterConfig.model_validate({"models": MODELS, "nodes": [VLLM, {"name": "b"}]})
-    assert [model.task for model in config.models] == ["generate", "embed"]
+@pytest.mark.parametrize("task", ["generate", "embed"])
+def test_how_a_model_is_asked_for_scores_belongs_to_one_that_scores(task: str) -> None:
+    models = [MODELS[0], MODELS[1] | {"task": task, "score": {"labels": ["a", "b"]}}]
+    with pytest.raises(ValueError, match=r"models\.1\.score: it says how a model is asked for scores; set task: score"):
+        ClusterConfig.model_validate({"models": models})

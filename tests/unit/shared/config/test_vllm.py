@@ -61,6 +61,9 @@ def test_an_nvidia_device_belongs_to_one_node_of_whatever_engine() -> None:
         ("--no-async-scheduling", "--no-async-scheduling"),
         ("--kv-transfer-config.kv_connector=x", "--kv-transfer-config"),
         ("-tp", "-tp"),
+        ("--runner=pooling", "--runner"),
+        ("--convert", "--convert"),
+        ("--pooler-config.pooling_type", "--pooler-config"),
     ],
 )
 def test_an_owned_argument_is_known_however_it_is_written(text: str, name: str) -> None:
