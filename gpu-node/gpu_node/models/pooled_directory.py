@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from gpu_node.models.fields import Fields
-from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_list, read_json_values
-from gpu_node.models.pooling import MODULES_FILE
+from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
+from gpu_node.models.pooling import stated_modes
 from shared.config.engine import ModelSpec
 from shared.config.scoring import ScoreOptions
 from shared.files.classifier import num_labels_of
+from shared.files.encoder import is_encoder_type
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.hf_vocabulary import read_vocabulary
 from shared.vocabulary.token_texts import read_files, token_bytes
 
 PoolingMode = Literal["lasttoken", "mean", "cls"]
 
-_MODES: Final[dict[str, PoolingMode]] = {
-    "lasttoken": "lasttoken",
-    "mean": "mean",
-    "mean_tokens": "mean",
-    "cls": "cls",
-    "cls_token": "cls",
-}
-"""As `sentence-transformers` writes them: newer files name the mode, older ones have a flag for each."""
-_FLAG: Final = "pooling_mode_"
+_MODES: Final[dict[str, PoolingMode]] = {"lasttoken": "lasttoken", "mean": "mean", "cls": "cls"}
+_WAYS: Final = "supported are lasttoken, mean and cls"
 _LOGIT_CHANGES: Final = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Of whole logits, in configurations of Gemma, Cohere and Granite; vLLM makes those of labels without them."""
-_PLAIN_MODULES: Final = {"Transformer", "Normalize"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +29,7 @@ class PooledDirectory:
     """Of one model."""
 
     mode: PoolingMode | None
-    """Which of a text's states is its embedding; None where the files do not say."""
+    """Which of a text's states is its embedding; None where vLLM's own choice is ours, too."""
     labels: tuple[str, str] | None
     """Of a language model that scores, the tokens for no and yes by their names; None of any other."""
 
@@ -49,8 +40,7 @@ def read_pooled(spec: ModelSpec, path: Path, num_ranks: int) -> PooledDirectory:
     `ModelFileError` where vLLM has no such way, or would take another without a word.
     """
     if spec.task == "embed":
-        has_modules = (path / MODULES_FILE).is_file()
-        return PooledDirectory(_mode_of_modules(path) if has_modules else None, None)
+        return PooledDirectory(_mode(path), None)
     config = path / CONFIG_FILE
     values = read_json_values(config)
     if values.get("type_vocab_size") not in (None, 1):
@@ -74,30 +64,14 @@ def read_pooled(spec: ModelSpec, path: Path, num_ranks: int) -> PooledDirectory:
     return PooledDirectory(None, _names_of_labels(path, spec.score))
 
 
-def _mode_of_modules(directory: Path) -> PoolingMode | None:
-    path = directory / MODULES_FILE
-    mode: PoolingMode | None = None
-    for number, module in enumerate(read_json_list(path)):
-        fields = Fields(module.get, path)
-        name = fields.text("type", default="").rpartition(".")[2]
-        if name == "Pooling":
-            mode = _mode_of_pooling(directory / fields.text("path", default="") / CONFIG_FILE)
-        elif name not in _PLAIN_MODULES:
-            raise fields.error(f"module {number} is {reprlib.repr(name)}, which is not supported")
-    return mode
-
-
-def _mode_of_pooling(path: Path) -> PoolingMode:
-    values = read_json_values(path)
-    fields = Fields(values.get, path)
-    named = fields.text("pooling_mode", default="")
-    flagged = {key.removeprefix(_FLAG) for key, is_on in values.items() if key.startswith(_FLAG) and is_on}
-    modes = {named} if named else flagged
-    known = {_MODES[mode] for mode in modes if mode in _MODES}
-    if len(modes) != 1 or not known:
-        found = ", ".join(sorted(modes)) or "nothing"
-        raise fields.error(f"its embeddings are pooled by {found}; supported are lasttoken, mean and cls")
-    return known.pop()
+def _mode(path: Path) -> PoolingMode | None:
+    stated = stated_modes(path, _WAYS)
+    if stated is None:  # vLLM would take an encoder's first token, our engine takes the mean
+        return "mean" if is_encoder_type(read_json_values(path / CONFIG_FILE).get("model_type")) else None
+    if len(stated.modes) != 1 or not stated.modes <= _MODES.keys():
+        raise stated.refused(_WAYS)
+    [mode] = stated.modes
+    return _MODES[mode]
 
 
 def _names_of_labels(path: Path, options: ScoreOptions) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -30,25 +31,46 @@ def check_pooling(checkpoint: Checkpoint) -> None:
     check_causal(checkpoint, _ONLY_LAST)
     if checkpoint.gguf is not None:
         _check_gguf(checkpoint.gguf.metadata.get, checkpoint.path)
-    elif (checkpoint.path / MODULES_FILE).is_file():
-        path = _check_modules(checkpoint.path, _ONLY_LAST)
-        modes = set() if path is None else _pooling_modes(path)
-        if modes - {_LAST}:
-            raise ModelFileError(f"{path}: its embeddings are pooled by {', '.join(sorted(modes))}; {_ONLY_LAST}")
+    elif (stated := stated_modes(checkpoint.path, _ONLY_LAST)) is not None and stated.modes - {_LAST}:
+        raise stated.refused(_ONLY_LAST)
 
 
 def encoder_pooling(directory: Path) -> Pooling:
     """How an encoder's files say that its embeddings are made; the mean where they say nothing, as
     sentence-transformers has it for them. `ModelFileError` for another way."""
+    stated = stated_modes(directory, _ENCODER_WAYS)
+    if stated is None or not stated.modes:
+        return Pooling.MEAN
+    if len(stated.modes) > 1 or not stated.modes <= set(Pooling):
+        raise stated.refused(_ENCODER_WAYS)
+    return Pooling(*stated.modes)
+
+
+@dataclass(frozen=True, slots=True)
+class StatedModes:
+    """How a file of sentence-transformers' says that states are pooled."""
+
+    path: Path
+    written: frozenset[str]
+    """As it says it: newer files name one, older ones have a flag for each."""
+
+    @property
+    def modes(self) -> frozenset[str]:
+        """``mean``, ``cls``, ``lasttoken`` and others, by one name each."""
+        return frozenset(mode.removesuffix("_tokens").removesuffix("_token") for mode in self.written)
+
+    def refused(self, takes: str) -> ModelFileError:
+        """``takes``: what is supported in the place of these."""
+        found = ", ".join(sorted(self.written)) or "nothing"
+        return ModelFileError(f"{self.path}: its embeddings are pooled by {found}; {takes}")
+
+
+def stated_modes(directory: Path, takes: str) -> StatedModes | None:
+    """None where no file says any; `ModelFileError` for what is neither a model nor pools nor normalises."""
     if not (directory / MODULES_FILE).is_file():
-        return Pooling.MEAN
-    path = _check_modules(directory, _ENCODER_WAYS)
-    if path is None:
-        return Pooling.MEAN
-    modes = {mode.removesuffix("_tokens").removesuffix("_token") for mode in _pooling_modes(path)}
-    if len(modes) > 1 or not modes <= set(Pooling):
-        raise ModelFileError(f"{path}: its embeddings are pooled by {', '.join(sorted(modes))}; {_ENCODER_WAYS}")
-    return Pooling(modes.pop()) if modes else Pooling.MEAN
+        return None
+    path = _check_modules(directory, takes)
+    return None if path is None else StatedModes(path, frozenset(_pooling_modes(path)))
 
 
 def check_causal(checkpoint: Checkpoint, takes: str) -> None:
@@ -85,7 +107,6 @@ def _check_modules(directory: Path, takes: str) -> Path | None:
 
 
 def _pooling_modes(path: Path) -> set[str]:
-    """Newer files name the mode, older ones have a flag for each."""
     values = read_json_values(path)
     modes = {key.removeprefix(_FLAG) for key, value in values.items() if key.startswith(_FLAG) and value}
     mode = Fields(values.get, path).text("pooling_mode", default="")

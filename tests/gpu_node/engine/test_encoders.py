@@ -228,8 +228,8 @@ def test_what_cannot_be_served(tmp_path: Path, changes: dict[str, Any], asked: d
     ("modes", "error"),
     [
         ({"lasttoken": True}, "pooled by lasttoken; task: embed takes the mean over an encoder's tokens, or the first"),
-        ({"cls_token": True, "mean_tokens": True}, "pooled by cls, mean; task: embed takes the mean over"),
-        ({"max_tokens": True}, "pooled by max; task: embed"),
+        ({"cls_token": True, "mean_tokens": True}, "pooled by cls_token, mean_tokens; task: embed takes the mean over"),
+        ({"max_tokens": True}, "pooled by max_tokens; task: embed"),
     ],
 )
 def test_another_way_to_pool_is_refused(tmp_path: Path, modes: dict[str, bool], error: str) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from gpu_node.executors.model_check import load_problem
+from gpu_node.models.architectures.encoder import Pooling
 from gpu_node.models.pooled_directory import PooledDirectory, read_pooled
+from gpu_node.models.pooling import encoder_pooling
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.scoring import ScoreOptions
@@ -52,6 +54,13 @@ def test_states_are_pooled_as_the_files_say(tmp_path: Path, pooling: Any, mode: 
 
 def test_files_that_say_nothing_leave_it_to_vllm(tmp_path: Path) -> None:
     assert of("embed", written(tmp_path)) == PooledDirectory(None, None)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "xlm-roberta"])
+def test_encoders_whose_files_say_nothing_are_pooled_as_by_our_engine(tmp_path: Path, model_type: str) -> None:
+    path = written(tmp_path, model_type=model_type)
+    assert of("embed", path) == PooledDirectory("mean", None)
+    assert encoder_pooling(path) is Pooling.MEAN
 
 
 @pytest.mark.parametrize(
