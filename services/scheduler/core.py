@@ -13,6 +13,7 @@ from services.scheduler.scaling import Scaling, ScalingState
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.config.policies import OperationName
+from shared.estimator.phases import with_hand_overs
 from shared.estimator.rates import share_rates
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
@@ -213,7 +214,7 @@ class SchedulerCore:
         problem = PlacementProblem(
             version=request.version,
             now_s=now,
-            nodes=shared[: len(live)],
+            nodes=with_hand_overs(shared[: len(live)]),
             groups=request.groups,
             queues=request.queues,
             policy=self._policy,

@@ -140,6 +140,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
 def full_batch(node: NodeState, shape: RequestShape, num_requests: float = math.inf) -> Batch:
     """As many requests like these as run together on the node, and no more than ``num_requests``."""
+    shape = _here(node, shape)
     rate = rate_of(node, shape.model)
     output, prompt = max(1.0, shape.mean_output_tokens), shape.mean_prompt_tokens
     kept, computed = shape.kept_tokens, prompt - cached_tokens(rate, shape)
@@ -158,6 +159,7 @@ def batching(
 
     Alone, or ``among`` others that run with it.
     """
+    shape = _here(node, shape)
     rate = rate_of(node, shape.model)
     cost = rate.cost
     output = max(1.0, shape.mean_output_tokens)
@@ -195,6 +197,13 @@ def batching(
         std_prompt_s=std_prompt_s,
         error_s=shape.output_error_tokens * token_s,
     )
+
+
+def _here(node: NodeState, shape: RequestShape) -> RequestShape:
+    """What the node does of such requests: of those that it hands over, the prompt and the first token."""
+    if shape.model not in node.hands_over or shape.kept_tokens:
+        return shape
+    return msgspec.structs.replace(shape, mean_output_tokens=1.0, std_output_tokens=0.0, output_error_tokens=0.0)
 
 
 def cached_tokens(rate: ModelRate, shape: RequestShape) -> float:

@@ -10,7 +10,9 @@ do it, and where none of them is of the phase, all of them do. So nothing waits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
 
 from shared.estimator.batching import rate_of, takes_kv
 from shared.estimator.hand_over import hand_over_cost
@@ -37,6 +39,15 @@ def decoded_elsewhere(node: NodeState, nodes: Iterable[NodeState]) -> list[str]:
         return []
     others = (one for one in nodes if one.serves("decode") and _has(one, one.model))
     return sorted({one.model for one in others if takes_kv(node, one, one.model)})
+
+
+def with_hand_overs(nodes: Sequence[NodeState]) -> list[NodeState]:
+    """The same, each with what it hands over while the others are as they are."""
+    found = []
+    for node in nodes:
+        models = decoded_elsewhere(node, nodes)
+        found.append(node if models == node.hands_over else replace(node, hands_over=models))
+    return found
 
 
 def is_worth_moving(node: NodeState, model: str, kv_tokens: int, rest_tokens: int) -> bool:

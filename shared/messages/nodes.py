@@ -67,6 +67,8 @@ class NodeState(NodeFacts, frozen=True):
     """The model it holds, or is loading; ``""`` while there is none."""
     ready_at_s: float = READY
     """When its load is expected to be over; 0.0 where nothing is being loaded."""
+    hands_over: list[str] = []
+    """Models whose requests leave it once their prompts are computed, as the nodes around it are."""
 
     @classmethod
     def of(cls, facts: NodeFacts, node: str, model: str, ready_at_s: float = READY) -> NodeState:

@@ -131,7 +131,7 @@ _FACTS = NodeFacts(
     lacks=["beam search"],
     phases="prefill",
 )
-_NODE = NodeState.of(_FACTS, "node-0", "smol", 1700000002.5)
+_NODE = msgspec.structs.replace(NodeState.of(_FACTS, "node-0", "smol", 1700000002.5), hands_over=["smol"])
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
 _SIZES = LinkSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)
 _LINK = LeaseLink("node-0", "e-1", "node-1", "e-2")
@@ -284,6 +284,7 @@ MESSAGES: list[Message] = [
             broken_models=["llama"],
             lacks=["beam search"],
             phases="prefill",
+            hands_over=["smol"],
         ),
         traceparent=TRACE,
     ),

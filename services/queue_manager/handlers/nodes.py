@@ -8,6 +8,7 @@ import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.requests import Requests
+from services.queue_manager.queues.node_phases import note_hand_overs
 from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
@@ -47,14 +48,20 @@ class Nodes:
         if node.awaits in (known.model, *known.broken_models):
             self._queues.await_model(node, "")
         self._share_rates(node, now)
+        self._note_hand_overs(now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
         if is_other:
             self._place_all(now)
             self._journal.call_plan()
             self._journal.note_queues(self._state.nodes)  # what no node can load may be another model now
-        self._journal.note_queues(name for name, one in self._state.nodes.items() if not one.known.serves("decode"))
         self._journal.retold[node.node] = None
         return effects
+
+    def _note_hand_overs(self, now: float) -> None:
+        """A node whose requests leave it, or do not any more, is told so, and weighed anew."""
+        for node in note_hand_overs(self._state):
+            self._queues.weigh_all(node, now)
+            self._journal.note_queue(node.node)
 
     def _share_rates(self, told: Node, now: float) -> None:
         """What a node has not measured is known from others, as for a plan; a node known better is weighed anew.
@@ -93,6 +100,7 @@ class Nodes:
             self._queues.remove(self._state.groups[gid])
         del self._state.nodes[node.node]
         self._journal.note_queue(node.node)
+        self._note_hand_overs(now)
         self._journal.note_queues(self._state.nodes)
         effects = self._requests.resubmit(list(suspects), has_crashed=True)
         effects += self._requests.resubmit(lost)

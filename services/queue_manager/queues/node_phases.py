@@ -22,6 +22,12 @@ def takes_group(state: State, node: Node, group: Group) -> bool:
     return is_able and takes_phase(state, node, group.model, group.needs, group.phase)
 
 
-def decoded_elsewhere(state: State, node: Node) -> list[str]:
-    """As `shared.estimator.phases.decoded_elsewhere`."""
-    return phases.decoded_elsewhere(node.known, (one.known for one in state.nodes.values()))
+def note_hand_overs(state: State) -> list[Node]:
+    """Nodes that hand over other models now than they did; `NodeState.hands_over` says so of each."""
+    nodes = list(state.nodes.values())
+    changed = []
+    for node, known in zip(nodes, phases.with_hand_overs([one.known for one in nodes]), strict=True):
+        if known is not node.known:
+            node.known = known
+            changed.append(node)
+    return changed

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.batch_limit import BatchLimits
-from services.queue_manager.queues.node_phases import decoded_elsewhere
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node import Node, Told
@@ -86,7 +85,7 @@ class NodeNotices:
         giving_way = yielding(self._state, node, head)
         given_up = hopeless(self._state, node, head)
         short = _short(head)
-        decoded = decoded_elsewhere(self._state, node)
+        decoded = node.known.hands_over
         told = (node.told, node.told_yielding, node.told_hopeless, node.told_awaits, node.told_decoded)
         if (short, giving_way, given_up, node.awaits, decoded) == told:
             return []

@@ -18,7 +18,7 @@ from services.queue_manager.state.state import State
 from services.queue_manager.waits.arriving_share import arriving_shares
 from shared.estimator.batching import Batching, batching
 from shared.estimator.estimator import swap_s
-from shared.messages.nodes import NodeState
+from shared.messages.nodes import NodeState, Phases
 from shared.messages.placement import Interruption
 
 INTERRUPTS_S = 30.0  # a request that has to start within this does not wait for the turn of its model
@@ -35,13 +35,14 @@ def interruptions(state: State, groups: RequestGroups, now: float) -> list[Inter
         coming = groups.coming(flow, now)
         if coming.patience_s > INTERRUPTS_S or not coming.rate_per_s:
             continue
-        works: dict[str, Batching] = {}
+        works: dict[tuple[str, Phases], Batching] = {}
         for name, share in arriving_shares(state, shape).items():
             known = state.nodes[name].known
-            if known.device not in works:
-                works[known.device] = batching(known, shape)
+            kind = known.device, known.phases
+            if kind not in works:
+                works[kind] = batching(known, shape)
             per_s = share * coming.rate_per_s
-            number = num_present(known, shape.model, works[known.device], coming.patience_s, per_s)
+            number = num_present(known, shape.model, works[kind], coming.patience_s, per_s)
             if number >= LEAST_PRESENT:
                 found.append(Interruption(name, shape.model, number, coming.patience_s))
     return found

@@ -30,6 +30,7 @@ def is_outrun(nodes: Iterable[Node], newcomers: Sequence[Arrivals]) -> bool:
 
 
 def _is_outrun(holders: Sequence[Node], newcomers: Sequence[Arrivals], model: str) -> bool:
+    holders = [node for node in holders if node.known.serves("prefill")] or holders
     kinds = [one for one in newcomers if one.load.model == model]
     shape = mixture(one.load for one in kinds)[model]
     promised = [(one.load.promised_s, one.load.promised_token_s) for one in kinds]

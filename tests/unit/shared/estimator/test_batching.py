@@ -125,6 +125,18 @@ def test_an_evicted_request_holds_its_kv_but_computes_no_prompt() -> None:
     assert work.prompt_s == 0.0
 
 
+def test_of_requests_that_it_hands_over_a_node_computes_the_prompt_and_a_token() -> None:
+    load = group(prompt=100, output=20)
+    giver = msgspec.structs.replace(node(COST, num_seqs=4), hands_over=[load.model])
+    work = batching(giver, load)
+    assert (work.output_tokens, work.std_output_tokens, work.error_s) == (1.0, 0.0, 0.0)
+    # 1 / 4 of a step that reads the weights, and a row; its 100 tokens, which read themselves
+    assert work.token_s == pytest.approx(0.8 / 4 + 0.01 + 0.001 * 100.5)
+    assert work.prompt_s == pytest.approx(0.01 * 100 + 0.001 * 100)
+    kept = msgspec.structs.replace(load, kept_tokens=30, mean_prompt_tokens=0)
+    assert batching(giver, kept) == batching(node(COST, num_seqs=4), kept), "what came with KV ends here"
+
+
 def test_a_node_that_has_told_nothing_counts_as_the_prior() -> None:
     fresh = NodeState("n0", "a")
     assert batching(fresh, group("b", output=20)).tokens_per_s == pytest.approx(PRIOR_TOKENS_PER_S)

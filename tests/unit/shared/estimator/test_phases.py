@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shared.estimator.phases import decoded_elsewhere, is_worth_moving, takes_phase
+from shared.estimator.phases import decoded_elsewhere, is_worth_moving, takes_phase, with_hand_overs
 from shared.messages.nodes import NodeState, Phase, Phases
 from shared.messages.step_cost import ModelRate, StepCost
 
@@ -50,6 +50,14 @@ def test_models_that_others_decode_with_the_same_blocks() -> None:
     assert decoded_elsewhere(giver, [giver, node("q", "prefill"), node("d", "decode", is_loading=True)]) == []
     assert decoded_elsewhere(node("b"), [DECODES]) == []
     assert decoded_elsewhere(DECODES, [DECODES, BOTH]) == []
+
+
+def test_what_a_node_hands_over_hangs_on_the_others() -> None:
+    giver, taker = node("p", "prefill", kv_format="x"), node("d", "decode", kv_format="x")
+    told = with_hand_overs([giver, taker])
+    assert [one.hands_over for one in told] == [["m"], []]
+    assert with_hand_overs(told) == told
+    assert [one.hands_over for one in with_hand_overs(told[:1])] == [[]], "the other one has gone"
 
 
 @pytest.mark.parametrize(
