@@ -14,6 +14,8 @@ from shared.config.engine import EngineOptions, ModelSpec
 
 ENCODER_TYPES: Final = frozenset({"bert", "roberta", "xlm-roberta"})
 """Their ``model_type``."""
+WHOLE_TEXT_TOKENS: Final = 512
+"""For which a step of an encoder has room at least: most encoders have no more positions."""
 _ANSWER_TOKENS: Final = 1
 """What an embedding or a score counts as, in the length of a request; it has no position."""
 
@@ -46,9 +48,15 @@ def max_length(num_positions: int) -> int:
     return num_positions + _ANSWER_TOKENS
 
 
+def step_rows(options: EngineOptions, *, is_encoder: bool) -> int:
+    """Tokens that a step of a model may have. ``step_tokens`` keeps steps short for those who wait for a next token;
+    nobody does beside an encoder's, so there a whole text has room, whatever it says."""
+    return max(options.step_tokens, WHOLE_TEXT_TOKENS) if is_encoder else options.step_tokens
+
+
 def step_length(options: EngineOptions) -> int:
-    """Of a request whose text fits into one step."""
-    return options.step_tokens + _ANSWER_TOKENS
+    """Of a request to an encoder whose text fits into one step."""
+    return step_rows(options, is_encoder=True) + _ANSWER_TOKENS
 
 
 def encoder_task_problem(spec: ModelSpec) -> str:
@@ -65,11 +73,12 @@ def encoder_problem(spec: ModelSpec, options: EngineOptions) -> str:
     """Likewise of Treadle's own engine with these options."""
     if problem := encoder_task_problem(spec):
         return problem
-    if spec.max_model_len is not None and spec.max_model_len > step_length(options):
+    rows, longest = step_rows(options, is_encoder=True), step_length(options)
+    if spec.max_model_len is not None and spec.max_model_len > longest:
         return (
             f"model {spec.name!r}: max_model_len is {spec.max_model_len}, but it is an encoder, whose texts are "
-            f"computed in one step each, and step_tokens is {options.step_tokens}; set engine.step_tokens to "
-            f"{spec.max_model_len - _ANSWER_TOKENS} at least, or max_model_len to {step_length(options)} at most"
+            f"computed in one step each, of {rows} tokens at most; set engine.step_tokens to "
+            f"{spec.max_model_len - _ANSWER_TOKENS} at least, or max_model_len to {longest} at most"
         )
     if options.offload != "off":
         return (

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
@@ -14,7 +15,7 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
 from shared.config.engine import EngineOptions, ModelSpec, ModelTask
 from tests.gateway.encoder_tiny import ENCODERS, SEP, write_tokenizer
-from tests.gpu_node.embedding_model import OPTIONS
+from tests.gpu_node.embedding_model import OPTIONS, request
 
 LONGEST = 62
 """Tokens of a text."""
@@ -62,6 +63,14 @@ def engine_of(executor: Executor, path: Path, task: ModelTask = "embed", **optio
     engine = Engine(executor, EngineOptions(**OPTIONS | options))
     engine.load_model(ModelSpec(name="tiny", source=str(path), task=task))
     return engine
+
+
+def embedded_in_one_step(engine: Engine, text: Sequence[int]) -> torch.Tensor:
+    """float32 [hidden size]: by the next step of an engine whose steps are not planned while others run."""
+    assert engine.add(request("one", text)) == []
+    (chunk,) = engine.step(0.0)
+    assert chunk.is_last
+    return torch.from_numpy(np.frombuffer(chunk.embedding, dtype="<f4").copy())
 
 
 def check_close(found: torch.Tensor, expected: torch.Tensor) -> None:

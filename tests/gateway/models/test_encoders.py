@@ -99,18 +99,23 @@ def test_a_text_has_the_positions_that_there_are_and_counts_one_token_more(tmp_p
 
 
 def test_a_text_fits_into_one_step(tmp_path: Path) -> None:
-    path = write_encoder(tmp_path / "m")
-    assert load(path, {"step_tokens": 40}).max_model_len == 40 + 1
-    assert load(path, {"step_tokens": 4}).max_model_len == 4 + 1
-    assert load(path, {"step_tokens": 40}, max_model_len=41).max_model_len == 41
+    """Which has room for 512 tokens, where ``step_tokens`` are less."""
+    path = write_encoder(tmp_path / "m", max_position_embeddings=700)
+    assert load(path, {"step_tokens": 600}).max_model_len == 600 + 1
+    assert load(path).max_model_len == load(path, {"step_tokens": 4}).max_model_len == 512 + 1
+    assert load(path, {"step_tokens": 4}, max_model_len=513).max_model_len == 513
     with pytest.raises(ModelFileError) as error:
-        load(path, {"step_tokens": 40}, max_model_len=42)
+        load(path, {"step_tokens": 40}, max_model_len=514)
     assert str(error.value) == (
-        f"{path}: model 'm': max_model_len is 42, but it is an encoder, whose texts are computed in one step each, and "
-        "step_tokens is 40; set engine.step_tokens to 41 at least, or max_model_len to 41 at most"
+        f"{path}: model 'm': max_model_len is 514, but it is an encoder, whose texts are computed in one step each, of "
+        "512 tokens at most; set engine.step_tokens to 513 at least, or max_model_len to 513 at most"
     )
-    with pytest.raises(ModelFileError, match=r"max_model_len is 64, but .* was trained for 63 tokens"):
-        load(path, max_model_len=64)
+    with pytest.raises(ModelFileError, match=r"max_model_len is 702, but .* was trained for 701 tokens"):
+        load(path, {"step_tokens": 1024}, max_model_len=702)
+
+
+def test_a_small_budget_of_steps_makes_no_text_shorter(tmp_path: Path) -> None:
+    assert load(write_encoder(tmp_path / "m"), {"step_tokens": 4}).max_model_len == 62 + 1
 
 
 # --- what cannot be ---------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from tests.gpu_node.encoder_model import (
     FAMILIES,
     LONGEST,
     check_close,
+    embedded_in_one_step,
     engine_of,
     means,
     save_encoder,
@@ -120,20 +121,33 @@ def test_or_where_nobody_can_see_it(tmp_path: Path) -> None:
 # --- one step a text --------------------------------------------------------------------------------------------------
 
 
-def test_no_text_is_begun_in_a_step_that_has_no_room_for_it(tmp_path: Path) -> None:
-    save_encoder("bert", tmp_path)
-    engine = reference(tmp_path, step_tokens=40, async_scheduling=False)
-    for number, length in enumerate((30, 11, 10, 20, 40, 1)):
-        assert engine.add(request(str(number), list(range(5, 5 + length)))) == []
+@pytest.mark.parametrize(
+    ("step_tokens", "lengths"),
+    [(600, (400, 201, 200, 200, 600, 1)), (512, (400, 113, 200, 200, 512, 1)), (16, (400, 113, 200, 200, 512, 1))],
+)
+def test_no_text_is_begun_in_a_step_that_has_no_room_for_it(
+    tmp_path: Path, step_tokens: int, lengths: tuple[int, ...]
+) -> None:
+    """Which has room for 512 tokens, where ``step_tokens`` are less."""
+    save_encoder("bert", tmp_path, max_position_embeddings=700)
+    engine = reference(tmp_path, step_tokens=step_tokens, async_scheduling=False)
+    for number, length in enumerate(lengths):
+        assert engine.add(request(str(number), [5 + token % 200 for token in range(length)])) == []
     ended = [sorted(chunk.request_id for chunk in told) for told in tiny.steps(engine)]
     assert ended == [["0"], ["1", "2"], ["3"], ["4"], ["5"]]
+
+
+def test_whatever_the_budget_of_a_step_a_text_is_computed_in_one(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    engines = [reference(tmp_path, step_tokens=step_tokens, async_scheduling=False) for step_tokens in (16, 1024)]
+    assert torch.equal(*(embedded_in_one_step(engine, range(5, 65)) for engine in engines))
 
 
 def test_no_text_sees_another(tmp_path: Path) -> None:
     """Bits are torch's own here; those of the CPU device are compared in its tests."""
     save_encoder("bert", tmp_path)
     asked = texts(7)
-    engine = reference(tmp_path, step_tokens=64)
+    engine = reference(tmp_path)
     alone = torch.cat([embedded(engine, [text]) for text in asked])
     torch.testing.assert_close(embedded(engine, asked), alone, rtol=0, atol=1e-5)
 
@@ -161,9 +175,13 @@ def test_memory_for_one_text_at_a_time_is_enough(tmp_path: Path) -> None:
     check_close(embedded(engine, asked * 8), means(model, asked * 8))
 
 
-@pytest.mark.parametrize(("step_tokens", "longest"), [(256, LONGEST), (40, 40)])
-def test_the_longest_text_and_one_that_is_longer(tmp_path: Path, step_tokens: int, longest: int) -> None:
-    save_encoder("bert", tmp_path)
+@pytest.mark.parametrize(
+    ("step_tokens", "num_positions", "longest"), [(16, 62, 62), (16, 700, 512), (600, 700, 600), (1024, 700, 700)]
+)
+def test_the_longest_text_and_one_that_is_longer(
+    tmp_path: Path, step_tokens: int, num_positions: int, longest: int
+) -> None:
+    save_encoder("bert", tmp_path, max_position_embeddings=num_positions)
     engine = reference(tmp_path, step_tokens=step_tokens)
     assert engine.model is not None
     assert engine.model.max_model_len == longest + 1
@@ -174,9 +192,9 @@ def test_the_longest_text_and_one_that_is_longer(tmp_path: Path, step_tokens: in
 
 
 def test_a_text_that_waits_is_evicted_and_comes_back(tmp_path: Path) -> None:
-    model = save_encoder("bert", tmp_path)
-    engine = reference(tmp_path, step_tokens=40, async_scheduling=False)
-    payloads = [request(str(number), list(range(5, 40))) for number in range(3)]
+    model = save_encoder("bert", tmp_path, max_position_embeddings=300)
+    engine = reference(tmp_path, async_scheduling=False)
+    payloads = [request(str(number), list(range(number, 270))) for number in range(3)]  # no two fit into a step
     for payload in payloads:
         assert engine.add(payload) == []
     (first,) = engine.step(0.0)
@@ -212,7 +230,11 @@ def load(path: Path, task: Any = "embed", options: dict[str, Any] | None = None,
             "a classifier with 3 labels; .* takes one",
         ),
         ({}, {"options": {"offload": "on"}}, "whose attention does not run on other engines; set engine.offload: off"),
-        ({}, {"options": {"step_tokens": 40}, "max_model_len": 50}, "step_tokens is 40; set engine.step_tokens to 49"),
+        (
+            {"max_position_embeddings": 700},
+            {"options": {"step_tokens": 40}, "max_model_len": 600},
+            "computed in one step each, of 512 tokens at most; set engine.step_tokens to 599",
+        ),
         ({"hidden_act": "gelu_new"}, {}, "only hidden_act 'gelu' is supported"),
         ({"is_decoder": True}, {}, "is_decoder is not supported"),
         ({"position_embedding_type": "relative_key"}, {}, "position_embedding_type 'relative_key' is not supported"),
@@ -274,11 +296,11 @@ def test_a_tensor_that_is_missing_is_named_and_heads_of_training_are_left_out(tm
 
 
 def test_a_predicted_device_makes_embeddings_up(tmp_path: Path) -> None:
-    save_encoder("bert", tmp_path)
+    save_encoder("bert", tmp_path, max_position_embeddings=700)
     options = EngineOptions(step_tokens=40, block_size=256)  # or there would be millions
     engine = Engine(VirtualExecutor("a100", options), options)
     loaded = engine.load_model(ModelSpec(name="tiny", source=str(tmp_path), task="embed"))
-    assert (loaded.max_model_len, loaded.is_encoder) == (41, True)
+    assert (loaded.max_model_len, loaded.is_encoder) == (513, True)
     assert len(embedded(engine, [[5, 6, 7]] * 3)[0]) == 32
     with pytest.raises(ModelFileError, match="writes no text"):
         Engine(VirtualExecutor("a100", options), options).load_model(ModelSpec(name="tiny", source=str(tmp_path)))

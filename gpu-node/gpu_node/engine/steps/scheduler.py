@@ -42,6 +42,7 @@ from gpu_node.engine.steps.speculation import Speculation
 from gpu_node.engine.steps.step import Step
 from gpu_node.engine.steps.step_counts import StepCounts
 from shared.config.engine import EngineOptions
+from shared.files.encoder import step_rows
 from shared.messages.payload import Payload
 
 Decide = Callable[[LoadedModel, BlockManager, EngineOptions, KvCosts], Decisions]
@@ -77,6 +78,7 @@ class Scheduler:
         )
         self._model = model
         self._options = options
+        self._step_rows = step_rows(options, is_encoder=model.is_encoder)
         costs = costs or KvCosts(options, model.block_bytes, CostLearner())
         made = decide(model, self.blocks, options, costs)
         self._decisions = made if policy is None else replace(made, preemption=policy)
@@ -217,7 +219,7 @@ class Scheduler:
         """
         roster = self._roster
         assert len(roster.steps) < MAX_STEPS_IN_FLIGHT, "the oldest step is to be committed first"
-        step = Step(self._options.step_tokens)
+        step = Step(self._step_rows)
         step.draft_tokens = self._speculation.choose()
         roster.steps.append(step)
         self._date(now)

@@ -46,6 +46,7 @@ from gpu_node.models.served_program import served_program
 from gpu_node.models.unread_weights import UnreadWeights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.files.encoder import step_rows
 from shared.files.model_file import ModelFileError, checked_path
 
 _BFLOAT16_BYTES = 2
@@ -174,7 +175,8 @@ class CpuExecutor:
             copies_out=copies_in_lanes(self._options),
         )
         weights = UnreadWeights(checkpoint, program, spec.load_format, adapters, read_blocks)
-        limits = Limits(self._options.step_tokens, self._options.step_tokens, model.max_model_len, config.vocab_size)
+        num_rows = step_rows(self._options, is_encoder=config.is_encoder)
+        limits = Limits(num_rows, num_rows, model.max_model_len, config.vocab_size)
         cache = CpuCacheShape(
             config.num_layers, model.num_blocks, model.block_size, config.num_kv_heads, config.head_dim
         )

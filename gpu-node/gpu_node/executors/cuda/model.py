@@ -44,6 +44,7 @@ from gpu_node.models.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.files.encoder import step_rows
 from shared.files.model_file import ModelFileError, checked_path
 
 _NO_TOKENS = torch.empty(0, dtype=torch.int32)
@@ -171,7 +172,7 @@ class CudaBuilder:
         shape = CacheShape(config.num_layers, model.block_size, config.num_kv_heads, config.head_dim)
         numbers = arena.numbers(self.dtype)
         limits = InputLimits(
-            num_rows=self.options.step_tokens,
+            num_rows=step_rows(self.options, is_encoder=config.is_encoder),
             num_sequences=self.options.max_num_seqs,
             num_blocks=-(-model.max_model_len // model.block_size),
             context_tokens=model.max_model_len,

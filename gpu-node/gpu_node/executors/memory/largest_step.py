@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from shared.config.engine import EngineOptions
+from shared.files.encoder import step_rows
 from shared.messages.payload import Sampling
 
 NUM_TOP = 20
@@ -19,9 +20,10 @@ def largest_step(model: LoadedModel, options: EngineOptions) -> StepPlan:
     come out mean nothing. Those of an encoder are whole texts, whose last token is followed by none with a position.
     """
     longest = model.max_model_len - model.is_encoder
-    num_sequences = min(options.max_num_seqs, options.step_tokens)
+    most_rows = step_rows(options, is_encoder=model.is_encoder)
+    num_sequences = min(options.max_num_seqs, most_rows)
     num_rows = [1] * num_sequences
-    num_left = options.step_tokens - num_sequences
+    num_left = most_rows - num_sequences
     for number in reversed(range(num_sequences)):
         num_more = min(num_left, longest - 1)
         num_rows[number] += num_more

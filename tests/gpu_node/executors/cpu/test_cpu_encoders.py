@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,16 @@ from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.models.hf.hf_config import read_hf_config
 from shared.config.engine import EngineOptions, ModelSpec, ModelTask
 from tests.gpu_node.embedding_model import OPTIONS, embedded
-from tests.gpu_node.encoder_model import FAMILIES, engine_of, means, save_encoder, scores, states, write_pooling
+from tests.gpu_node.encoder_model import (
+    FAMILIES,
+    embedded_in_one_step,
+    engine_of,
+    means,
+    save_encoder,
+    scores,
+    states,
+    write_pooling,
+)
 from tests.gpu_node.engine.test_encoders import pairs, texts
 
 SIMILARITY = 0.999
@@ -53,14 +63,27 @@ def test_the_first_token_as_the_files_ask_for_it(tmp_path: Path) -> None:
 def test_no_bit_hangs_on_how_texts_are_computed(tmp_path: Path, task: ModelTask, pooling: str) -> None:
     save_encoder("bert", tmp_path, is_classifier=True)
     write_pooling(tmp_path, **{pooling: True})
-    asked = [*texts(9), *pairs()]
+    asked = [*texts(25), *pairs()]  # more than a step of 512 tokens
     with closing(CpuExecutor(EngineOptions(**OPTIONS), 1, optimize=False)) as executor:
         engine = engine_of(executor, tmp_path, task)
         plain = torch.cat([embedded(engine, [text]) for text in asked])
-    for options in ({}, {"step_tokens": 64, "block_size": 16}, {"async_scheduling": False}):
+    several: tuple[dict[str, Any], ...] = ({"step_tokens": 1024}, {"step_tokens": 16, "block_size": 16})
+    for options in (*several, {"async_scheduling": False}):
         chosen = EngineOptions(**OPTIONS | options)
         with closing(CpuExecutor(chosen, 2, passes=[insert_polls])) as executor:
             assert torch.equal(embedded(engine_of(executor, tmp_path, task, **options), asked), plain)
+
+
+def test_whatever_the_budget_of_a_step_a_text_is_computed_in_one(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path, max_position_embeddings=700)
+    for length, more in ((60, 1024), (512, 512)):
+        found = []
+        for step_tokens in (16, more):
+            options: dict[str, Any] = {"step_tokens": step_tokens, "async_scheduling": False}
+            with closing(CpuExecutor(EngineOptions(**OPTIONS | options), 2)) as executor:
+                engine = engine_of(executor, tmp_path, **options)
+                found.append(embedded_in_one_step(engine, [5 + number % 200 for number in range(length)]))
+        assert torch.equal(*found)
 
 
 def test_int8_weights_are_those_of_the_reference(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,16 @@ from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.memory.largest_step import largest_step
 from shared.config.engine import EngineOptions, ModelTask
 from tests.gpu_node.embedding_model import OPTIONS, embedded
-from tests.gpu_node.encoder_model import check_close, engine_of, means, save_encoder, scores, states, write_pooling
+from tests.gpu_node.encoder_model import (
+    check_close,
+    embedded_in_one_step,
+    engine_of,
+    means,
+    save_encoder,
+    scores,
+    states,
+    write_pooling,
+)
 from tests.gpu_node.engine.test_encoders import pairs, texts
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 
@@ -20,8 +30,10 @@ from tests.gpu_node.kernels.triton.buffers import DEVICE
 def on_device(
     path: Path, asked: list[list[int]], task: ModelTask = "embed", dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
-    executor = CudaExecutor(EngineOptions(**OPTIONS), DEVICE, dtype=dtype)
-    return embedded(engine_of(executor, path, task, step_tokens=80), asked)
+    """In steps of three texts, each longer than ``step_tokens``."""
+    options: dict[str, Any] = {"step_tokens": 16, "max_num_seqs": 3}
+    executor = CudaExecutor(EngineOptions(**OPTIONS | options), DEVICE, dtype=dtype)
+    return embedded(engine_of(executor, path, task, **options), asked)
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
@@ -53,7 +65,19 @@ def test_scores_in_bfloat16_are_not_rounded(tmp_path: Path) -> None:
     torch.testing.assert_close(found, scores(model, pairs()), rtol=0.1, atol=0.1)
 
 
-def test_the_largest_step_is_of_whole_texts() -> None:
-    model = LoadedModel("m", 64, 16, 0, 41, 300, frozenset(), task="embed", is_encoder=True)
-    plan = largest_step(model, EngineOptions(step_tokens=100, max_num_seqs=4))
-    assert [(part.start, len(part.token_ids)) for part in plan.sequences] == [(0, 1), (0, 19), (0, 40), (0, 40)]
+def test_whatever_the_budget_of_a_step_a_text_is_computed_in_one(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    found = []
+    for step_tokens in (16, 1024):
+        options: dict[str, Any] = {"step_tokens": step_tokens, "async_scheduling": False}
+        executor = CudaExecutor(EngineOptions(**OPTIONS | options), DEVICE, dtype=torch.float32)
+        found.append(embedded_in_one_step(engine_of(executor, tmp_path, **options), range(5, 65)))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(("step_tokens", "num_rows"), [(100, [1, 111, 200, 200]), (600, [1, 199, 200, 200])])
+def test_the_largest_step_is_of_whole_texts(step_tokens: int, num_rows: list[int]) -> None:
+    """Of 512 tokens, where ``step_tokens`` are less."""
+    model = LoadedModel("m", 64, 16, 0, 201, 300, frozenset(), task="embed", is_encoder=True)
+    plan = largest_step(model, EngineOptions(step_tokens=step_tokens, max_num_seqs=4))
+    assert [(part.start, len(part.token_ids)) for part in plan.sequences] == [(0, num) for num in num_rows]
