@@ -198,10 +198,10 @@ def test_tokens_that_see_those_behind_them_are_pooled_too(agent: Agent, pooled: 
     check(rows(agent, "first", prompts), pooling_models.first_states(pooled.both, prompts))
 
 
-def test_a_bert_embeds_by_first_tokens_where_its_files_say_nothing(agent: Agent, pooled: Pooled) -> None:
+def test_a_bert_embeds_by_the_mean_where_its_files_say_nothing_as_in_our_engine(agent: Agent, pooled: Pooled) -> None:
     load(agent, "bert")
     prompts = texts(12)
-    check(rows(agent, "bert", prompts), pooling_models.first_states(pooled.bert, prompts))
+    check(rows(agent, "bert", prompts), pooling_models.mean_states(pooled.bert, prompts))
 
 
 def test_such_a_classifier_scores(agent: Agent, pooled: Pooled) -> None:
