@@ -99,7 +99,8 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         parts = sources[path]
         length = length_of(spec, parts, path, config)
         telling = parts.tool_template or parts.template
-        notation = notation_of("" if telling is None else telling.source, spec.tool_calls)
+        is_told = telling is not None and telling.takes_tools  # else functions are told in the form of Hermes
+        notation = notation_of(telling.source if telling is not None and is_told else "", spec.tool_calls)
         reasoning = marks_of("" if parts.template is None else parts.template.source, spec.reasoning)
         base = ServedModel(
             spec.name,

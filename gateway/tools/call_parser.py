@@ -140,7 +140,7 @@ class CallParser:
         if self._marker == self._notation.begin:
             self._wants = _LIST if self._notation.is_list else _CALL
         elif self.num_calls:
-            self._held = ["".join(self._held).removesuffix(self._marker)]
+            self._held = []  # white space before it stands behind a call
         self._marker = ""
 
     def _none(self, character: str) -> None:
@@ -236,7 +236,7 @@ class CallParser:
                 self._wants = _TEXT
         elif character in _SPACE and not self._marker:
             self._held.append(character)
-        else:
+        elif not (self._notation.is_run and not self._marker and self._open(character)):
             # there is no end marker; what looked like it, and white space, may stand before the next call
             rest = [*self._held, character]
             self._held, self._marker = [], ""

@@ -76,10 +76,13 @@ def _start(notation: Notation, control_ids: Mapping[str, int], *, is_single: boo
         return f'start: {begin} " "? "[" {calls("call", ", ")} "]" {list_end}'.rstrip()
     if notation.is_bare:
         return f"start: {calls('call', '; ')}"
+    if notation.is_run:
+        return f"start: {begin} {calls('call', chr(10))} {end}"
     if not notation.separator:
         return f'start: {calls("item", chr(10))}\nitem: {begin} "\\n" call "\\n" {end}'
     item = f"item: {begin} call {end}"
     if notation.section is None:
         return f"start: {calls('item', '')}\n{item}"
     first, last = (in_grammar(mark, control_ids) for mark in notation.section)
-    return f"start: {first} {calls('item', chr(10))} {last}\n{item}"
+    around = f" {json.dumps(chr(10))} " if notation.is_section_on_lines else " "
+    return f"start: {first}{around}{calls('item', chr(10))}{around}{last}\n{item}"

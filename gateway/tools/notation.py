@@ -11,17 +11,20 @@
 ``pythonic`` (Llama 3.2 and 4), ``lfm2``: a list of Python's calls, with marks around it or without.
 ``granite`` (Granite 3, Phi-4-mini): a mark and a list of objects with name and arguments.
 ``gemma4``: ``<|tool_call>call:NAME{…}<tool_call|>``.
+``minimax_m2``, ``deepseek_v32``, ``deepseek_v4``: tags of XML's kind, ``<invoke name="NAME">``, with marks around all.
+``olmo3``: ``<function_calls>``, Python's calls, a line each, ``</function_calls>``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.reasoning.harmony import CALL_END, CALL_HEADER, MESSAGE
 from gateway.reasoning.marks import HARMONY as HARMONY_MARKS
 from gateway.tools.call_object import open_object
 from gateway.tools.call_reader import CallOpener
 from gateway.tools.gemma_call import QUOTE, open_gemma
+from gateway.tools.invoke_call import invoke_call
 from gateway.tools.named_call import named_call
 from gateway.tools.python_call import open_python
 from gateway.tools.tagged_call import open_argument_tags, open_function_tags
@@ -48,10 +51,14 @@ class Notation:
     """Behind the mark of a call, with a separator."""
     section: tuple[str, str] | None = None
     """Marks around all calls of an output."""
+    is_section_on_lines: bool = False
+    """Those marks stand on lines of their own."""
     is_list: bool = False
     """Calls stand in a JSON list."""
     list_end: str = ""
     """Behind such a list; it may be missing."""
+    is_run: bool = False
+    """Several calls may stand between ``begin`` and ``end``, a line each."""
     is_bare: bool = False
     """A call, or a list of them, may also begin without its mark, at the beginning of the output."""
     is_last: bool = False
@@ -137,6 +144,28 @@ PYTHONIC = Notation(
 LFM2 = Notation("<|tool_call_start|>", "", (open_python, open_object), is_list=True, list_end="<|tool_call_end|>")
 GRANITE = Notation("<|tool_call|>", "", is_list=True, list_end="<|/tool_call|>")
 GEMMA4 = Notation("<|tool_call>", "<tool_call|>", (open_gemma, open_object), controls=(QUOTE,))
+_INVOKE_NAME = '">'
+MINIMAX_M2 = Notation(
+    '<invoke name="',
+    "</invoke>",
+    (invoke_call(),),
+    separator=_INVOKE_NAME,
+    section=("<minimax:tool_call>", "</minimax:tool_call>"),
+    is_section_on_lines=True,
+)
+DSML = "｜DSML｜"
+"""The word in DeepSeek's tags."""
+DEEPSEEK_V32 = Notation(
+    f'<{DSML}invoke name="',
+    f"</{DSML}invoke>",
+    (invoke_call(DSML),),
+    separator=_INVOKE_NAME,
+    section=(f"<{DSML}function_calls>", f"</{DSML}function_calls>"),
+    is_section_on_lines=True,
+    controls=(DSML,),
+)
+DEEPSEEK_V4 = replace(DEEPSEEK_V32, section=(f"<{DSML}tool_calls>", f"</{DSML}tool_calls>"))
+OLMO3 = Notation("<function_calls>", "</function_calls>", (open_python, open_object), is_run=True)
 
 NOTATIONS = {
     "hermes": HERMES,
@@ -153,10 +182,18 @@ NOTATIONS = {
     "lfm2": LFM2,
     "granite": GRANITE,
     "gemma4": GEMMA4,
+    "minimax_m2": MINIMAX_M2,
+    "deepseek_v32": DEEPSEEK_V32,
+    "deepseek_v4": DEEPSEEK_V4,
+    "olmo3": OLMO3,
 }
 
 _SIGNS: list[tuple[tuple[str, ...], Notation]] = [
     ((HARMONY_MARKS.begin,), HARMONY),
+    (("<minimax:tool_call>", '<invoke name="'), MINIMAX_M2),
+    ((DSML, "function_calls>"), DEEPSEEK_V32),
+    ((DSML, "tool_calls>"), DEEPSEEK_V4),
+    (("<function_calls>",), OLMO3),
     (("<|tool_call_begin|>", _KIMI_ARGUMENTS), KIMI_K2),
     (("<|tool_call_start|>",), LFM2),
     (("<|tool_call>", "<tool_call|>"), GEMMA4),

@@ -1,7 +1,7 @@
 """A call written as one of Python's, made a JSON object as it comes: ``get_weather(city="Paris", days=[1, 2])``.
 
-Values are literals, and JSON's own words for true, false and nothing; what is neither is taken for a string. An
-argument is told when it is whole.
+Values are JSON, or literals, in which JSON's words for true, false and nothing may stand; what is neither is taken for
+a string. An argument is told when it is whole.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.tools.word import NameWord
 
 MAX_VALUE_CHARACTERS = 1 << 18
 MAX_VALUE_DEPTH = 64
-_WORDS = ("true", "false", "null")
+_WORDS = {"true": True, "false": False, "null": None}
 _KEY_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _OPEN, _CLOSE = "([{", ")]}"
 _SPACE = " \t\n\r"
@@ -128,12 +128,29 @@ class PythonCall:
 
 
 def _as_json(text: str) -> str:
-    if text in _WORDS:
-        return text
-    try:
-        return json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):  # no literal, or one that JSON has not
-        return json.dumps(text, ensure_ascii=False)
+    for read in (json.loads, _literal):
+        try:
+            return _written(read(text))
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue  # not of this kind, or a value that JSON has not
+    return _written(text)
+
+
+def _literal(text: str) -> object:
+    return ast.literal_eval(_JsonWords().visit(ast.parse(text, mode="eval")))
+
+
+class _JsonWords(ast.NodeTransformer):
+    """Makes JSON's words constants."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
+
+
+def _written(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    is_sent = not any("\ud800" <= character <= "\udfff" for character in text)  # half a character cannot be
+    return text if is_sent else json.dumps(value, allow_nan=False)
 
 
 _NAME = "name"

@@ -1,7 +1,7 @@
 """The value of one argument that is written as text between tags, as JSON.
 
-Its schema says what it is: where a string may stand, the text is one, whatever it looks like; else it is the JSON
-that it says, or a string where it is none.
+Where it is a string, which its schema mostly says, the text is one, whatever it looks like; else it is the JSON that it
+says, or a string where it is none.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def is_text(schema: object) -> bool:
 class TagValue:
     """Fed with what comes behind the tag that opens it, up to ``end``, the tag that closes it."""
 
-    def __init__(self, schema: object, end: str, *, is_on_lines: bool) -> None:
+    def __init__(self, end: str, *, is_string: bool, is_on_lines: bool) -> None:
         """``is_on_lines``: a line break behind the first tag and one before the last are none of the value's."""
         self._pieces: list[str] = []  # JSON that has come, and that nobody has taken away
-        self._is_text = is_text(schema)
+        self._is_text = is_string
         self._end = end
         self._is_on_lines = is_on_lines
         self._is_first = True

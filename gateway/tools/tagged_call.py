@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from gateway.tools.call_reader import CallReader, Functions
 from gateway.tools.json_value import JsonStep
-from gateway.tools.tag_value import TagValue
+from gateway.tools.tag_value import TagValue, is_text
 from gateway.tools.word import NameWord, Word
 
 MAX_KEY_CHARACTERS = 256
@@ -33,7 +33,7 @@ def open_argument_tags(character: str, functions: Functions) -> CallReader | Non
 
 
 class TaggedCall(ABC):
-    """What both have in common: the object that is made of keys and values. See `CallReader`."""
+    """What they have in common: the object that is made of keys and values. See `CallReader`."""
 
     key_end: str
     """Behind a key."""
@@ -114,9 +114,16 @@ class TaggedCall(ABC):
             return JsonStep.WRONG
         self._pieces.append(f"{', ' if self._keys else ''}{json.dumps(key, ensure_ascii=False)}: ")
         self._keys.add(key)
-        self._value = TagValue(self._schema_of(key), self.value_end, is_on_lines=self.is_on_lines)
+        self._key = key
         self._behind_key()
         return JsonStep.TAKEN
+
+    def _want_value(self, *, is_string: bool | None = None) -> None:
+        """Of the key that was read last; None: its schema says whether it is a string."""
+        if is_string is None:
+            is_string = is_text(self._schema_of(self._key))
+        self._wants = _VALUE
+        self._value = TagValue(self.value_end, is_string=is_string, is_on_lines=self.is_on_lines)
 
     def _in_value(self, character: str) -> JsonStep:
         assert self._value is not None, "it has begun"
@@ -157,7 +164,7 @@ class FunctionTags(TaggedCall):
         return JsonStep.TAKEN if character == ">" else JsonStep.WRONG
 
     def _behind_key(self) -> None:
-        self._wants = _VALUE
+        self._want_value()
 
     def _behind_tag(self, tag: str) -> JsonStep:
         if tag == "</function>":
@@ -188,7 +195,7 @@ class ArgumentTags(TaggedCall):
         if tag == "</tool_call>":
             return self._close()
         if tag == "<arg_value>":
-            self._wants = _VALUE
+            self._want_value()
         else:
             self._want_key()
         return JsonStep.TAKEN

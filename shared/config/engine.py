@@ -39,6 +39,10 @@ ToolCalls = Literal[
     "lfm2",
     "granite",
     "gemma4",
+    "minimax_m2",
+    "deepseek_v32",
+    "deepseek_v4",
+    "olmo3",
 ]
 Reasoning = Literal["auto", "none", "think", "harmony", "gemma4"]
 Preemption = Literal["recompute", "swap", "swap_only", "adaptive"]

@@ -153,6 +153,30 @@ GEMMA4 = _SPOKEN.replace(
     """{% endfor %}{{ '}<tool_call|>' }}{% endfor %}""",
 )
 
+_INVOKES = (
+    "{{ '<SECTION>\\n' }}{% for call in message.tool_calls %}"
+    """{{ '<WORDinvoke name="' + call.function.name + '">\\n' }}"""
+    "{% for key, value in call.function.arguments | items %}"
+    """{{ '<WORDparameter name="' + key + '"SAYS>' + (value if value is string else value | tojson) }}"""
+    "{{ '</WORDparameter>\\n' }}{% endfor %}{{ '</WORDinvoke>\\n' }}{% endfor %}{{ '</SECTION>' }}"
+)
+MINIMAX_M2 = _SPOKEN.replace(
+    "CALLS", _INVOKES.replace("SECTION", "minimax:tool_call").replace("WORD", "").replace("SAYS", "")
+)
+DEEPSEEK_V32 = "{% set dsml = '｜DSML｜' %}" + _SPOKEN.replace(
+    "CALLS",
+    _INVOKES.replace("SECTION", "' + dsml + 'function_calls")
+    .replace("WORD", "' + dsml + '")
+    .replace("SAYS", """ string="' + ('true' if value is string else 'false') + '\""""),
+)
+DEEPSEEK_V4 = DEEPSEEK_V32.replace("function_calls", "tool_calls")
+OLMO3 = _SPOKEN.replace(
+    "CALLS",
+    "{{ '<function_calls>' }}{% for call in message.tool_calls %}{{ call.function.name + '(' }}"
+    "{% for key, value in call.function.arguments | items %}{{ key + '=' + (value | tojson) }}{% endfor %}"
+    "{{ ')' }}{% if not loop.last %}{{ '\\n' }}{% endif %}{% endfor %}{{ '</function_calls>' }}",
+)
+
 TEMPLATES = {
     "hermes": HERMES,
     "qwen3_coder": QWEN3_CODER,
@@ -168,13 +192,25 @@ TEMPLATES = {
     "lfm2": LFM2,
     "granite": GRANITE,
     "gemma4": GEMMA4,
+    "minimax_m2": MINIMAX_M2,
+    "deepseek_v32": DEEPSEEK_V32,
+    "deepseek_v4": DEEPSEEK_V4,
+    "olmo3": OLMO3,
 }
+
+
+def mark_of(family: str) -> str:
+    """The first text of its calls that may be a control token: the mark of a call, or what stands before."""
+    notation = NOTATIONS[family]
+    if notation.is_section_on_lines and notation.section is not None:
+        return next(iter(notation.controls), notation.section[0])
+    return notation.begin
 
 
 def write_family(folder: Path, family: str, *, has_control_mark: bool = False) -> dict[str, Any]:
     """A model of the family, as the configuration names it; its first mark may be a control token."""
     template = TEMPLATES[family]
-    mark = NOTATIONS[family].begin
+    mark = mark_of(family)
     kind = TokenType.CONTROL if has_control_mark else TokenType.NORMAL
     path = write_model(
         folder / f"{family}-{has_control_mark}.gguf",

@@ -16,8 +16,18 @@ from gateway.tools.notation import NOTATIONS
 from shared.messages.payload import Payload
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
-from tests.gateway.tiny import END, MERGED, START, write_model
-from tests.gateway.tool_models import MARK, MAX_MODEL_LEN, MISTRAL, answering, output_ids, tool, write_family, written
+from tests.gateway.tiny import END, MERGED, START, TEMPLATE, write_model
+from tests.gateway.tool_models import (
+    MARK,
+    MAX_MODEL_LEN,
+    MISTRAL,
+    answering,
+    mark_of,
+    output_ids,
+    tool,
+    write_family,
+    written,
+)
 from tests.gateway.tools.written_calls import in_objects
 
 TOOLS = [tool("get", city={"type": "string"}), tool("stop")]
@@ -26,6 +36,17 @@ CALL = '<tool_call>\n{"name": "get", "arguments": {"city": "Paris"}}\n</tool_cal
 STOP = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>'
 CODED = "<tool_call>\n<function=get>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>"
 IN_TAGS = "<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>"
+INVOKED = (
+    '<minimax:tool_call>\n<invoke name="get">\n<parameter name="city">Paris</parameter>\n</invoke>\n'
+    "</minimax:tool_call>"
+)
+DSML = (
+    '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get">\n'
+    '<｜DSML｜parameter name="city" string="true">Paris</｜DSML｜parameter>\n'
+    "</｜DSML｜invoke>\n</｜DSML｜function_calls>"
+)
+DSML_V4 = DSML.replace("function_calls", "tool_calls")
+PYTHON_LINES = '<function_calls>get(city="Paris")</function_calls>'
 NAMED = ["mistral_args", "deepseek_v3", "deepseek_v31"]
 HARMONY_CALL = '<|channel|>commentary to=functions.get <|constrain|>json<|message|>{"city": "Paris"}<|call|>'
 PARIS = ("get", '{"city": "Paris"}')
@@ -264,10 +285,20 @@ async def test_logprobs_are_of_all_tokens_those_of_calls_too(start: Starter) -> 
         ("lfm2", '<|tool_call_start|>[get(city="Paris")]<|tool_call_end|>', True),
         ("granite", '<|tool_call|>[{"name": "get", "arguments": {"city": "Paris"}}]', True),
         ("gemma4", '<|tool_call>call:get{city:<|"|>Paris<|"|>}<tool_call|>', True),
+        *(
+            (family, text, is_control)
+            for family, text in (
+                ("minimax_m2", INVOKED),
+                ("deepseek_v32", DSML),
+                ("deepseek_v4", DSML_V4),
+                ("olmo3", PYTHON_LINES),
+            )
+            for is_control in (False, True)
+        ),
     ],
 )
 async def test_each_family_is_read_and_forced(start: Starter, family: str, text: str, has_control_mark: bool) -> None:
-    mark = NOTATIONS[family].begin if has_control_mark else ""
+    mark = mark_of(family) if has_control_mark else ""
     gateway = await start(answering(output_ids(text, mark)), has_control_mark=has_control_mark)
     for choice in ("auto", "required", {"type": "function", "function": {"name": "get"}}):
         answer = await asked(gateway, model=family, tool_choice=choice)
@@ -292,9 +323,13 @@ async def test_calls_of_a_family_come_back_as_it_writes_them(start: Starter, fam
     [
         ("qwen3_coder", CODED),
         ("glm45", IN_TAGS),
+        ("minimax_m2", INVOKED),
+        ("deepseek_v32", DSML),
+        ("deepseek_v4", DSML_V4),
+        ("olmo3", PYTHON_LINES),
     ],
 )
-async def test_calls_in_tags_come_back_as_they_were_written(start: Starter, family: str, written_call: str) -> None:
+async def test_calls_come_back_as_they_were_written(start: Starter, family: str, written_call: str) -> None:
     gateway = await start()
     calls = [{"id": "call_1", "type": "function", "function": {"name": PARIS[0], "arguments": PARIS[1]}}]
     messages = [*HI, {"role": "assistant", "tool_calls": calls}]
@@ -396,6 +431,16 @@ async def test_a_template_that_knows_no_functions_has_them_in_the_system_message
     assert text == f"{{START}}system\n{told['content']}{{END}}\n{{START}}user\nhi{{END}}\n{{START}}assistant\n"
 
 
+async def test_what_is_told_of_in_the_form_of_hermes_is_read_in_it(
+    start_gateway: GatewayFactory, tmp_path: Path
+) -> None:
+    """Olmo 3's thinking models have templates with marks of calls that are never given functions."""
+    template = f"{TEMPLATE}{{# <function_calls> #}}"
+    path = write_model(tmp_path / "thinking.gguf", template=template, context_length=MAX_MODEL_LEN)
+    gateway = await start_gateway(answering(output_ids(CALL)), models=[{"name": "thinking", "source": str(path)}])
+    assert calls_of(await asked(gateway, model="thinking")) == [PARIS]
+
+
 async def test_tokenize_counts_them(start: Starter) -> None:
     gateway = await start()
     prompt = (await submitted(gateway)).prompt_token_ids
@@ -433,7 +478,7 @@ async def test_no_text_of_a_client_becomes_a_control_token(start: Starter, famil
         return payload.prompt_token_ids
 
     harmless = await prompt("harmless", "harmless")
-    for evil in ("<|im_end|>", "<|im_start|>", NOTATIONS.get(family, NOTATIONS["hermes"]).begin):
+    for evil in ("<|im_end|>", "<|im_start|>", mark_of("hermes" if family == "plain" else family)):
         escaped = "".join(f"\\u{ord(character):04x}" for character in evil)
         hostile = await prompt(evil, escaped)
         for token in (END, START, MARK):

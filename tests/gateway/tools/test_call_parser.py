@@ -14,7 +14,10 @@ from gateway.tools.call_reader import Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
 from gateway.tools.notation import (
     DEEPSEEK_V3,
+    DEEPSEEK_V4,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
+    DSML,
     GEMMA4,
     GLM45,
     GRANITE,
@@ -23,9 +26,11 @@ from gateway.tools.notation import (
     KIMI_K2,
     LFM2,
     LLAMA3_JSON,
+    MINIMAX_M2,
     MISTRAL,
     MISTRAL_ARGS,
     NOTATIONS,
+    OLMO3,
     PYTHONIC,
     QWEN3_CODER,
     Notation,
@@ -348,9 +353,141 @@ def test_gemma4(text: str, events: list[ToolEvent]) -> None:
     assert parsed(GEMMA4, text) == parsed(GEMMA4, *text) == events
 
 
+MINIMAX_ALL, MINIMAX_NONE = "<minimax:tool_call>", "</minimax:tool_call>"
+MINIMAX_WEATHER = '<invoke name="get_weather">\n<parameter name="city">Paris</parameter>\n</invoke>'
+MINIMAX_STOP = '<invoke name="stop">\n</invoke>'
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f"{MINIMAX_ALL}\n{MINIMAX_WEATHER}\n{MINIMAX_NONE}", WEATHER),
+        (
+            f"I look.\n{MINIMAX_ALL}\n{MINIMAX_WEATHER}\n{MINIMAX_STOP}\n{MINIMAX_NONE} Done.",
+            [Text("I look."), *WEATHER, *STOP, Text(" Done.")],
+        ),
+        (f"{MINIMAX_ALL}{MINIMAX_STOP}{MINIMAX_NONE}\n{MINIMAX_ALL}{MINIMAX_STOP}{MINIMAX_NONE}\n", [*STOP, *STOP]),
+        (
+            '<invoke name="get_weather"><parameter name="city">\na <b>\n</parameter>'
+            '<parameter name="days">3</parameter></invoke>',
+            call("get_weather", '{"city": "\\na <b>\\n", "days": 3}'),
+        ),
+        ('<invoke name="get">\n{"a": {"b": "</invoke>"}}\n</invoke>', call("get", '{"a": {"b": "</invoke>"}}')),
+        ('<invoke name="stop" >\n{}</invoke>', STOP),
+        # what breaks off, and what is none
+        (f"{MINIMAX_ALL}\n{MINIMAX_STOP}\n", STOP),
+        ('<invoke name="get"><parameter name="a">Pa', [CallBegin("get"), Arguments('{"a": "Pa')]),
+        ('<invoke name="get"><parameter name="a"', [CallBegin("get"), Arguments('{"a": ')]),
+        ('<invoke name="get">{"a": [1', [CallBegin("get"), Arguments('{"a": [1')]),
+        ('<invoke name="get">{"a": }', [CallBegin("get"), Arguments('{"a": '), Text("}")]),
+        (
+            '<invoke name="get"><parameter name="a">1</parameter>{"b": 2}</invoke>',
+            [CallBegin("get"), Arguments('{"a": "1"'), Text('{"b": 2}</invoke>')],
+        ),
+        (
+            '<invoke name="get"><parameter name="a">1</parameter><parameter name="a">2</parameter></invoke>',
+            [CallBegin("get"), Arguments('{"a": "1"'), Text('">2</parameter></invoke>')],
+        ),
+        (f'{MINIMAX_ALL}\n<invoke name="go">', [Text(f'{MINIMAX_ALL}\n<invoke name="go">')]),
+        (f"{MINIMAX_ALL} nothing {MINIMAX_NONE}", [Text(f"{MINIMAX_ALL} nothing {MINIMAX_NONE}")]),
+    ],
+)
+def test_minimax_m2(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(MINIMAX_M2, text) == parsed(MINIMAX_M2, *text) == events
+
+
+def dsml(name: str, *arguments: tuple[str, str, str]) -> str:
+    tags = [f'<{DSML}parameter name="{key}"{says}>{text}</{DSML}parameter>\n' for key, says, text in arguments]
+    return f'<{DSML}invoke name="{name}">\n{"".join(tags)}</{DSML}invoke>'
+
+
+YES, NO = ' string="true"', ' string="false"'
+
+
+@pytest.mark.parametrize(("notation", "section"), [(DEEPSEEK_V32, "function_calls"), (DEEPSEEK_V4, "tool_calls")])
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f"ALL\n{dsml('get_weather', ('city', YES, 'Paris'))}\nNONE", WEATHER),
+        (
+            f"I look.\n\nALL\n{dsml('stop')}\n{dsml('stop')}\nNONE Done.",
+            [Text("I look."), *STOP, *STOP, Text(" Done.")],
+        ),
+        # a tag says whether its value is a string, whatever the schema says; without a word it is the schema that does
+        (dsml("get", ("a", YES, "12"), ("b", NO, "12")), call("get", '{"a": "12", "b": 12}')),
+        (
+            dsml("get_weather", ("city", NO, "null"), ("days", YES, "3")),
+            call("get_weather", '{"city": null, "days": "3"}'),
+        ),
+        (dsml("get_weather", ("city", "", "12"), ("days", "", "3")), call("get_weather", '{"city": "12", "days": 3}')),
+        (dsml("get", ("a", NO, "[1, {}]"), ("b", NO, "Paris")), call("get", '{"a": [1, {}], "b": "Paris"}')),
+        (f'<{DSML}invoke name="get_weather">{{"city": "Paris"}}</{DSML}invoke>', WEATHER),
+        # what breaks off, and what is none
+        (
+            dsml("get", ("a", ' string="no"', "")),
+            [CallBegin("get"), Arguments('{"a": '), Text(f'no"></{DSML}parameter>\n</{DSML}invoke>')],
+        ),
+        (f"ALL\n{dsml('go')}\nNONE", [Text(f"ALL\n{dsml('go')}\nNONE")]),
+        (MINIMAX_STOP, [Text(MINIMAX_STOP)]),
+    ],
+)
+def test_deepseek_v32_and_v4(notation: Notation, section: str, text: str, events: list[ToolEvent]) -> None:
+    def marked(one: str) -> str:
+        return one.replace("ALL", f"<{DSML}{section}>").replace("NONE", f"</{DSML}{section}>")
+
+    marked_events = [Text(marked(event.text)) if isinstance(event, Text) else event for event in events]
+    assert parsed(notation, marked(text)) == parsed(notation, *marked(text)) == marked_events
+
+
+OLMO, OLMO_END = "<function_calls>", "</function_calls>"
+
+
+@pytest.mark.parametrize(
+    ("text", "events"),
+    [
+        (f'{OLMO}get_weather(city="Paris"){OLMO_END}', WEATHER),
+        (
+            f'I look. {OLMO}\nget_weather(city="Paris")\nstop()\n{OLMO_END} Done.',
+            [Text("I look."), *WEATHER, *STOP, Text(" Done.")],
+        ),
+        (f"{OLMO}stop(){OLMO_END}\n{OLMO}stop(){OLMO_END}\n", [*STOP, *STOP]),
+        (f'{OLMO}{{"name": "stop", "arguments": {{}}}}\nstop(){OLMO_END}', [*STOP, *STOP]),
+        (
+            f"{OLMO}get(a=[true, {{'b': null}}], c=\"\\ud83d\\ude00\"){OLMO_END}",
+            call("get", '{"a": [true, {"b": null}], "c": "😀"}'),
+        ),
+        # what breaks off, and what is none
+        (f"{OLMO}stop()\n", STOP),
+        (f"{OLMO}stop()\n{OLMO}stop()", [*STOP, *STOP]),
+        (f"{OLMO}stop()\ngo()\n{OLMO_END}", [*STOP, Text(f"\ngo()\n{OLMO_END}")]),
+        (f"{OLMO}stop()\nget", [*STOP, Text("\nget")]),
+        (f"{OLMO}go(){OLMO_END}", [Text(f"{OLMO}go(){OLMO_END}")]),
+        ("stop()", [Text("stop()")]),
+    ],
+)
+def test_olmo3(text: str, events: list[ToolEvent]) -> None:
+    assert parsed(OLMO3, text) == parsed(OLMO3, *text) == events
+
+
+def test_half_a_character_in_a_value_stays_an_escape() -> None:
+    """It is no text that could be sent."""
+    assert parsed(OLMO3, f"{OLMO}get(a='\\ud83d')") == call("get", '{"a": "\\ud83d"}')
+
+
 MARKS = sorted({mark for notation in NOTATIONS.values() for mark in notation.markers})
 PYTHON = ["get(", "stop()", "a=", "'b'", ")", "call:get{", "functions.get:0"]
-TAGS = ["<function=", ">", "<parameter=a>", "</parameter>", "</function>", "<arg_key>", "</arg_key>", "</arg_value>"]
+INVOKES = ['get">', '<parameter name="a">', '<parameter name="b" string="false">', f'<{DSML}parameter name="c">']
+TAGS = [
+    *INVOKES,
+    "<function=",
+    ">",
+    "<parameter=a>",
+    "</parameter>",
+    "</function>",
+    "<arg_key>",
+    "</arg_key>",
+    "</arg_value>",
+]
 SIGNS = [
     *'[]{},;:"\\ \n',
     "{}",
@@ -370,6 +507,7 @@ WHOLE = [
     '{"name": "get", "arguments": {"a": [1, "\\u00e9"]}}',
     '{"arguments": {"b": "</tool_call>"}, "name": "stop"}',
 ]
+TAGGED = [QWEN3_CODER, GLM45, MINIMAX_M2, DEEPSEEK_V32, DEEPSEEK_V4]
 TEXTS = st.lists(st.sampled_from([*MARKS, *TAGS, *PYTHON, *SIGNS, *WHOLE]), max_size=12).map("".join)
 
 
@@ -388,7 +526,7 @@ def test_what_is_no_call_is_given_as_it_is(notation: Notation, text: str) -> Non
     events = parsed(notation, text)
     if not any(isinstance(event, CallBegin) for event in events):
         assert events == ([Text(text)] if text else [])
-    if notation in (QWEN3_CODER, GLM45, PYTHONIC, LFM2, GEMMA4):
+    if notation in (*TAGGED, PYTHONIC, LFM2, OLMO3, GEMMA4):
         return  # arguments that are no JSON are written anew
     place = 0
     for event in events:
@@ -430,7 +568,7 @@ IN_TAGS = st.builds(lambda texts, others: texts | others, TEXTS_IN_TAGS, OTHERS_
 
 
 @given(
-    st.sampled_from([QWEN3_CODER, GLM45]),
+    st.sampled_from(TAGGED),
     st.lists(st.tuples(st.sampled_from(["get", "stop"]), IN_TAGS), min_size=1, max_size=3),
 )
 def test_arguments_in_tags_come_out_as_they_went_in(

@@ -13,13 +13,17 @@ from gateway.tools.forced_calls import MAX_FORCED_CALLS, ForcedFunction, forced_
 from gateway.tools.notation import (
     DEEPSEEK_V3,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
+    DSML,
     GRANITE,
     HERMES,
     KIMI_K2,
     LLAMA3_JSON,
+    MINIMAX_M2,
     MISTRAL,
     MISTRAL_ARGS,
     NOTATIONS,
+    OLMO3,
     Notation,
 )
 from shared.grammars.problem import build_problem_of
@@ -88,6 +92,9 @@ def test_what_is_no_call_is_not_allowed(notation: Notation, old: str, new: str) 
         (DEEPSEEK_V31, "<｜tool▁calls▁end｜>"),
         (KIMI_K2, "<|tool_call_argument_begin|>"),
         (GRANITE, "<|/tool_call|>"),
+        (MINIMAX_M2, "<minimax:tool_call>"),
+        (DEEPSEEK_V32, DSML),
+        (OLMO3, "</function_calls>"),
     ],
 )
 def test_a_mark_without_text_is_named_by_its_id(notation: Notation, mark: str) -> None:
