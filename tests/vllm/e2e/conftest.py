@@ -32,7 +32,7 @@ def whole_cluster(
         models=[{"name": name, "source": str(smol), "max_model_len": MAX_MODEL_LEN} for name in ("first", "second")],
         nodes=[{"name": name, "engine": "vllm", "num_threads": 1, "vllm": vllm} for name in ("node-0", "node-1")],
         engine={"max_num_seqs": 3, "kv_cache_bytes": 512 << 20, "step_timeout_s": UP_S},
-        gateway={"max_body_bytes": 64 << 10},
+        gateway={"max_body_bytes": 64 << 10, "keep_responses_s": 600},
         otlp_endpoint=collector.url,
     )
     one.environment["OTEL_BSP_SCHEDULE_DELAY"] = "200"  # ms between two exports of spans
