@@ -14,32 +14,27 @@ from gateway.responses.answer import DeletedResponse, InputItemList
 KEPT_RESPONSE_ANSWERS: list[type[msgspec.Struct]] = [InputItemList, DeletedResponse]
 
 _ID = {"name": "response", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_PAGE = [
+    query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS_A_PAGE, "default": ITEMS_A_PAGE}),
+    query("order", {"enum": ["asc", "desc"], "default": "desc"}),
+    query("after", {"type": "string", "maxLength": 64}),
+]
 
 
 def kept_response_paths() -> dict[str, Any]:
     """By path."""
     return {
         "/v1/responses/{response}": {
-            "parameters": [_ID],
             "get": _operation("Show a response that is kept", "ResponseAnswer"),
             "delete": _operation("Keep a response no longer", "DeletedResponse"),
         },
         "/v1/responses/{response}/input_items": {
-            "parameters": [_ID],
-            "get": _operation("Show what was said before a response", "InputItemList") | _PAGE,
+            "get": _operation("Show what was said before a response", "InputItemList", *_PAGE),
         },
     }
 
 
-def _operation(summary: str, answer: str) -> dict[str, Any]:
+def _operation(summary: str, answer: str, *parameters: dict[str, Any]) -> dict[str, Any]:
     refused = KEYED | {400: REFUSED[400], 404: "No such response is kept, or none of this tenant"}
-    return operation(summary, json_of(answer), refused, {503: "The queue cannot be reached"})
-
-
-_PAGE = {
-    "parameters": [
-        query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_ITEMS_A_PAGE, "default": ITEMS_A_PAGE}),
-        query("order", {"enum": ["asc", "desc"], "default": "desc"}),
-        query("after", {"type": "string", "maxLength": 64}),
-    ]
-}
+    found = operation(summary, json_of(answer), refused, {503: "The queue cannot be reached"})
+    return found | {"parameters": [_ID, *parameters]}
