@@ -7,7 +7,7 @@ from aiohttp import web
 from gateway.endpoints.json_answer import json_answer
 from gateway.endpoints.paging import page_query
 from gateway.http.context import CLIENT, CONTEXT
-from gateway.inflight.kept_responses import KeepsResponses, KeptResponse
+from gateway.inflight.kept_responses import KeptResponse, KeptResponses
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.openai import errors
 from gateway.responses.answer import DeletedResponse, InputItemList
@@ -53,7 +53,7 @@ async def remove_response(http: web.Request) -> web.Response:
     return json_answer(DeletedResponse(id=response_id))
 
 
-async def _found(http: web.Request) -> tuple[KeepsResponses, KeptResponse]:
+async def _found(http: web.Request) -> tuple[KeptResponses, KeptResponse]:
     kept, response_id = http.app[CONTEXT].kept_responses, http.match_info["response"]
     if kept is None:
         raise errors.response_not_found("no response is kept here: the configuration has no gateway.keep_responses_s")

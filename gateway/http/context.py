@@ -18,7 +18,7 @@ from gateway.batches.transfers import Transfers
 from gateway.http.connections import Connections
 from gateway.http.leaving import Leaving
 from gateway.inflight.dispatcher import Dispatcher
-from gateway.inflight.kept_responses import KeepsResponses
+from gateway.inflight.kept_responses import KeptResponses
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
 from gateway.tenants.auth import Client
@@ -52,7 +52,7 @@ class GatewayContext:
     """Source of request ids and of seeds that the client did not give."""
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     """What ``/metrics`` of the admin port shows; the process may add its own."""
-    kept_responses: KeepsResponses | None = None
+    kept_responses: KeptResponses | None = None
     """Where answers of the Responses API are kept; None where they are not."""
     read_batch_token: ReadToken | None = None
     """How the secret of the batch service is read; None where there are no batches."""

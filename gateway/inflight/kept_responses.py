@@ -6,7 +6,7 @@ answer twice. All gateways find them, in Redis, whose scripts bound how long and
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -39,21 +39,8 @@ class KeptResponse(Struct, frozen=True):
     """As its client got it, in JSON."""
 
 
-class KeepsResponses(Protocol):
-    """Where they are."""
-
-    async def keep(self, response_id: str, response: KeptResponse) -> bool:
-        """Whether it is kept now; why not stands in the log."""
-
-    async def find(self, tenant: str, response_id: str) -> tuple[KeptResponse, int] | None:
-        """With its bytes; None where there is none of this tenant. `QueueUnavailableError`."""
-
-    async def forget(self, response_id: str) -> bool:
-        """Whether it was there. `QueueUnavailableError`."""
-
-
 class KeptResponses:
-    """In Redis."""
+    """Where they are: in Redis."""
 
     def __init__(self, redis: RunsScripts, keep_s: float, max_bytes: int) -> None:
         self._keep = redis.register_script(scripts.KEEP_RESPONSE)
@@ -62,7 +49,7 @@ class KeptResponses:
         self._limits = (int(keep_s * 1000), max_bytes, MAX_COUNTED_OUT)
 
     async def keep(self, response_id: str, response: KeptResponse) -> bool:
-        """As `KeepsResponses.keep`."""
+        """Whether it is kept now; why not stands in the log."""
         data = msgspec.json.encode(response)
         if len(data) > MAX_RESPONSE_BYTES:
             _log.warning("response not kept", response_id=response_id, why="too long", num_bytes=len(data))
@@ -75,7 +62,7 @@ class KeptResponses:
         return True
 
     async def find(self, tenant: str, response_id: str) -> tuple[KeptResponse, int] | None:
-        """As `KeepsResponses.find`."""
+        """With its bytes; None where there is none of this tenant. `QueueUnavailableError`."""
         try:
             data = await self._find(keys=[streams.response(response_id)], args=[])
         except (RedisError, OSError) as error:
@@ -86,7 +73,7 @@ class KeptResponses:
         return (found, len(data)) if found.tenant == tenant else None
 
     async def forget(self, response_id: str) -> bool:
-        """As `KeepsResponses.forget`."""
+        """Whether it was there. `QueueUnavailableError`."""
         try:
             return bool(await self._forget(keys=_INDEX, args=[PREFIX, response_id]))
         except (RedisError, OSError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.inflight.kept_responses import KeepsResponses, KeptResponse
+from gateway.inflight.kept_responses import KeptResponse, KeptResponses
 from gateway.responses.answer import ResponseAnswer
 from gateway.responses.items import InputItem
 
@@ -18,7 +18,7 @@ class KeptConversation:
     """Of one request."""
 
     def __init__(
-        self, kept: KeepsResponses, tenant: str, earlier: Sequence[dict[str, Any]], on_failure: Callable[[], None]
+        self, kept: KeptResponses, tenant: str, earlier: Sequence[dict[str, Any]], on_failure: Callable[[], None]
     ) -> None:
         """``earlier``: its items before this request. ``on_failure`` counts what could not be kept."""
         self._kept = kept

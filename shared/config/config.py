@@ -162,13 +162,7 @@ class ClusterConfig(Section):
             *shared_cpus([(node.name, node.cpus) for node in self.nodes]),
             *cuda_problems(self.nodes, self.pools, self.scaling.provider, int8_models),
             *ssd_problems([*self.nodes, *self.pools], self.engine.tiers),
-            *phase_problems(
-                self.nodes,
-                self.pools,
-                self.engine.evicted_kv_bytes,
-                [name for host in self.offload.hosts for name in host],
-                are_sized=self.scaling.provider != "none",
-            ),
+            *phase_problems(self.nodes, self.pools, self.engine, self.offload, self.scaling),
             *offload_problems(self.offload, self.nodes, is_on=self.engine.offload != "off"),
             *doubles("keys", [key.key.get_secret_value() for key in self.keys], secret=True),
         ]

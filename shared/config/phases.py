@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.config.nodes import NodePool, NodeSpec
+from shared.config.engine import EngineOptions
+from shared.config.nodes import NodePool, NodeSpec, ScalingOptions
+from shared.config.offload import OffloadOptions
 from shared.messages.nodes import BOTH, PREFILL
 
 
 def phase_problems(
     nodes: Sequence[NodeSpec],
     pools: Sequence[NodePool],
-    evicted_kv_bytes: int,
-    weaving: Sequence[str],
-    *,
-    are_sized: bool,
+    engine: EngineOptions,
+    offload: OffloadOptions,
+    scaling: ScalingOptions,
 ) -> list[str]:
-    """``weaving``: nodes that may lend one another memory (`OffloadOptions.hosts`); ``are_sized``: pools are."""
+    """One line each."""
+    weaving = {name for host in offload.hosts for name in host}
+    are_sized = scaling.provider != "none"
     named: list[tuple[str, NodeSpec | NodePool]] = [
         *((f"nodes.{number}.phases", node) for number, node in enumerate(nodes)),
         *((f"pools.{number}.phases", pool) for number, pool in enumerate(pools)),
@@ -39,7 +42,7 @@ def phase_problems(
             )
         if node.name in weaving:
             problems.append(f"{told} is in offload.hosts, whose nodes serve both phases; leave one of them out")
-    if not evicted_kv_bytes and any(node.phases != BOTH for _, node in named):
+    if not engine.evicted_kv_bytes and any(node.phases != BOTH for _, node in named):
         problems.append(
             "engine.evicted_kv_bytes: 0 leaves no room for KV that goes from nodes that prefill to nodes that decode; "
             "raise it, or set phases: both"

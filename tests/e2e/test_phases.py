@@ -60,15 +60,18 @@ async def test_prompts_are_computed_at_one_node_and_tokens_drawn_at_the_other(
         resumed = {
             tier: cluster.metric("decode", "treadle_resumed_requests_total", tier=tier) for tier in ("evicted", "none")
         }
-        assert resumed == {"evicted": len(ASKS), "none": 0}
+        assert resumed["none"] == 0
+        assert resumed["evicted"] >= len(ASKS), "and more where a slow machine has some give way there"
         assert cluster.metric("decode", "treadle_kv_transfer_bytes_total", direction="in") > 0
         assert cluster.metric("decode", "treadle_kv_transfer_failures_total") == 0
         assert cluster.metric("decode", "treadle_node_output_tokens_total") > 0.8 * len(ASKS) * NUM_TOKENS
     transfers = [span for span in own_collector.spans if span.name == "kv transfer"]
-    assert len(transfers) == len(ASKS)
-    for transfer in transfers:
-        runs = [span for span in own_collector.trace(transfer.trace_id) if span.name == "node run"]
-        assert len(runs) == 2, "before and behind it, in one trace"
+    moved = {transfer.trace_id for transfer in transfers}
+    assert len(moved) == len(ASKS)
+    for trace_id in moved:
+        nodes = [span.attributes["treadle.node"] for span in own_collector.trace(trace_id) if span.name == "node run"]
+        assert nodes[0] == "prefill"
+        assert set(nodes[1:]) == {"decode"}, "behind the move, in one trace"
 
 
 @pytest.mark.parametrize("dying", ["prefill", "decode"])

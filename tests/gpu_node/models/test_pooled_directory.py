@@ -11,7 +11,7 @@ import pytest
 
 from gpu_node.executors.model_check import load_problem
 from gpu_node.models.architectures.encoder import Pooling
-from gpu_node.models.pooled_directory import PooledDirectory, read_pooled
+from gpu_node.models.pooled_directory import PooledDirectory, PoolingMode, read_pooled
 from gpu_node.models.pooling import encoder_pooling
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
@@ -48,8 +48,8 @@ def of(task: Any, path: Path, num_ranks: int = 1) -> PooledDirectory:
         ({"pooling_mode": "mean"}, "mean"),
     ],
 )
-def test_states_are_pooled_as_the_files_say(tmp_path: Path, pooling: Any, mode: str) -> None:
-    assert of("embed", written(tmp_path, MODULES, pooling)) == PooledDirectory(mode, None)  # type: ignore[arg-type]
+def test_states_are_pooled_as_the_files_say(tmp_path: Path, pooling: Any, mode: PoolingMode) -> None:
+    assert of("embed", written(tmp_path, MODULES, pooling)) == PooledDirectory(mode, None)
 
 
 def test_files_that_say_nothing_leave_it_to_vllm(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -76,30 +78,29 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
 
 def relu(x: torch.Tensor, out: torch.Tensor) -> None:
     """``max(x, 0)``, [rows, columns]; ``out`` may be ``x``."""
-    check_rows(x, out)
-    require(x.shape == out.shape, "relu: x and out have one shape")
-    launch(_relu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+    _each(_relu, "relu", x, out)
 
 
 def gelu(x: torch.Tensor, out: torch.Tensor) -> None:
     """GELU with the tanh approximation that GPT-2 was trained with, [rows, columns]; ``out`` may be ``x``."""
-    check_rows(x, out)
-    require(x.shape == out.shape, "gelu: x and out have one shape")
-    launch(_gelu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+    _each(_gelu, "gelu", x, out)
 
 
 def erf_gelu(x: torch.Tensor, out: torch.Tensor) -> None:
     """GELU as BERT has it, with the error function, [rows, columns]; ``out`` may be ``x``."""
-    check_rows(x, out)
-    require(x.shape == out.shape, "erf_gelu: x and out have one shape")
-    launch(_erf_gelu, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+    _each(_erf_gelu, "erf_gelu", x, out)
 
 
 def tanh(x: torch.Tensor, out: torch.Tensor) -> None:
     """The hyperbolic tangent, [rows, columns]; ``out`` may be ``x``."""
+    _each(_tanh, "tanh", x, out)
+
+
+def _each(kernel: Any, name: str, x: torch.Tensor, out: torch.Tensor) -> None:
+    """A function of each number."""
     check_rows(x, out)
-    require(x.shape == out.shape, "tanh: x and out have one shape")
-    launch(_tanh, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
+    require(x.shape == out.shape, f"{name}: x and out have one shape")
+    launch(kernel, _grid(x), x, out, x.stride(0), out.stride(0), x.shape[1], TILE=_tile(x))
 
 
 def _tile(x: torch.Tensor) -> int:

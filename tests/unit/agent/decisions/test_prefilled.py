@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_node.agent.decisions.actions import AgentAction, Drain, ImageHeld, Publish, Tell
+from gpu_node.agent.decisions.actions import AgentAction, Drain, GroupEntry, ImageHeld, Publish, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefilled import MAX_MOVED_ATTEMPTS
 from gpu_node.engine.process.protocol import HandOverImages, StepReport, TakeOut
@@ -38,13 +38,13 @@ def told(*decoded: str) -> VirtualQueue:
     return VirtualQueue(node="n0", epoch=EPOCH, groups=[], decoded_elsewhere=list(decoded))
 
 
-def prefilling(*entries: object, evicted_kv_bytes: int = 1 << 20, kv_bytes: int = 0) -> AgentCore:
+def prefilling(*entries: GroupEntry, evicted_kv_bytes: int = 1 << 20, kv_bytes: int = 0) -> AgentCore:
     """A node that only prefills, with ``a``, which others decode; it has pulled two requests, or these."""
     agent = AgentCore("n0", EPOCH, "cpu", replace(OPTIONS, evicted_kv_bytes=evicted_kv_bytes), "prefill")
     agent.handle(loaded("a"))
     agent.handle(StepReport([], replace(stats(num_admittable=5, cost=COST), evicted_kv_bytes=kv_bytes)))
     agent.handle(told("a"))
-    agent.handle(taken("g0", 5, *(entries or (entry("r0"), entry("r1")))))  # type: ignore[arg-type]
+    agent.handle(taken("g0", 5, *(entries or (entry("r0"), entry("r1")))))
     return agent
 
 
