@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.config.config import parse_config
 from tests.docs.rooms import ROOT
 
 MAX_LINES = {"architecture.md": 250, "performance.md": 200}
@@ -30,6 +31,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = [(page.parent / path if path else page, anchor) for path, anchor in LINK.findall(page.read_text("utf-8"))]
     assert [str(target) for target, _ in links if not target.exists()] == []
     assert [(target.name, anchor) for target, anchor in links if anchor and anchor not in anchors(target)] == []
+
+
+def test_settings_for_those_who_come_from_elsewhere_are_a_cluster() -> None:
+    page = (ROOT / "docs" / "coming_from.md").read_text("utf-8")
+    (settings,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    config = parse_config(settings, "coming_from.md")
+    assert [key.slo_classes for key in config.keys] == [["chat", "tools"], ["night"]]
 
 
 def test_log_lists_each_of_its_pages() -> None:
