@@ -46,6 +46,7 @@ def _rate_is_off(told: ModelRate, rate: ModelRate) -> bool:
         or _is_off(told.load_s, rate.load_s)
         or abs(told.cached_share - rate.cached_share) > NEWS_SHARE
         or any(map(_is_off, astuple(told.cost), astuple(rate.cost)))
+        or any(map(_is_off, astuple(told.decode), astuple(rate.decode)))
     )
 
 

@@ -110,7 +110,12 @@ def arrival(group: str) -> tuple[int, str]:
 def _kind(node: NodeState) -> object:
     """Nodes of which this is equal share their tables; learnt costs are never quite the same."""
     costs = [
-        (rate.model, rate.kv_tokens, round(rate.cached_share / COST_STEP), *map(_level, astuple(rate.cost)))
+        (
+            rate.model,
+            rate.kv_tokens,
+            round(rate.cached_share / COST_STEP),
+            *map(_level, astuple(rate.cost) + astuple(rate.decode)),
+        )
         for rate in node.rates
     ]
     return node.device, node.max_num_seqs, node.step_tokens, tuple(sorted(costs))
