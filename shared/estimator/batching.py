@@ -143,6 +143,11 @@ def rate_of(node: NodeState, model: str) -> ModelRate:
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
 
 
+def most_step_tokens(node: NodeState, model: str) -> int:
+    """Rows that a step of the model has there at most; 0 where that is not known."""
+    return rate_of(node, model).step_tokens or node.step_tokens
+
+
 def takes_kv(source: NodeState, target: NodeState, model: str) -> bool:
     """Whether requests that leave ``source`` go on at ``target`` with their KV; elsewhere it is computed again."""
     return rate_of(target, model).takes_kv_of(rate_of(source, model))
@@ -170,7 +175,7 @@ def full_batch(node: NodeState, shape: RequestShape, num_requests: float = math.
         held = kept + held_tokens(shape)
         too_few = (kept + prompt + output) / 2
         batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / held))
-    return _fed(batch, computed, _num_draws(output, 1 / rate.decode.tokens), node.step_tokens)
+    return _fed(batch, computed, _num_draws(output, 1 / rate.decode.tokens), rate.step_tokens or node.step_tokens)
 
 
 def batching(
@@ -191,8 +196,9 @@ def batching(
     full = full_batch(node, shape, num_requests) if among is None else among
     batch, token_steps = full.requests, 1 / rate.decode.tokens
     num_draws = _num_draws(output, token_steps)
-    chunks = _chunks(prompt, node.step_tokens, full.num_decode_rows)
-    burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
+    step_tokens = rate.step_tokens or node.step_tokens
+    chunks = _chunks(prompt, step_tokens, full.num_decode_rows)
+    burst_steps = prompt / step_tokens if step_tokens else 0.0
     rows = rate.decode.rows
     row_s = rows * cost.token_s + (cost.context_token_s + rows * cost.attended_token_s) * held
     read = chunks * kept + prompt * (chunks + 1) / 2
@@ -211,7 +217,7 @@ def batching(
         prompt_s=prompt_s,
         burst_s=prompt_rows_s + burst_steps * cost.step_s,
         prompt_tokens=prompt,
-        step_tokens=node.step_tokens,
+        step_tokens=step_tokens,
         chunks=chunks,
         prompt_rows_s=prompt_rows_s,
         token_steps=token_steps,

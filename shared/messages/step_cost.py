@@ -97,6 +97,9 @@ class ModelRate:
     """Names how keys and values lie in its blocks, as the node has told since it loaded the model; else empty."""
     decode: DecodeYield = ONE_TOKEN
     """Of a sequence in a step, of late."""
+    step_tokens: int = 0
+    """Most rows of a step of this model, as of encoders, whose texts are computed whole; 0: those of any at the node
+    (`NodeFacts.step_tokens`)."""
 
     def takes_kv_of(self, other: ModelRate) -> bool:
         """Whether the node goes on with keys and values that were computed on another, as far as is known."""
@@ -104,4 +107,4 @@ class ModelRate:
 
     def lent_to(self, model: str, load_s: float) -> ModelRate:
         """The same of a model of which nothing better is known: what is this one's own says nothing of it."""
-        return replace(self, model=model, load_s=load_s, kv_format="", decode=ONE_TOKEN)
+        return replace(self, model=model, load_s=load_s, kv_format="", decode=ONE_TOKEN, step_tokens=0)

@@ -118,7 +118,7 @@ _LOAD = GroupLoad(
     needs="beam search",
 )
 _COST = StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002)
-_RATE = ModelRate("smol", _COST, 22_000, 23_040, 1.5, 0.25, "8c1d44aa", DecodeYield(2.5, 1.75))
+_RATE = ModelRate("smol", _COST, 22_000, 23_040, 1.5, 0.25, "8c1d44aa", DecodeYield(2.5, 1.75), 512)
 _FACTS = NodeFacts(
     device="cpu",
     max_num_seqs=32,

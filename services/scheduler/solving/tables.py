@@ -113,6 +113,7 @@ def _kind(node: NodeState) -> object:
         (
             rate.model,
             rate.kv_tokens,
+            rate.step_tokens,
             round(rate.cached_share / COST_STEP),
             *map(_level, astuple(rate.cost) + astuple(rate.decode)),
         )

@@ -105,3 +105,8 @@ def test_what_guesses_bring_is_news_where_it_is_a_tenth_more_or_less() -> None:
     assert not has_changed(guessed(3.0, 2.0), guessed(3.2, 2.1))
     assert has_changed(guessed(3.0, 2.0), guessed(3.0, 2.3))
     assert has_changed(guessed(3.0, 2.0), guessed(3.4, 2.0))
+
+
+def test_it_is_news_how_many_rows_a_models_steps_have() -> None:
+    own = node_state(beat(rates=[replace(RATES[0], step_tokens=512)]), None, 100.0)
+    assert has_changed(node_state(beat(rates=RATES[:1]), None, 99.0), own)

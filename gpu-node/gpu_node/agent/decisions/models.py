@@ -93,6 +93,7 @@ class NodeModels:
                 cached_share=self._hits[name].share if name in self._hits else NOTHING_CACHED,
                 kv_format=self._seen[name].kv_format,
                 decode=self._decodes.get(name, ONE_TOKEN),
+                step_tokens=self._seen[name].step_tokens,
             )
             for name, cost in sorted(self._costs.items())
         ]

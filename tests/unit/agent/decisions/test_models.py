@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpu_node.agent.decisions.actions import AgentAction, Beat, Pull, Tell
@@ -58,6 +59,15 @@ def test_a_rate_tells_what_guesses_bring_and_keeps_it_when_the_model_goes() -> N
     agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
     learn(agent, COST_B)
     assert [rate.decode for rate in agent.heartbeat().facts.rates] == [DecodeYield(2.0, 1.5), DecodeYield()]
+
+
+def test_a_rate_tells_the_rows_of_its_models_steps_where_they_are_its_own() -> None:
+    agent = make_agent()
+    for model, step_tokens in (("a", 512), ("b", 0)):
+        agent.handle(msgspec.structs.replace(loaded(model), step_tokens=step_tokens))
+        learn(agent, COST_A)
+    facts = agent.heartbeat().facts
+    assert (facts.step_tokens, [rate.step_tokens for rate in facts.rates]) == (OPTIONS.step_tokens, [512, 0])
 
 
 def test_what_a_model_borrows_is_room_for_it_as_long_as_it_has_it() -> None:

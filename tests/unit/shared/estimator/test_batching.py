@@ -13,6 +13,7 @@ from shared.estimator.batching import (
     PRIOR_TOKENS_PER_S,
     batching,
     longest_tokens,
+    most_step_tokens,
     rate_of,
     residual_tokens,
 )
@@ -164,6 +165,19 @@ def test_what_is_guessed_of_a_model_says_nothing_of_another() -> None:
     known = guessing(node(COST), 3.0, 2.0)
     assert rate_of(known, "a").decode == DecodeYield(3.0, 2.0)
     assert rate_of(known, "c").decode == DecodeYield()
+
+
+def test_a_model_whose_texts_are_computed_whole_has_the_rows_of_its_own_steps() -> None:
+    """Texts of 300 tokens at 1 s a step: of 256 rows, a step would have 0.85 of one; of 512 it has 1.7."""
+    known = node(StepCost(1.0, 0.0, 0.0), num_seqs=8, step_tokens=256)
+    rates = [replace(rate, step_tokens=512) if rate.model == "a" else rate for rate in known.rates]
+    encoder = msgspec.structs.replace(known, rates=rates)
+    assert [most_step_tokens(encoder, model) for model in "abc"] == [512, 256, 256]
+    assert batching(known, group(prompt=300, output=1)).request_s == pytest.approx(300 / 256)
+    work = batching(encoder, group(prompt=300, output=1))
+    assert (work.step_tokens, work.chunks) == (512, 1.0)
+    assert work.request_s == pytest.approx(300 / 512)
+    assert batching(encoder, group("b", prompt=300, output=1)) == batching(known, group("b", prompt=300, output=1))
 
 
 def test_an_evicted_request_holds_its_kv_but_computes_no_prompt() -> None:
