@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gpu_node.engine.measures.yield_learner import LEAST_STEPS, MEMORY_STEPS, YieldLearner
-from shared.messages.step_cost import DecodeYield
+
+
+def means(learner: YieldLearner) -> tuple[float, float]:
+    """Rows and tokens, as it tells them."""
+    assert learner.decode is not None
+    return learner.decode.rows, learner.decode.tokens
 
 
 def test_nothing_is_told_of_a_few_steps() -> None:
@@ -14,7 +21,7 @@ def test_nothing_is_told_of_a_few_steps() -> None:
         learner.observe(5, 5)
     assert learner.decode is None
     learner.observe(5, 5)
-    assert learner.decode == DecodeYield(pytest.approx(5.0), pytest.approx(5.0))
+    assert means(learner) == pytest.approx((5.0, 5.0))
 
 
 def test_steps_without_guesses_count_as_much_as_those_with() -> None:
@@ -22,9 +29,7 @@ def test_steps_without_guesses_count_as_much_as_those_with() -> None:
     for _ in range(LEAST_STEPS):
         learner.observe(5, 3)
         learner.observe(1, 1)
-    decode = learner.decode
-    assert decode is not None
-    assert (decode.rows, decode.tokens) == (pytest.approx(3.0, rel=0.001), pytest.approx(2.0, rel=0.001))
+    assert means(learner) == pytest.approx((3.0, 2.0), rel=0.001)
 
 
 def test_what_was_long_ago_is_forgotten() -> None:
@@ -33,5 +38,5 @@ def test_what_was_long_ago_is_forgotten() -> None:
         learner.observe(5, 5)
     for _ in range(MEMORY_STEPS):
         learner.observe(1, 1)
-    assert learner.decode is not None
-    assert learner.decode.tokens == pytest.approx(1 + 4 / 2.71828, rel=0.01), "1/e of it is left"
+    left = 1 + 4 * math.exp(-1)
+    assert means(learner) == pytest.approx((left, left), rel=0.01)
