@@ -85,6 +85,21 @@ ENGINES = Row(
             ],
         ),
         Panel(
+            "Prompt tokens and texts a second",
+            "Of answers that began, and of texts that were embedded or scored: these bring no output tokens.",
+            "short",
+            [
+                Query(
+                    rate("vllm:prompt_tokens_total", "instance", "model_name", chosen=_ENGINE),
+                    "{{instance}} {{model_name}}",
+                ),
+                Query(
+                    rate("treadle_node_pooled_texts_total", "instance", "model", chosen=_MODEL),
+                    "{{instance}} {{model}}, texts",
+                ),
+            ],
+        ),
+        Panel(
             "Steps a second",
             "By engine.",
             "short",

@@ -42,10 +42,12 @@ def has_changed(told: NodeState, state: NodeState) -> bool:
 
 def _rate_is_off(told: ModelRate, rate: ModelRate) -> bool:
     return (
-        (told.kv_tokens, told.kv_token_bytes) != (rate.kv_tokens, rate.kv_token_bytes)
+        (told.kv_tokens, told.kv_token_bytes, told.step_tokens)
+        != (rate.kv_tokens, rate.kv_token_bytes, rate.step_tokens)
         or _is_off(told.load_s, rate.load_s)
         or abs(told.cached_share - rate.cached_share) > NEWS_SHARE
         or any(map(_is_off, astuple(told.cost), astuple(rate.cost)))
+        or any(map(_is_off, astuple(told.decode), astuple(rate.decode)))
     )
 
 

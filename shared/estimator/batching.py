@@ -18,12 +18,20 @@ memory, each holds p + m tokens on average and all but one of a last block, and 
 leaves half of what it needs unused. ``step_tokens`` rows bring y = step_tokens * o / (p + o - 1) output tokens at most.
 A prompt that is longer than what decoding leaves of a step takes a place for some steps before it decodes, so that
 y = b * o / (o - 1 + steps of the prompt). What y < b costs, o * step_s * (1 / y - 1 / b), is part of c.
+
+Where tokens are guessed, a sequence that decodes has r rows in a step and gets g tokens by them (`DecodeYield`; g is
+E(# generated tokens) of Leviathan et al., ICML'23, equation 1, as the node has measured it). Its o tokens take
+s = 1 + (o - 1) / g steps, which stand for o in the numbers of steps above; r multiplies what a row costs in them, not
+the context, which all rows of a sequence read together::
+
+    a = s / o * (step_s / b + r * token_s + (context_token_s + r * attended_token_s) * (p + m))
+
+Guesses have the rows that others leave (`gpu_node.engine.steps.speculation`), so they feed no batch and starve none.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import msgspec
 
@@ -62,6 +70,8 @@ class Batching(msgspec.Struct, frozen=True, gc=False):
     """Steps that a prompt takes, 1 at least."""
     prompt_rows_s: float
     """What the prompt's rows add to them."""
+    token_steps: float
+    """Steps for each token behind the first: 1 / g."""
     step_s: float
     """Of each step: reading the weights."""
     row_s: float
@@ -87,13 +97,24 @@ class Batching(msgspec.Struct, frozen=True, gc=False):
         """E[O²]."""
         return self.output_tokens**2 + self.std_output_tokens**2
 
+    @property
+    def num_draws(self) -> float:
+        """Steps in which a waiting member draws: s."""
+        return _num_draws(self.output_tokens, self.token_steps)
+
     def step_at(self, num_running: float) -> float:
         """Seconds of a step that only decodes."""
         return self.step_s + min(num_running, self.batch) * self.row_s
 
+    def pace_at(self, num_running: float) -> float:
+        """Seconds between two tokens of a request, in steps that only decode."""
+        return self.step_at(num_running) * self.token_steps
+
     def token_at(self, num_running: float) -> float:
         """Seconds between two tokens of a request (QLM's ε d): in a full batch, other prompts come between them."""
-        return self.num_step_tokens / self.tokens_per_s if num_running >= self.batch else self.step_at(num_running)
+        if num_running >= self.batch:
+            return self.num_step_tokens / self.tokens_per_s * self.token_steps
+        return self.pace_at(num_running)
 
     def prompt_at(self, num_running: float, prompt_tokens: float) -> float:
         """For how long such a prompt keeps those behind it waiting, beside what its own rows take.
@@ -117,9 +138,14 @@ def rate_of(node: NodeState, model: str) -> ModelRate:
             return rate
     load_s = 0.0 if node.model == model else node.swap_s or PRIOR_SWAP_S
     if node.rates:
-        return replace(max(node.rates, key=lambda rate: rate.cost.step_s), model=model, load_s=load_s, kv_format="")
+        return max(node.rates, key=lambda rate: rate.cost.step_s).lent_to(model, load_s)
     step_s = num_seqs(node) / PRIOR_TOKENS_PER_S
     return ModelRate(model, StepCost(step_s, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=load_s)
+
+
+def most_step_tokens(node: NodeState, model: str) -> int:
+    """Rows that a step of the model has there at most; 0 where that is not known."""
+    return rate_of(node, model).step_tokens or node.step_tokens
 
 
 def takes_kv(source: NodeState, target: NodeState, model: str) -> bool:
@@ -132,8 +158,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
     requests: float
     """b."""
-    num_step_tokens: float
-    """Output tokens of a step: y."""
+    num_draws: float
+    """Sequences that draw in a step: y, in a batch without guesses."""
     num_decode_rows: float
     """Of a step's rows, those that decoding takes from prompts."""
 
@@ -149,7 +175,7 @@ def full_batch(node: NodeState, shape: RequestShape, num_requests: float = math.
         held = kept + held_tokens(shape)
         too_few = (kept + prompt + output) / 2
         batch = max(1.0, min(batch, (rate.kv_tokens - too_few) / held))
-    return _fed(batch, computed, output, node.step_tokens)
+    return _fed(batch, computed, _num_draws(output, 1 / rate.decode.tokens), rate.step_tokens or node.step_tokens)
 
 
 def batching(
@@ -168,29 +194,33 @@ def batching(
     kept = shape.kept_tokens + cached
     held = kept + prompt + residual_tokens(output, shape.std_output_tokens)
     full = full_batch(node, shape, num_requests) if among is None else among
-    batch, num_step_tokens = full.requests, full.num_step_tokens
-    chunks = _chunks(prompt, node.step_tokens, full.num_decode_rows)
-    burst_steps = prompt / node.step_tokens if node.step_tokens else 0.0
-    row_s = cost.token_s + cost.decode_context_token_s * held
+    batch, token_steps = full.requests, 1 / rate.decode.tokens
+    num_draws = _num_draws(output, token_steps)
+    step_tokens = rate.step_tokens or node.step_tokens
+    chunks = _chunks(prompt, step_tokens, full.num_decode_rows)
+    burst_steps = prompt / step_tokens if step_tokens else 0.0
+    rows = rate.decode.rows
+    row_s = rows * cost.token_s + (cost.context_token_s + rows * cost.attended_token_s) * held
     read = chunks * kept + prompt * (chunks + 1) / 2
     attended = prompt * kept + (prompt**2 + shape.std_prompt_tokens**2 + prompt) / 2
     prompt_rows_s = cost.predict_s(prompt, read, attended) - cost.step_s if prompt else 0.0
-    prompt_s = prompt_rows_s + output * cost.step_s * (1 / num_step_tokens - 1 / batch)
-    token_s = cost.step_s / batch + row_s
+    prompt_s = prompt_rows_s + num_draws * cost.step_s * (1 / full.num_draws - 1 / batch)
+    token_s = (cost.step_s / batch + row_s) * (num_draws / output)
     std_prompt_s = shape.std_prompt_tokens * (cost.token_s + cost.attended_token_s * (kept + prompt))
     std_output_s = shape.std_output_tokens * (token_s + prompt_s / output)
     return Batching(
         batch=batch,
-        num_step_tokens=num_step_tokens,
+        num_step_tokens=full.num_draws * (output / num_draws),
         output_tokens=output,
         std_output_tokens=shape.std_output_tokens,
         token_s=token_s,
         prompt_s=prompt_s,
         burst_s=prompt_rows_s + burst_steps * cost.step_s,
         prompt_tokens=prompt,
-        step_tokens=node.step_tokens,
+        step_tokens=step_tokens,
         chunks=chunks,
         prompt_rows_s=prompt_rows_s,
+        token_steps=token_steps,
         step_s=cost.step_s,
         row_s=row_s,
         std_request_s=math.hypot(std_output_s, std_prompt_s),
@@ -238,15 +268,20 @@ def num_seqs(node: NodeState) -> int:
     return node.max_num_seqs or PRIOR_NUM_SEQS
 
 
-def _fed(batch: float, prompt: float, output: float, step_tokens: int) -> Batch:
+def _num_draws(output: float, token_steps: float) -> float:
+    """Steps in which a request draws so many tokens: one behind its prompt, and those of the others."""
+    return 1 + (output - 1) * token_steps
+
+
+def _fed(batch: float, prompt: float, num_draws: float, step_tokens: int) -> Batch:
     """A batch of so many at most, as the rows of a step can feed it: see the module's head."""
     if not step_tokens:
         return Batch(batch, batch, batch)
-    limit = step_tokens * output / max(output, prompt + output - 1)
+    limit = step_tokens * num_draws / max(num_draws, prompt + num_draws - 1)
     num_decode_rows = min(batch, limit)
-    stay = (output - 1 + _chunks(prompt, step_tokens, num_decode_rows)) / output
-    num_step_tokens = min(limit, batch / stay)
-    return Batch(num_step_tokens * stay, num_step_tokens, num_decode_rows)
+    stay = (num_draws - 1 + _chunks(prompt, step_tokens, num_decode_rows)) / num_draws
+    num_drawing = min(limit, batch / stay)
+    return Batch(num_drawing * stay, num_drawing, num_decode_rows)
 
 
 def _chunks(prompt: float, step_tokens: int, num_decoding: float) -> float:

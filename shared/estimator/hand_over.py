@@ -36,9 +36,13 @@ class HandOverCost:
         return min(self.move_s, self.recompute_s)
 
 
-def network_s(taker: NodeState, num_bytes: float) -> float:
-    """Seconds until so many bytes of KV have come from another node."""
-    return num_bytes / (taker.network_bytes_per_s or PRIOR_NETWORK_BYTES_PER_S)
+def network_s(giver: NodeState | None, taker: NodeState, num_bytes: float) -> float:
+    """Seconds until so many bytes of KV have come from another node, by the slower network of both.
+
+    A node measures what comes to it; its network is taken to be as fast in the other direction.
+    """
+    nodes = (taker,) if giver is None else (giver, taker)
+    return num_bytes / min(node.network_bytes_per_s or PRIOR_NETWORK_BYTES_PER_S for node in nodes)
 
 
 def hand_over_cost(
@@ -55,7 +59,7 @@ def hand_over_cost(
     if not _has_room(giver, num_bytes) or not _has_room(taker, num_bytes / max(1, num_requests)):
         return HandOverCost(inf, recompute_s)
     copies_s = sum(num_bytes / (node.kv_bytes_per_s or PRIOR_KV_BYTES_PER_S) for node in (giver or taker, taker))
-    return HandOverCost(copies_s + network_s(taker, num_bytes), recompute_s)
+    return HandOverCost(copies_s + network_s(giver, taker, num_bytes), recompute_s)
 
 
 def _has_room(node: NodeState | None, num_bytes: float) -> bool:

@@ -24,18 +24,18 @@ PromisedEnd = tuple[float, float]
 """Seconds from the arrival to the promised end, and between two tokens; infinite where that was not promised."""
 
 
-def late_share(work: Batching, time_s: float, token_s: float, step_s: float) -> float:
-    """Of answers, those that are not done within ``time_s`` of steps, or whose tokens may not take so long.
+def late_share(work: Batching, time_s: float, token_s: float, pace_s: float) -> float:
+    """Of answers with a token each ``pace_s``, those not done within ``time_s``, or whose tokens may not take so long.
 
     ``ln n`` is normal with variance ln(1 + σ² / μ²), and with the mean for which n has the mean μ.
     """
-    if step_s > token_s:
+    if pace_s > token_s:
         return 1.0
-    if time_s <= step_s:
+    if time_s <= pace_s:
         return 1.0
-    if math.isinf(time_s) or step_s == 0.0:  # learnt costs of an empty step may be nothing
+    if math.isinf(time_s) or pace_s == 0.0:  # learnt costs of an empty step may be nothing
         return 0.0
-    num_tokens = time_s / step_s
+    num_tokens = time_s / pace_s
     variance = math.log1p((work.std_output_tokens / work.output_tokens) ** 2)
     if variance == 0.0:
         return float(num_tokens < work.output_tokens)
@@ -49,8 +49,8 @@ def late_by_batch(work: Batching, promised: Iterable[PromisedEnd], num_running: 
     Beside the batch at which the weights take half of a step: a smaller one costs more throughput than it gains time,
     and who is late there cannot be helped.
     """
-    slow_s = work.step_at(num_running)
-    fast_s = min(slow_s, 2 * work.step_s)
+    slow_s = work.pace_at(num_running)
+    fast_s = min(slow_s, 2 * work.step_s * work.token_steps)
     first_s = work.chunks * work.step_s + work.prompt_rows_s
     return max(
         (

@@ -54,10 +54,11 @@ class _Lenders:
             if model in own or model in node.broken_models:
                 continue
             rate = self._of_kind.get((node.device, model)) or self._of_any.get(model)
-            if rate is None and node.rates:
-                rate = node.rates[0]
+            load_s = self._until_loaded_s(node, model)
             if rate is not None:
-                rates.append(replace(rate, model=model, load_s=self._until_loaded_s(node, model)))
+                rates.append(replace(rate, load_s=load_s))
+            elif node.rates:
+                rates.append(node.rates[0].lent_to(model, load_s))
         return rates
 
     def _until_loaded_s(self, node: NodeState, model: str) -> float:

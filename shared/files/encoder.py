@@ -54,6 +54,12 @@ def step_rows(options: EngineOptions, *, is_encoder: bool) -> int:
     return max(options.step_tokens, WHOLE_TEXT_TOKENS) if is_encoder else options.step_tokens
 
 
+def own_step_tokens(options: EngineOptions, *, is_encoder: bool) -> int:
+    """The same as nodes tell it of a model: 0 where it is what they tell of themselves (`NodeFacts.step_tokens`)."""
+    rows = step_rows(options, is_encoder=is_encoder)
+    return rows if rows != options.step_tokens else 0
+
+
 def step_length(options: EngineOptions) -> int:
     """Of a request to an encoder whose text fits into one step."""
     return step_rows(options, is_encoder=True) + _ANSWER_TOKENS

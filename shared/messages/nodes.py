@@ -32,7 +32,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_num_seqs: int = 0
     """Sequences that the engine runs together at most."""
     step_tokens: int = 0
-    """Most rows of a step."""
+    """Most rows of a step, of models that say nothing else (`ModelRate.step_tokens`)."""
     kv_bytes_per_s: float = UNMEASURED
     """Measured rate at which KV moves between device and host memory; 0.0 before the first move."""
     network_bytes_per_s: float = UNMEASURED

@@ -7,7 +7,7 @@ T_mem and T_compute; added here, since a step's operators run one after another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NOTHING_CACHED = 0.0
 
@@ -61,6 +61,24 @@ class StepCost:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeYield:
+    """What a sequence that decodes has of a step and gets from it, in the mean: more than one where tokens are guessed.
+
+    ``tokens`` is 1 and the guesses that are kept, whose expectation Leviathan et al. (ICML'23, equation 1) work out as
+    (1 - α^(γ + 1)) / (1 - α) from γ guesses that hold with α each. It is measured here, since γ and α differ.
+    """
+
+    rows: float = 1.0
+    """Its last token, and the guesses behind it."""
+    tokens: float = 1.0
+    """At most as many."""
+
+
+ONE_TOKEN = DecodeYield()
+"""Without guesses."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRate:
     """What one model can do on one node."""
 
@@ -77,7 +95,16 @@ class ModelRate:
     """Of the tokens of prompts, those that were found in a cache of late and not computed."""
     kv_format: str = ""
     """Names how keys and values lie in its blocks, as the node has told since it loaded the model; else empty."""
+    decode: DecodeYield = ONE_TOKEN
+    """Of a sequence in a step, of late."""
+    step_tokens: int = 0
+    """Most rows of a step of this model, as of encoders, whose texts are computed whole; 0: those of any at the node
+    (`NodeFacts.step_tokens`)."""
 
     def takes_kv_of(self, other: ModelRate) -> bool:
         """Whether the node goes on with keys and values that were computed on another, as far as is known."""
         return not self.kv_format or not other.kv_format or self.kv_format == other.kv_format
+
+    def lent_to(self, model: str, load_s: float) -> ModelRate:
+        """The same of a model of which nothing better is known: what is this one's own says nothing of it."""
+        return replace(self, model=model, load_s=load_s, kv_format="", decode=ONE_TOKEN, step_tokens=0)

@@ -81,7 +81,7 @@ from shared.messages.requests import (
     VirtualQueue,
 )
 from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
 from shared.messages.tiers import Tier, TierNews
 from shared.messages.token_logprob import TokenLogprob
 
@@ -117,7 +117,8 @@ _LOAD = GroupLoad(
     promised_token_s=0.25,
     needs="beam search",
 )
-_RATE = ModelRate("smol", StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002), 22_000, 23_040, 1.5, 0.25, "8c1d44aa")
+_COST = StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002)
+_RATE = ModelRate("smol", _COST, 22_000, 23_040, 1.5, 0.25, "8c1d44aa", DecodeYield(2.5, 1.75), 512)
 _FACTS = NodeFacts(
     device="cpu",
     max_num_seqs=32,

@@ -69,6 +69,8 @@ async def test_they_are_those_of_the_reference_and_chats_go_on_beside_them(
         again = await embedded(client, TEXTS)
     assert chat.num_tokens == 20
     assert torch.equal(found, again)
+    num_texts = [embedding.metric(node, "treadle_node_pooled_texts_total", model="texts") for node in embedding.nodes]
+    assert sum(num_texts) == 2 * len(TEXTS)
     assert torch.allclose(found.norm(dim=1), torch.ones(len(TEXTS)))
     assert float((found * by_reference(TEXTS, model_file)).sum(dim=1).min()) > ROUNDED
 

@@ -316,6 +316,7 @@ class Engine:
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
             cost=resident.costs.step_cost if resident else None,
+            decode=current.decode_yield if current else None,
             swapped_kv_bytes=sum(one.swapped_kv_bytes for one in self._residents),
             evicted_kv_bytes=self._eviction.num_bytes,
             host_kept_bytes=sum(one.host_kept_bytes for one in self._residents),

@@ -31,6 +31,7 @@ def core_model(spec: ModelSpec, config: Any, max_num_seqs: int) -> LoadedModel:
         kv_layout=_layout(config),
         adapters=tuple(one.name for one in spec.adapters),
         task=spec.task,
+        step_tokens=config.scheduler_config.max_num_batched_tokens,
     )
 
 

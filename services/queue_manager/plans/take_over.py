@@ -185,11 +185,11 @@ class TakeOvers:
             return []
         here = batching(node.known, typical)
         paces = [
-            (batching(other.known, typical).step_at(other.num_running), other.node)
+            (batching(other.known, typical).pace_at(other.num_running), other.node)
             for other in self._state.nodes.values()
             if other.model == node.model and other.num_running and other is not node
         ]
-        slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > SLOWER * here.step_at(1)), reverse=True)
+        slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > SLOWER * here.pace_at(1)), reverse=True)
         if slower:
             self._look_again(now)
         for pace_s, name in slower[:MAX_DONORS]:
@@ -207,7 +207,7 @@ class TakeOvers:
                 )
                 if not is_free or num_more > MAX_TAKEN:
                     continue
-                gain_s = self._gain_s(group, pace_s - here.step_at(num_more), now)
+                gain_s = self._gain_s(group, pace_s - here.pace_at(num_more), now)
                 if gain_s > NUM_MOVES * self._move_s(group, self._state.nodes[name], node, now):
                     chosen.append(gid)
                     num_here = num_more

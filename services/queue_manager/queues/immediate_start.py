@@ -4,12 +4,12 @@ A batch that has room takes a request at once, so nobody waits; what the choice 
 who keeps what was promised. With r requests there, the newcomer's answer of n tokens takes
 (`shared.estimator.batching`; QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
 
-    answer_s(n) = prompts_s + first_token_at(r + 1) + (n - 1) * step_at(r + 1)
+    answer_s(n) = prompts_s + first_token_at(r + 1) + (n - 1) * pace_at(r + 1)
 
 behind prompts that the node has taken and not computed (`waits.prompts`), and breaks a promise of t seconds where n is
 too large. Lengths of answers are log-normal with the mean and the deviation that were learnt, so the share of answers
-that are too long is known before any of them, for the newcomer and for each of the r others, who go from ``step_at(r)``
-to ``step_at(r + 1)``. The newcomer goes where it breaks fewest promises::
+that are too long is known before any of them, for the newcomer and for each of the r others, who go from ``pace_at(r)``
+to ``pace_at(r + 1)``. The newcomer goes where it breaks fewest promises::
 
     P(late | r + 1) + Σ_r [P(late | r + 1) - P(late | r)] + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_token_s
 
@@ -113,7 +113,7 @@ class ImmediateStarts:
             return None
         work = batching(node.known, load)
         num_running = num_members + 1
-        after_s = work.step_at(num_running)
+        after_s = work.pace_at(num_running)
         if has_time and late_by_batch(work, promised.ends, num_running) > MAX_LATE:
             return None
         harm = harm_of_one_more(work, promised, num_running - 1)
@@ -122,14 +122,14 @@ class ImmediateStarts:
         first_s = max(unread_s, bring_in_s) + work.first_token_at(num_running)
         late = late_share(work, end_s - first_s, token_s, after_s)
         answer_s = first_s + (work.output_tokens - 1) * after_s
-        delay_s = work.prompt_rows_s + work.output_tokens * work.row_s
+        delay_s = work.prompt_rows_s + work.num_draws * work.row_s
         shares = answer_s / min(PATIENCE_S, slo.start_by_s(0.0)) + delay_s * promised.per_s
         return late + harm + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_s
 
 
 def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> float:
     """Promises that are expected to be broken because of one more in a batch of so many, to whom these were made."""
-    before_s, after_s = work.step_at(num_running), work.step_at(num_running + 1)
+    before_s, after_s = work.pace_at(num_running), work.pace_at(num_running + 1)
     first_s = work.chunks * work.step_s
     harm = 0.0
     for end_s, token_s, number in promised.kinds:

@@ -29,7 +29,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node, WaitingGroups
 from services.queue_manager.state.state import State
 from shared.config.queue import TenantSpec, weight_of
-from shared.estimator.batching import batching
+from shared.estimator.batching import batching, most_step_tokens
 
 ACTIVE_S = 30.0  # a tenant that was here so lately is expected back: places are left for it
 RESERVE = 1 / 16  # of the places of a batch: as many begin at once where another tenant floods the node
@@ -113,7 +113,7 @@ class TenantShares:
         if node.max_running is not None:
             batch = min(batch, node.max_running)
         num_others = node.num_running - sum(node.shares[tenant].num_running for tenant in node.held_back)
-        num_prompts = int(node.known.step_tokens / max(1.0, typical.mean_prompt_tokens))
+        num_prompts = int(most_step_tokens(node.known, node.model) / max(1.0, typical.mean_prompt_tokens))
         return max(1, min(batch, int(part * batch) + num_others)), max(1, num_prompts)
 
 

@@ -10,6 +10,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.state import State
+from shared.estimator.batching import most_step_tokens
 from shared.messages.requests import GroupRef
 
 WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
@@ -93,7 +94,7 @@ def _beside_prompts(state: State, node: Node, group: Group, *, may_wait: bool) -
         return None
     if node.max_unread is not None:
         return max(1, int(HELD_BACK_PROMPTS * node.max_unread)) if may_wait else 2 * node.max_unread
-    step_tokens, first = node.known.step_tokens, state.requests[next(iter(group.waiting))]
+    step_tokens, first = most_step_tokens(node.known, node.model), state.requests[next(iter(group.waiting))]
     if not step_tokens or first.slo.start_by_s(0.0) <= PATIENCE_S or not _is_tight(state, node.model):
         return None
     mean_prompt_tokens = group.waiting_totals.prompt_tokens / len(group.waiting)

@@ -43,5 +43,5 @@ def worst_case_s(node: NodeState, load: GroupLoad) -> float:
     worst = msgspec.structs.replace(load, mean_output_tokens=load.max_tokens, std_output_tokens=0.0)
     work = batching(node, worst)
     together = min(float(load.num_requests), work.batch)
-    batch_s = work.first_token_at(together) + (worst.mean_output_tokens - 1) * work.step_at(together)
+    batch_s = work.first_token_at(together) + (worst.mean_output_tokens - 1) * work.pace_at(together)
     return ceil(load.num_requests / work.batch) * batch_s

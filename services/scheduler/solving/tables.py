@@ -110,7 +110,13 @@ def arrival(group: str) -> tuple[int, str]:
 def _kind(node: NodeState) -> object:
     """Nodes of which this is equal share their tables; learnt costs are never quite the same."""
     costs = [
-        (rate.model, rate.kv_tokens, round(rate.cached_share / COST_STEP), *map(_level, astuple(rate.cost)))
+        (
+            rate.model,
+            rate.kv_tokens,
+            rate.step_tokens,
+            round(rate.cached_share / COST_STEP),
+            *map(_level, astuple(rate.cost) + astuple(rate.decode)),
+        )
         for rate in node.rates
     ]
     return node.device, node.max_num_seqs, node.step_tokens, tuple(sorted(costs))
@@ -262,6 +268,6 @@ def _setup_s(node: NodeState, load: GroupLoad, by_name: Mapping[str, NodeState])
         return in_s + cold_s(node, load)
     if here == HANDED_OVER:
         kv_bytes = load.kv_tokens * rate_of(node, load.model).kv_token_bytes
-        return network_s(node, kv_bytes) + in_s + cold_s(node, load)
+        return network_s(None, node, kv_bytes) + in_s + cold_s(node, load)
     cost = hand_over_cost(by_name.get(here), node, load.model, load.kv_tokens, load.num_requests)
     return cost.least_s + cold_s(node, load)

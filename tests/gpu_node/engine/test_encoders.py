@@ -300,7 +300,7 @@ def test_a_predicted_device_makes_embeddings_up(tmp_path: Path) -> None:
     options = EngineOptions(step_tokens=40, block_size=256)  # or there would be millions
     engine = Engine(VirtualExecutor("a100", options), options)
     loaded = engine.load_model(ModelSpec(name="tiny", source=str(tmp_path), task="embed"))
-    assert (loaded.max_model_len, loaded.is_encoder) == (513, True)
+    assert (loaded.max_model_len, loaded.is_encoder, loaded.step_tokens) == (513, True, 512)
     assert len(embedded(engine, [[5, 6, 7]] * 3)[0]) == 32
     with pytest.raises(ModelFileError, match="writes no text"):
         Engine(VirtualExecutor("a100", options), options).load_model(ModelSpec(name="tiny", source=str(tmp_path)))

@@ -12,7 +12,7 @@ from gpu_node.engine.requests.image import Kept
 from shared.config.engine import EngineOptions
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.requests import Attempt, Chunk, Enqueued, GroupRef, ImageTicket, VirtualQueue
-from shared.messages.step_cost import StepCost
+from shared.messages.step_cost import DecodeYield, StepCost
 
 EPOCH = "n0.1"
 OPTIONS = EngineOptions(max_num_seqs=8, step_tokens=64)
@@ -99,6 +99,7 @@ def stats(
     num_waiting: int = 0,
     cost: StepCost | None = None,
     num_remote_blocks: int = 0,
+    decode: DecodeYield | None = None,
 ) -> EngineStats:
     """An engine that has room for so many more and has seen so many requests in all, of which some wait in it."""
     return EngineStats(
@@ -110,6 +111,7 @@ def stats(
         num_received=num_received,
         cost=cost,
         num_remote_blocks=num_remote_blocks,
+        decode=decode,
     )
 
 

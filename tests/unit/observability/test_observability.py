@@ -100,7 +100,6 @@ def test_every_metric_is_shown_or_is_a_part_of_one_that_is() -> None:
         "treadle_node_output_tokens",  # vllm:generation_tokens by another name
         "treadle_queue_nodes",  # treadle_nodes, as the queue manager has heard by now
         "vllm:e2e_request_latency_seconds",  # for dashboards of others; clients' times are the gateway's
-        "vllm:prompt_tokens",
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from services.scheduler.nodes import has_changed, node_state
 from shared.estimator.batching import PRIOR_SWAP_S
 from shared.messages.nodes import Heartbeat, NodeFacts, NodeState, NodeUp
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
 
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), 100, 1, load_s) for model, load_s in (("a", 0.0), ("b", 7.0))]
 
@@ -96,3 +96,17 @@ def test_what_is_found_in_caches_is_news_where_it_is_another_tenth() -> None:
 
     assert not has_changed(cached(0.2), cached(0.29))
     assert has_changed(cached(0.2), cached(0.31))
+
+
+def test_what_guesses_bring_is_news_where_it_is_a_tenth_more_or_less() -> None:
+    def guessed(rows: float, tokens: float) -> NodeState:
+        return node_state(beat(rates=[replace(RATES[0], decode=DecodeYield(rows, tokens))]), None, 100.0)
+
+    assert not has_changed(guessed(3.0, 2.0), guessed(3.2, 2.1))
+    assert has_changed(guessed(3.0, 2.0), guessed(3.0, 2.3))
+    assert has_changed(guessed(3.0, 2.0), guessed(3.4, 2.0))
+
+
+def test_it_is_news_how_many_rows_a_models_steps_have() -> None:
+    own = node_state(beat(rates=[replace(RATES[0], step_tokens=512)]), None, 100.0)
+    assert has_changed(node_state(beat(rates=RATES[:1]), None, 99.0), own)

@@ -6,7 +6,7 @@ from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded
-from shared.messages.step_cost import NOTHING_CACHED, ModelRate, StepCost
+from shared.messages.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
 
 DEVICE = "device"
 HOST = "host"
@@ -27,6 +27,7 @@ class NodeModels:
         """Duration of the last load."""
         self._seen: dict[str, ModelLoaded] = {}
         self._costs: dict[str, StepCost] = {}
+        self._decodes: dict[str, DecodeYield] = {}
         self._tiers: dict[str, str] = {}
         self._counts = Counts()
         self._num_remote_blocks: dict[str, int] = {}
@@ -66,6 +67,8 @@ class NodeModels:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""
         if stats.cost is not None and self.loaded is not None:
             self._costs[self.loaded.model] = stats.cost
+        if stats.decode is not None and self.loaded is not None:
+            self._decodes[self.loaded.model] = stats.decode
         if self.loaded is not None:
             self._num_remote_blocks[self.loaded.model] = stats.num_remote_blocks
         if stats.counts == self._counts:
@@ -89,6 +92,8 @@ class NodeModels:
                 load_s=self._expected_load_s(name),
                 cached_share=self._hits[name].share if name in self._hits else NOTHING_CACHED,
                 kv_format=self._seen[name].kv_format,
+                decode=self._decodes.get(name, ONE_TOKEN),
+                step_tokens=self._seen[name].step_tokens,
             )
             for name, cost in sorted(self._costs.items())
         ]

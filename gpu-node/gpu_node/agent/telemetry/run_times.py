@@ -33,8 +33,11 @@ E2E_S = Histogram(
     _LABELS,
     buckets=_LATENCY_BUCKETS_S,
 )
-PROMPT_TOKENS = Counter("vllm:prompt_tokens_total", "Tokens in the prompts of answers that began here", _LABELS)
+PROMPT_TOKENS = Counter(
+    "vllm:prompt_tokens_total", "Tokens in prompts of answers that began here, and in texts", _LABELS
+)
 GENERATION_TOKENS = Counter("vllm:generation_tokens_total", "Output tokens", _LABELS)
+POOLED_TEXTS = Counter("treadle_node_pooled_texts_total", "Texts that were embedded or scored here", ["model"])
 
 
 class _OfModel:
@@ -46,6 +49,7 @@ class _OfModel:
         self.e2e_s = E2E_S.labels(model)
         self.prompt_tokens = PROMPT_TOKENS.labels(model)
         self.generation_tokens = GENERATION_TOKENS.labels(model)
+        self.pooled_texts = POOLED_TEXTS.labels(model)
 
 
 @dataclass(slots=True)
@@ -76,7 +80,11 @@ class RunTimes:
         for tokens in publish.tokens.values():
             for chunk in tokens.chunks:
                 run = self._runs.get(chunk.request_id)
-                if run is not None and chunk.token_ids:
+                if run is None:
+                    continue
+                if chunk.embedding:
+                    _observe_pooled(run, chunk, now)
+                elif chunk.token_ids:
                     _observe(run, chunk, now)
         for finished in publish.finished:
             run = self._runs.pop(finished.request_id, None)
@@ -99,3 +107,10 @@ def _observe(run: _Run, chunk: Chunk, now: float) -> None:
         run.model.prompt_tokens.inc(run.prompt_tokens)
     run.last_s[chunk.choice] = now
     run.model.generation_tokens.inc(len(chunk.token_ids))
+
+
+def _observe_pooled(run: _Run, chunk: Chunk, now: float) -> None:
+    """A text has no tokens behind it: what came is all of its answer."""
+    run.model.prompt_tokens.inc(run.prompt_tokens)
+    run.model.pooled_texts.inc()
+    run.last_s[chunk.choice] = now

@@ -47,6 +47,8 @@ class LoadedModel:
     """Of a sequence in a step, guessed tokens that the executor checks; 0: none."""
     is_encoder: bool = False
     """Its tokens see those behind them: a text is computed in one step, and nothing of it serves another text."""
+    step_tokens: int = 0
+    """Most rows of a step, where they are not what the engine is configured for; 0: they are."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
 

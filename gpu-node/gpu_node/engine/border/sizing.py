@@ -10,7 +10,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.models.config import ModelConfig
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
-from shared.files.encoder import step_length
+from shared.files.encoder import own_step_tokens, step_length
 from shared.files.kv_paging import MAX_WASTE, Paging, block_bytes, paging
 
 MAX_CONTEXT_LENGTH = 1 << 20
@@ -59,6 +59,7 @@ def loaded_model(
         task=spec.task,
         max_draft_tokens=max_draft_tokens,
         is_encoder=config.is_encoder,
+        step_tokens=own_step_tokens(options, is_encoder=config.is_encoder),
     )
 
 

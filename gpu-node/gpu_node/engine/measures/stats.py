@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.measures.counts import Counts
-from shared.messages.step_cost import StepCost
+from shared.messages.step_cost import DecodeYield, StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class EngineStats:
     """Measured rate of moves between device and host memory; 0.0 before the first."""
     cost: StepCost | None = None
     """Of the current model on this device, as far as it has been learnt; None before any step and any profile."""
+    decode: DecodeYield | None = None
+    """Of the current model, likewise; None where no tokens are guessed, or too little has been seen."""
     swapped_kv_bytes: int = 0
     """Host memory that holds KV of preempted requests."""
     evicted_kv_bytes: int = 0

@@ -156,6 +156,7 @@ class Commands:
                 source=source,
                 tiers=dict(self._engine.tiers),
                 kv_format=BlockFormat.of(model).name,
+                step_tokens=model.step_tokens,
             )
         )
 

@@ -240,6 +240,8 @@ class ModelLoaded(_Frame, frozen=True):
     """Where the weights of every model are now that are on the device or in host memory."""
     kv_format: str = ""
     """As in `ModelRate`."""
+    step_tokens: int = 0
+    """Likewise."""
 
 
 class ModelFailed(_Frame, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepResult
 from gpu_node.engine.measures.counts import Counts
+from gpu_node.engine.measures.yield_learner import YieldLearner
 from gpu_node.engine.requests.beams import Hypothesis, score
 from gpu_node.engine.requests.choices import embedding_chunk, error_chunk, ranked_chunks, token_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -26,6 +27,8 @@ class StepOutcome:
         self._admission = admission
         self._beam_search = BeamSearch(model, roster)
         self.counts = Counts()
+        self.yields = YieldLearner()
+        """Of a model for which tokens are guessed; of others it sees nothing."""
 
     def take(self, part: StepPart, result: StepResult) -> list[OutputChunk]:
         """Take in what was drawn for one sequence, or the error in its place, which ends the request."""
@@ -60,6 +63,8 @@ class StepOutcome:
             reason = "" if error else finish_reason(sequence, request.sampling, self._model)
             if error or reason:
                 break
+        if start and self._model.max_draft_tokens:
+            self.yields.observe(1 + len(part.draft_token_ids), sequence.num_output_tokens - start)
         self._settle_guesses(part, len(drawn_ids) - 1, sequence.num_output_tokens - start)
         if error and sequence.matcher is not None:
             return [self._error(request, sequence, error, start)]

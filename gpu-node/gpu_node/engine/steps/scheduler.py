@@ -44,6 +44,7 @@ from gpu_node.engine.steps.step_counts import StepCounts
 from shared.config.engine import EngineOptions
 from shared.files.encoder import step_rows
 from shared.messages.payload import Payload
+from shared.messages.step_cost import DecodeYield
 
 Decide = Callable[[LoadedModel, BlockManager, EngineOptions, KvCosts], Decisions]
 
@@ -124,6 +125,11 @@ class Scheduler:
         """Since it began."""
         moved = self._giving_way.counts, self._intake.counts
         return self._sum_of_counts.of(self._step_counts.counts, *moved, self._outcome.counts)
+
+    @property
+    def decode_yield(self) -> DecodeYield | None:
+        """Of a sequence in a step, where tokens are guessed and enough has been seen."""
+        return self._outcome.yields.decode
 
     @property
     def num_preemptions(self) -> int:

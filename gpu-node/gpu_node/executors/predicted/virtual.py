@@ -29,7 +29,7 @@ from gpu_node.models.words import Words, read_words
 from shared.config import hardware
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.hardware import ModelShape
-from shared.files.encoder import step_length
+from shared.files.encoder import own_step_tokens, step_length
 from shared.files.model_file import checked_path
 from shared.files.model_sizes import read_context_length, read_is_encoder
 from shared.messages.token_logprob import TokenLogprob
@@ -78,7 +78,8 @@ class VirtualExecutor:
                 served_program(spec, open_checkpoint(checked_path(spec)))  # which refuses what no device can serve
             self._embedding_columns[spec.name] = model_shape(spec).hidden_size if spec.task == "embed" else _NUM_LABELS
         vocab_size = self._words_of(spec).vocab_size
-        return replace(model, vocab_size=vocab_size, task=spec.task, is_encoder=is_encoder)
+        step_tokens = own_step_tokens(self._options, is_encoder=is_encoder)
+        return replace(model, vocab_size=vocab_size, task=spec.task, is_encoder=is_encoder, step_tokens=step_tokens)
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""

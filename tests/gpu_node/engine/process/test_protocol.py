@@ -71,6 +71,7 @@ def test_the_bytes_of_a_frame() -> None:
             "num_received": 6,
             "kv_bytes_per_s": 0.0,
             "cost": None,
+            "decode": None,
             "swapped_kv_bytes": 0,
             "evicted_kv_bytes": 0,
             "host_kept_bytes": 0,

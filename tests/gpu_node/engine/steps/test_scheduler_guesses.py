@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpu_node.engine.border.plan import DRAWN, ScheduledSequence, StepPlan, StepResult
+from gpu_node.engine.measures.yield_learner import LEAST_STEPS
 from gpu_node.engine.steps.scheduler import Scheduler
 from tests.gpu_node.bookkeeping import STEP_S, payload, scheduler
 
@@ -207,3 +210,32 @@ def test_abort_frees_what_guesses_hold() -> None:
 
 def test_without_speculation_nothing_is_guessed() -> None:
     assert only(begun(max_draft_tokens=0).schedule(now=0.0)).num_draft_tokens == 0
+
+
+def test_what_sequences_have_of_steps_and_get_from_them_is_told() -> None:
+    """Behind 1, the cycle 2, 3, 4, 5, 1 is drawn: four guesses hold, and a fifth token comes with them."""
+    one = scheduler(step_tokens=64, max_draft_tokens=4, max_model_len=1000, num_blocks=250)
+    one.add(payload("a", PROMPT, max_tokens=400))
+    plan, text = one.schedule(now=0.0), [*PROMPT]
+    steps: list[tuple[int, int]] = []
+    while not plan.is_empty:
+        (part,) = plan.sequences
+        tokens = [(len(text) + number) % 5 + 1 for number in range(len(part.draws))]
+        assert one.decode_yield is None or len(steps) >= LEAST_STEPS
+        (chunk,) = one.commit(plan, drawn(plan, *tokens))
+        text += chunk.token_ids
+        if chunk.start:  # the first token comes behind the prompt, whatever is guessed
+            steps.append((len(part.draws), len(chunk.token_ids)))
+        plan = one.schedule(now=0.0)
+    rows, kept = (sum(column) / len(steps) for column in zip(*steps, strict=True))
+    assert one.decode_yield is not None
+    assert (one.decode_yield.rows, one.decode_yield.tokens) == pytest.approx((rows, kept), rel=0.01)
+    assert kept > 4
+
+
+def test_where_nothing_is_guessed_nothing_is_told() -> None:
+    one = scheduler(step_tokens=64)
+    one.add(payload("a", PROMPT, max_tokens=100))
+    while not (plan := one.schedule(now=0.0)).is_empty:
+        one.commit(plan, drawn(plan, 3))
+    assert one.decode_yield is None

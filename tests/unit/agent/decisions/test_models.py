@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gpu_node.agent.decisions.actions import AgentAction, Beat, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, StepReport
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
 from tests.unit.agent.events import OPTIONS, entry, loaded, make_agent, queue, stats, step, taken, tokens
 
 COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
@@ -46,6 +47,27 @@ def test_a_rate_tells_how_keys_and_values_of_its_model_lie_here() -> None:
         agent.handle(loaded(model, kv_format=f"{model}'s"))
         learn(agent, COST_A)
     assert [rate.kv_format for rate in agent.heartbeat().facts.rates] == ["a's", "b's"]
+
+
+def test_a_rate_tells_what_guesses_bring_and_keeps_it_when_the_model_goes() -> None:
+    agent = make_agent("a")
+    told = []
+    for decode in (None, DecodeYield(3.0, 2.0), DecodeYield(2.0, 1.5), None):
+        agent.handle(StepReport([], stats(cost=COST_A, decode=decode)))
+        told += [rate.decode for rate in agent.heartbeat().facts.rates]
+    assert told == [DecodeYield(1.0, 1.0), DecodeYield(3.0, 2.0), DecodeYield(2.0, 1.5), DecodeYield(2.0, 1.5)]
+    agent.handle(loaded("b", load_s=2.5, tiers={"a": "host", "b": "device"}))
+    learn(agent, COST_B)
+    assert [rate.decode for rate in agent.heartbeat().facts.rates] == [DecodeYield(2.0, 1.5), DecodeYield()]
+
+
+def test_a_rate_tells_the_rows_of_its_models_steps_where_they_are_its_own() -> None:
+    agent = make_agent()
+    for model, step_tokens in (("a", 512), ("b", 0)):
+        agent.handle(msgspec.structs.replace(loaded(model), step_tokens=step_tokens))
+        learn(agent, COST_A)
+    facts = agent.heartbeat().facts
+    assert (facts.step_tokens, [rate.step_tokens for rate in facts.rates]) == (OPTIONS.step_tokens, [512, 0])
 
 
 def test_what_a_model_borrows_is_room_for_it_as_long_as_it_has_it() -> None:

@@ -79,3 +79,21 @@ def test_what_is_evicted_or_taken_back_does_not_end_here(model: str) -> None:
     for name in ("r0", "r1"):
         times.publish(publish(tokens(name, 7, finish_reason="stop"), finished=name), 2.0)
     assert observed(E2E, model) == (0, 0)
+
+
+def test_a_text_that_is_embedded_has_a_prompt_and_an_end_and_no_tokens(model: str) -> None:
+    times = RunTimes()
+    times.begin(payload_of("r0", model=model), 10.0)
+    pooled = Chunk("r0", 0, 0, [], "stop", is_last=True, embedding=bytes(8))
+    times.publish(publish(pooled, finished="r0"), 12.0)
+    assert (counted("vllm:prompt_tokens_total", model), counted("vllm:generation_tokens_total", model)) == (2, 0)
+    assert REGISTRY.get_sample_value("treadle_node_pooled_texts_total", {"model": model}) == 1
+    assert observed(E2E, model) == (1, 2.0)
+    assert (observed(TTFT, model), observed(TOKEN, model)) == ((0, 0), (0, 0))
+
+
+def test_answers_are_no_pooled_texts(model: str) -> None:
+    times = RunTimes()
+    times.begin(payload_of("r0", model=model), 0.0)
+    times.publish(publish(tokens("r0", 5, finish_reason="stop"), finished="r0"), 1.0)
+    assert REGISTRY.get_sample_value("treadle_node_pooled_texts_total", {"model": model}) == 0

@@ -16,6 +16,7 @@ from services.queue_manager.telling.window import (
 )
 from shared.messages.request_kind import RequestKind
 from shared.messages.requests import GroupRef
+from shared.messages.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, make_state, place
 
 
@@ -84,6 +85,11 @@ def test_while_tight_promises_are_given_a_group_with_time_keeps_two_steps_of_pro
     )
     state.now_s = 10.0 + TIGHT_SEEN_S
     assert unread() == [None, TIGHT_STEPS * 64 // 8, None]
+    whole = ModelRate("a", StepCost(0.1, 0.0, 0.0), kv_tokens=0, kv_token_bytes=0, load_s=0.0, step_tokens=512)
+    known = state.nodes["n0"].known
+    state.nodes["n0"].known = msgspec.structs.replace(known, rates=[whole])
+    assert unread() == [None, TIGHT_STEPS * 512 // 8, None], "its model has more room in a step than others"
+    state.nodes["n0"].known = known
     state.now_s += 0.1
     assert unread() == [None, None, None], "the last came too long ago"
     state.now_s, state.flows[RequestKind("a", "urgent")].patience_s = 10.0, 2 * TIGHT_S + 0.1

@@ -14,7 +14,7 @@ from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S
 from shared.messages.nodes import NodeState
 from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
 from shared.messages.requests import HANDED_OVER
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 
 
@@ -206,6 +206,20 @@ def test_nodes_of_one_kind_share_their_tables() -> None:
     one, other, fast = tables([node("n0"), node("n1"), node("n2", speed=2)], [load("g0")]).nodes
     assert one.work_s is other.work_s
     assert one.work_s is not fast.work_s
+
+
+def test_nodes_that_guess_more_or_better_are_of_another_kind() -> None:
+    """Ten tokens are ten steps of a row, 5.5 of three rows where each brings two, or ten of three in vain."""
+
+    def guessing(name: str, rows: float, tokens: float) -> NodeState:
+        known = node(name)
+        rates = [replace(rate, decode=DecodeYield(rows, tokens)) for rate in known.rates]
+        return msgspec.structs.replace(known, rates=rates)
+
+    nodes = [node("n0"), guessing("n1", 1.0, 1.0), guessing("n2", 3.0, 2.0), guessing("n3", 3.0, 1.0)]
+    plain, same, better, worse = tables(nodes, [load("g0")]).nodes
+    assert plain.work_s is same.work_s
+    assert [plain.work_s[0], better.work_s[0], worse.work_s[0]] == pytest.approx([1.0, 1.65, 3.0])
 
 
 @pytest.mark.parametrize(("num_there", "places"), [(1, (0, 1)), (2, (0,))])

@@ -13,14 +13,21 @@ from shared.estimator.batching import (
     PRIOR_TOKENS_PER_S,
     batching,
     longest_tokens,
+    most_step_tokens,
     rate_of,
     residual_tokens,
 )
 from shared.messages.nodes import NodeState
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
 from tests.unit.shared.queues import group, node
 
 COST = StepCost(step_s=0.8, token_s=0.01, context_token_s=0.001)
+
+
+def guessing(known: NodeState, rows: float, tokens: float) -> NodeState:
+    """The same, where sequences that decode have so many rows in a step and get so many tokens by them."""
+    rates = [replace(rate, decode=DecodeYield(rows, tokens)) for rate in known.rates]
+    return msgspec.structs.replace(known, rates=rates)
 
 
 def test_a_full_batch_shares_the_weights_and_pays_its_own_rows_and_context() -> None:
@@ -116,6 +123,61 @@ def test_a_prompt_of_several_steps_takes_a_place_that_does_not_decode() -> None:
     assert work.chunks == 2.0
     assert work.num_step_tokens == pytest.approx(4 * 100 / 101)
     assert work.request_s == pytest.approx(101 / 4)
+
+
+def test_where_guesses_hold_an_answer_takes_fewer_steps_with_more_rows() -> None:
+    """21 tokens: one behind the prompt, and 20 by two a step, which are 11 steps. 10.5 + 1 tokens are held."""
+    work = batching(guessing(node(COST, num_seqs=4), 3.0, 2.0), group(prompt=1, output=21))
+    row_s = 3 * 0.01 + 11.5 * 0.001  # context is read once for all three
+    assert work.num_draws == 11
+    assert work.row_s == pytest.approx(row_s)
+    assert work.request_s == pytest.approx(11 * (0.8 / 4 + row_s) + 0.011)
+    assert work.token_s == pytest.approx(11 / 21 * (0.8 / 4 + row_s))
+    assert work.num_step_tokens == pytest.approx(4 * 21 / 11)
+    assert work.step_at(2) == pytest.approx(0.8 + 2 * row_s)
+    assert work.pace_at(2) == work.token_at(2) == pytest.approx((0.8 + 2 * row_s) / 2)
+    # four take 11 steps of a request's time each, with its prompt: a step takes 4 / 11 of that, and brings two
+    assert work.token_at(4) == pytest.approx(4 * work.request_s / 11 / 2)
+
+
+def test_each_row_of_a_guess_attends_to_the_context() -> None:
+    work = batching(guessing(node(StepCost(0.0, 0.0, 0.0, 0.001)), 3.0, 2.0), group(prompt=100, output=21))
+    assert work.row_s == pytest.approx(3 * 0.001 * 110.5)
+
+
+def test_guesses_take_no_rows_from_prompts() -> None:
+    """4 decode, 6 of 10 rows are left: 2 steps for a prompt of 12, and 50 more for 101 tokens by two."""
+    known = guessing(node(StepCost(1.0, 0.0, 0.0), num_seqs=4, step_tokens=10), 3.0, 2.0)
+    work = batching(known, group(prompt=12, output=101))
+    assert work.chunks == 2.0
+    assert work.request_s == pytest.approx(52 / 4)
+    assert work.num_step_tokens == pytest.approx(4 * 101 / 52)
+
+
+def test_guesses_that_bring_nothing_change_nothing() -> None:
+    known = node(COST, num_seqs=4, step_tokens=10)
+    assert batching(guessing(known, 1.0, 1.0), group(prompt=12, output=2.7)) == batching(
+        known, group(prompt=12, output=2.7)
+    )
+
+
+def test_what_is_guessed_of_a_model_says_nothing_of_another() -> None:
+    known = guessing(node(COST), 3.0, 2.0)
+    assert rate_of(known, "a").decode == DecodeYield(3.0, 2.0)
+    assert rate_of(known, "c").decode == DecodeYield()
+
+
+def test_a_model_whose_texts_are_computed_whole_has_the_rows_of_its_own_steps() -> None:
+    """Texts of 300 tokens at 1 s a step: of 256 rows, a step would have 0.85 of one; of 512 it has 1.7."""
+    known = node(StepCost(1.0, 0.0, 0.0), num_seqs=8, step_tokens=256)
+    rates = [replace(rate, step_tokens=512) if rate.model == "a" else rate for rate in known.rates]
+    encoder = msgspec.structs.replace(known, rates=rates)
+    assert [most_step_tokens(encoder, model) for model in "abc"] == [512, 256, 256]
+    assert batching(known, group(prompt=300, output=1)).request_s == pytest.approx(300 / 256)
+    work = batching(encoder, group(prompt=300, output=1))
+    assert (work.step_tokens, work.chunks) == (512, 1.0)
+    assert work.request_s == pytest.approx(300 / 512)
+    assert batching(encoder, group("b", prompt=300, output=1)) == batching(known, group("b", prompt=300, output=1))
 
 
 def test_an_evicted_request_holds_its_kv_but_computes_no_prompt() -> None:

@@ -29,6 +29,14 @@ def test_a_move_goes_out_over_the_network_and_in() -> None:
     assert hand_over_cost(GIVER, TAKER, "m", 20, 1).move_s == pytest.approx(2.0 + 4.0 + 1.0)
 
 
+@pytest.mark.parametrize(("giver_per_s", "over_s"), [(0.0, 4.0), (8e3, 4.0), (2e3, 10.0)])
+def test_the_slower_network_of_both_says_how_long_it_takes(giver_per_s: float, over_s: float) -> None:
+    """20 kB at the taker's 5 kB/s, unless the giver's network is slower; what was not measured is taken to be fast."""
+    giver = told(GIVER, network_bytes_per_s=giver_per_s)
+    assert network_s(giver, TAKER, 20e3) == pytest.approx(over_s)
+    assert hand_over_cost(giver, TAKER, "m", 20, 1).move_s == pytest.approx(2.0 + over_s + 1.0)
+
+
 def test_computing_again_is_a_prompt_of_as_many_tokens_for_each_request() -> None:
     """20 rows at once are 20 x 0.01 + 20 x 0.001 + 210 x 0.0001; two of 10 attend to 55 each. Nobody pays the step."""
     assert hand_over_cost(GIVER, TAKER, "m", 20, 1).recompute_s == pytest.approx(0.2 + 0.02 + 0.021)
@@ -45,7 +53,7 @@ def test_what_has_not_been_measured_is_assumed() -> None:
     bare = told(TAKER, kv_bytes_per_s=0.0, network_bytes_per_s=0.0)
     expected_s = 20e3 / 10e3 + 20e3 / PRIOR_NETWORK_BYTES_PER_S + 20e3 / PRIOR_KV_BYTES_PER_S
     assert hand_over_cost(GIVER, bare, "m", 20, 1).move_s == pytest.approx(expected_s)
-    assert network_s(bare, 3e9) == 3e9 / PRIOR_NETWORK_BYTES_PER_S
+    assert network_s(None, bare, 3e9) == 3e9 / PRIOR_NETWORK_BYTES_PER_S
     gone_s = hand_over_cost(None, TAKER, "m", 20, 1).move_s
     assert gone_s == pytest.approx(1.0 + 4.0 + 1.0), "of a giver that is not known: as the taker"
 

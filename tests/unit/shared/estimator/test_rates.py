@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shared.estimator.batching import PRIOR_SWAP_S
 from shared.estimator.rates import share_rates
 from shared.messages.nodes import NodeState
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
 
 
 def rate(model: str, step_s: float, load_s: float = 0.0) -> ModelRate:
@@ -31,6 +33,13 @@ def test_a_node_of_the_same_kind_is_asked_first() -> None:
 def test_then_any_node_then_another_model_on_the_node_itself() -> None:
     nodes = [state("n0", "a10", rate("a", 1.0), swap_s=4.0), state("n1", "h100", rate("b", 2.0))]
     assert share_rates(nodes, ["a", "b", "c"])[0].rates == [rate("a", 1.0), rate("b", 2.0, 4.0), rate("c", 1.0, 4.0)]
+
+
+def test_what_guesses_bring_is_taken_of_the_same_model_alone() -> None:
+    guesses = DecodeYield(rows=3.0, tokens=2.0)
+    own, other = replace(rate("a", 1.0), decode=guesses), replace(rate("b", 2.0), decode=guesses)
+    nodes = [state("n0", "a10", own, swap_s=4.0), state("n1", "h100", other)]
+    assert [one.decode for one in share_rates(nodes, ["a", "b", "c"])[0].rates] == [guesses, guesses, DecodeYield()]
 
 
 def test_a_load_takes_as_long_as_nodes_of_the_kind_have_measured() -> None:
