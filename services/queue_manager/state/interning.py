@@ -61,6 +61,7 @@ class Interning:
             request.gateway, request.model = sys.intern(request.gateway), sys.intern(request.model)
             request.tenant, request.node = sys.intern(request.tenant), sys.intern(request.node)
             request.needs = sys.intern(request.needs)
+            request.begins_s = request.begins_s or 0.0  # one zero for all that have not begun
             request.slo, request.group = self._slo(request.slo), gids[request.group]
 
     def _slo(self, slo: Slo) -> Slo:

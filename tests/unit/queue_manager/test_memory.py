@@ -52,6 +52,7 @@ def test_a_request_takes_less_than_a_kilobyte(is_restored: bool) -> None:
     if is_restored:
         fill(filled)
         snapshot = filled.snapshot()
+        QueueManagerCore(ClusterConfig()).restore(snapshot)  # what is made once for a process is no request's
     core = QueueManagerCore(ClusterConfig())
     gc.collect()
     tracemalloc.start()
