@@ -21,7 +21,7 @@ from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.memory.kv_identity import kv_identity
+from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
@@ -160,7 +160,9 @@ class CpuExecutor:
         config = checkpoint.config
         check_encoder(spec, checkpoint, self._options)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
-        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
+        model = loaded_model(
+            spec, config, self._options, _BFLOAT16_BYTES, image_layout(spec, _KV_LAYOUT), kv_identity=salt
+        )
         plain = served_program(spec, checkpoint)
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
