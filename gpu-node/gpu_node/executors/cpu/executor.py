@@ -14,6 +14,7 @@ from gpu_node.engine.border.executor import model_of
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
+from gpu_node.executors.cpu.head_check import check_heads
 from gpu_node.executors.cpu.links import CpuLinks
 from gpu_node.executors.cpu.lowering import LanePlace, UnsupportedOperatorError, lower
 from gpu_node.executors.cpu.step import RunningStep, step_of
@@ -159,6 +160,7 @@ class CpuExecutor:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         check_encoder(spec, checkpoint, self._options)
+        check_heads(checkpoint)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(
             spec, config, self._options, _BFLOAT16_BYTES, image_layout(spec, _KV_LAYOUT), kv_identity=salt
