@@ -317,6 +317,23 @@ def test_files_of_the_bare_model_and_constants_in_old_files_are_read(gpt2: Path,
     load(llama)
 
 
+@pytest.mark.parametrize("head", ["other numbers", "other type", "other shape", "a number"])
+def test_a_head_of_its_own_beside_a_tied_embedding_contradicts_the_configuration(llama: Path, head: str) -> None:
+    """`transformers` 5 takes the head then, vLLM the embedding."""
+
+    def two_heads(tensors: Tensors) -> None:
+        embedding = tensors["model.embed_tokens.weight"]
+        heads = {"other numbers": -embedding, "other type": embedding.double(), "other shape": embedding[1:].clone()}
+        tensors["lm_head.weight"] = heads.get(head, torch.tensor(1.0))
+
+    rewrite(llama, two_heads)
+    with pytest.raises(ModelFileError, match=r"tensor lm_head.weight is not the embedding model.embed_tokens.weight"):
+        load(llama)
+    rewrite_config(llama, tie_word_embeddings=False)
+    if head in ("other numbers", "other type"):
+        load(llama)
+
+
 def test_a_tensor_under_both_names_is_an_error(gpt2: Path) -> None:
     rewrite(gpt2, lambda tensors: tensors.update({"ln_f.weight": torch.ones(32)}))
     with pytest.raises(ModelFileError, match=r"tensor .*ln_f\.weight is also in"):
