@@ -355,6 +355,6 @@ def test_heads_that_the_device_has_no_kernel_for_are_refused_and_end_no_engine(
 @pytest.mark.parametrize(
     "memory", [{"kv_cache_bytes": 1 << 38}, {"kv_cache_bytes": 1 << 62}, {"host_kv_bytes": 1 << 50}]
 )
-def test_memory_for_kv_that_there_cannot_be_is_told_to_the_operator(memory: dict[str, int]) -> None:
+def test_memory_for_kv_that_there_cannot_be_is_told_to_the_operator(memory: dict[str, Any]) -> None:
     with pytest.raises(OperatorError, match=r"no \d+ bytes for KV: .*; lower engine.kv_cache_bytes"):
         CpuExecutor(EngineOptions(**memory), num_threads=1)
