@@ -38,8 +38,9 @@ def fingerprint(spec: ModelSpec | AdapterSpec) -> str:
 
 
 def _files(directory: Path) -> list[tuple[str, Path]]:
-    """What a model is made of, by name."""
-    return sorted((file.name, file) for file in directory.iterdir() if file.suffix in _KINDS and file.is_file())
+    """What a model is made of, by name; hidden files say how it came there."""
+    shown = (file for file in directory.iterdir() if not file.name.startswith("."))
+    return sorted((file.name, file) for file in shown if file.suffix in _KINDS and file.is_file())
 
 
 def _sample(path: Path, digest: blake2b) -> None:

@@ -53,6 +53,7 @@ def test_a_directory_is_its_weights_and_configuration(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(b"1")
     first = fingerprint(spec(tmp_path))
     (tmp_path / "README.md").write_text("about it")
+    (tmp_path / ".fetched.json").write_text("{}")
     assert fingerprint(spec(tmp_path)) == first
     (tmp_path / "a.safetensors").rename(tmp_path / "b.safetensors")
     second = fingerprint(spec(tmp_path))
