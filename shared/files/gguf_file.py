@@ -23,6 +23,8 @@ from shared.files.model_file import ModelFileError, identity
 _VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
 _MAX_ALIGNMENT = 1 << 20
+MAX_HEADER_BYTES = 256 << 20
+"""Ten times what the largest vocabularies take; in memory it becomes as much again ten times."""
 _UINT32, _UINT64 = struct.Struct("<I"), struct.Struct("<Q")
 _NUMBERS: Mapping[int, str] = {
     GGUFValueType.UINT8: "<u1",
@@ -141,7 +143,8 @@ class _Header:
     def __init__(self, data: npt.NDArray[np.uint8]) -> None:
         self.offset = 0
         """Of the next byte."""
-        self._data = data.data
+        self._data = data[:MAX_HEADER_BYTES].data
+        self._end = "it ends at" if len(data) <= MAX_HEADER_BYTES else "it goes on behind"
 
     def uint32(self) -> int:
         """The next 4 bytes."""
@@ -160,11 +163,13 @@ class _Header:
     def texts(self, count: int) -> list[str]:
         """So many strings, one behind the other: a hundred thousand in a vocabulary and its merges."""
         data, start, size = self._data, self.offset, len(self._data)
+        if start + count * _UINT64.size > size:  # before any is read: the last would not be there
+            raise _DamagedError(f"{self._end} byte {size}, inside its header")
         found = []
         for _ in range(count):
             first = start + _UINT64.size
             if first > size or (end := first + _UINT64.unpack_from(data, start)[0]) > size:
-                raise _DamagedError(f"it ends at byte {size}, inside its header")
+                raise _DamagedError(f"{self._end} byte {size}, inside its header")
             try:
                 found.append(str(data[first:end], "utf-8"))
             except UnicodeDecodeError as error:
@@ -200,6 +205,6 @@ class _Header:
     def _take(self, num_bytes: int) -> memoryview:
         start, end = self.offset, self.offset + num_bytes
         if end > len(self._data):
-            raise _DamagedError(f"it ends at byte {len(self._data)}, inside its header")
+            raise _DamagedError(f"{self._end} byte {len(self._data)}, inside its header")
         self.offset = end
         return self._data[start:end]

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.sizing import loaded_model
+from gpu_node.executors.cpu.head_check import check_heads
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.graph.passes.adapt import adapt
@@ -52,6 +53,8 @@ def _check(spec: ModelSpec, node: NodeTemplate, options: EngineOptions, memory_b
     config = checkpoint.config
     if node.executor == "cuda":
         refuse_speculation(spec, checkpoint.path)
+    if node.executor == "cpu":
+        check_heads(checkpoint)
     world = node.tensor_parallel
     check_encoder(spec, checkpoint, options, world)
     plain = served_program(spec, checkpoint)

@@ -77,7 +77,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
     try:
         with socket.socket(fileno=descriptor) as sock:
             os.register_at_fork(after_in_child=lambda: _leave(sock))
-            connection = EngineConnection(sock)
+            connection = EngineConnection(sock, reads_ahead=False)
             read_commands(connection, inbox)
             VllmServer(connection, engine, inbox, config, starter.device, time.monotonic).run()
     except CoreDiedError as died:

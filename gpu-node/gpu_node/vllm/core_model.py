@@ -10,8 +10,8 @@ from shared.config.engine import ModelSpec
 from shared.config.vllm import VLLM_VERSION
 
 
-def core_model(spec: ModelSpec, config: Any, max_num_seqs: int) -> LoadedModel:
-    """As vLLM has found it when it was ready. One of its blocks holds nothing, ever.
+def core_model(spec: ModelSpec, config: Any, max_num_seqs: int, weights: str) -> LoadedModel:
+    """As vLLM has found it when it was ready, with what `image_weights` says. One of its blocks holds nothing, ever.
 
     A model whose tokens see those behind them has no KV at all; its blocks are made up, as many as are ever asked for,
     so that places alone say how many texts run.
@@ -28,7 +28,7 @@ def core_model(spec: ModelSpec, config: Any, max_num_seqs: int) -> LoadedModel:
         max_model_len=model.max_model_len,
         vocab_size=model.get_vocab_size(),
         eos_token_ids=_eos(model),
-        kv_layout=_layout(config),
+        kv_layout=f"{_layout(config)}, {weights}",
         adapters=tuple(one.name for one in spec.adapters),
         task=spec.task,
         step_tokens=config.scheduler_config.max_num_batched_tokens,

@@ -22,9 +22,9 @@ from gpu_node.engine.process.protocol import (
     LoadModel,
     ModelFailed,
     Shutdown,
-    StepReport,
     TakeOut,
 )
+from gpu_node.engine.process.reports import reports
 from gpu_node.vllm.border import CoreDiedError, CoreEvent, ModelRefusedError
 from gpu_node.vllm.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.translation import LACKS
@@ -122,7 +122,8 @@ class VllmServer:
         num_waiting = self._engine.num_waiting
         chunks = self._engine.take(model, step)
         if chunks or self._engine.num_waiting != num_waiting:
-            self._connection.send(StepReport.of(chunks, self._engine.stats()))
+            for report in reports(chunks, self._engine.stats()):
+                self._connection.send(report)
         if not self._engine.has_work:
             self._engine.check()
 

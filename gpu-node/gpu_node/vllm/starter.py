@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.executors.memory.kv_identity import image_weights
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
 from gpu_node.vllm.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
@@ -60,6 +61,7 @@ class CoreStarter:
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
             adapters = core_adapters(spec, path)
+            weights = image_weights(spec)
             pooling = pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
             with _refusing(spec, self._folder / ERRORS):
                 config = self._arguments(spec, path, adapters, pooling, number).create_engine_config()
@@ -77,7 +79,7 @@ class CoreStarter:
         except ModelRefusedError:
             core.close()
             raise
-        return core, core_model(spec, client.vllm_config, self._options.max_num_seqs)
+        return core, core_model(spec, client.vllm_config, self._options.max_num_seqs, weights)
 
     def _core(
         self, spec: ModelSpec, client: SyncMPClient, num_bytes: int, adapters: Sequence[CoreAdapter], number: int

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
 
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.models.architectures.families import build_program
@@ -89,6 +90,18 @@ def test_older_files_say_less_and_in_other_words(llama: Path) -> None:
     assert config.eos_token_ids == {2, 5, 7}
 
 
+@pytest.mark.parametrize(("name", "windowed"), [("mistral", (True, True)), ("qwen2-window", (False, True))])
+def test_a_window_that_a_file_leaves_out_is_the_one_that_transformers_takes(
+    tmp_path: Path, name: str, windowed: tuple[bool, ...]
+) -> None:
+    save(name, tmp_path)
+    rewrite_config(tmp_path, sliding_window="left out", layer_types="left out")
+    own = AutoConfig.from_pretrained(tmp_path).sliding_window
+    assert open_checkpoint(tmp_path).config.windows == tuple(own if here else None for here in windowed)
+    rewrite_config(tmp_path, sliding_window=None)
+    assert open_checkpoint(tmp_path).config.windows == ()
+
+
 def test_windows_of_qwen_without_layer_types_begin_at_a_layer(tmp_path: Path) -> None:
     save("qwen2-window", tmp_path)
     rewrite_config(tmp_path, layer_types="left out", num_hidden_layers=3)
@@ -124,6 +137,8 @@ def test_llama3_factors_keep_the_quick_pairs_and_slow_the_others() -> None:
         ),
         ({"rope_parameters": {"rope_type": "linear"}}, "factor is None, expected a positive float"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "a part of a head"),
+        ({"partial_rotary_factor": 0.5}, "a part of a head"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_parameters and rope_scaling say different things"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights"),
         ({"eos_token_id": "end"}, "eos_token_id is 'end', expected a token id"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, expected 1024 at most"),
@@ -300,6 +315,23 @@ def test_files_of_the_bare_model_and_constants_in_old_files_are_read(gpt2: Path,
 
     rewrite(llama, old)
     load(llama)
+
+
+@pytest.mark.parametrize("head", ["other numbers", "other type", "other shape", "a number"])
+def test_a_head_of_its_own_beside_a_tied_embedding_contradicts_the_configuration(llama: Path, head: str) -> None:
+    """`transformers` 5 takes the head then, vLLM the embedding."""
+
+    def two_heads(tensors: Tensors) -> None:
+        embedding = tensors["model.embed_tokens.weight"]
+        heads = {"other numbers": -embedding, "other type": embedding.double(), "other shape": embedding[1:].clone()}
+        tensors["lm_head.weight"] = heads.get(head, torch.tensor(1.0))
+
+    rewrite(llama, two_heads)
+    with pytest.raises(ModelFileError, match=r"tensor lm_head.weight is not the embedding model.embed_tokens.weight"):
+        load(llama)
+    rewrite_config(llama, tie_word_embeddings=False)
+    if head in ("other numbers", "other type"):
+        load(llama)
 
 
 def test_a_tensor_under_both_names_is_an_error(gpt2: Path) -> None:

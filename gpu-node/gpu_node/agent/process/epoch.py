@@ -236,8 +236,7 @@ class Epoch:
                 self._images.do(action)
             case Publish():
                 self._spans.publish(action)
-                with self._watch.held_up():
-                    await self._publish(action)
+                await self._publish(action)
                 self._times.publish(action, _now())
                 observe_published(action)
                 log_failures(action, self.core.model)
@@ -290,13 +289,14 @@ class Epoch:
     async def _until_done(self, write: Callable[[], Awaitable[None]], failed: str) -> None:
         """Until it is out: repeating is safe, and while Redis is away the engine waits behind the bounded queue."""
         backoff_s = BACKOFF_S
-        while True:
-            try:
-                return await write()
-            except (RedisError, OSError) as error:
-                log.warning(f"{failed}, retrying", error=str(error), retry_s=backoff_s)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+        with self._watch.held_up():
+            while True:
+                try:
+                    return await write()
+                except (RedisError, OSError) as error:
+                    log.warning(f"{failed}, retrying", error=str(error), retry_s=backoff_s)
+                    await asyncio.sleep(backoff_s)
+                    backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _say_blocks(self, news: BlockNews) -> None:
         try:

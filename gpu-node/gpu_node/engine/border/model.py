@@ -33,8 +33,8 @@ class LoadedModel:
     max_models: int = 1
     """That share these pages."""
     kv_layout: str = ""
-    """Names the numbers of a block and their order: where it is the same, content can go from device to device. Empty
-    where blocks have no content."""
+    """Names the numbers of a block, their order and the weights that made them: where it is the same, content can go
+    from device to device. Empty where blocks have no content."""
     kv_identity: str = ""
     """What makes its keys and values what they are: weights, types, layout, block size. Empty where nobody asks."""
     pipeline_rows: int = 0

@@ -24,10 +24,10 @@ from gpu_node.engine.process.protocol import (
     Reset,
     RunAttempt,
     Shutdown,
-    StepReport,
     TakenOut,
     TakeOut,
 )
+from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import BlockFormat, HandedOver, Kept, SerialisedImage
 from shared.messages.blocks import MAX_NAMES_TOLD
@@ -141,7 +141,8 @@ class Commands:
     def report(self) -> None:
         """Tell what has ended without a step, and what commands have changed."""
         chunks, self._chunks = self._chunks, []
-        self._send(StepReport.of(chunks, self._engine.stats()))
+        for report in reports(chunks, self._engine.stats()):
+            self._send(report)
 
     def loaded(self, model: LoadedModel, load_s: float, source: str) -> None:
         """Tell that a model has become the current one, from where its weights were, in so many seconds."""

@@ -13,7 +13,8 @@ from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.image_files import ImageFiles
 from gpu_node.engine.process.link_commands import LinkCommands
-from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, StepReport
+from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown
+from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
 from gpu_node.engine.residents import EngineBusyError
@@ -83,7 +84,8 @@ class EngineServer:
     def _step(self) -> None:
         chunks = self._engine.step(self._unix_clock())
         if chunks:
-            self._connection.send(StepReport.of(chunks, self._engine.stats()))
+            for report in reports(chunks, self._engine.stats()):
+                self._connection.send(report)
         self._links.tell_news()
         if not self._engine.has_work:
             self._engine.check()  # idle: time to see that no block was lost

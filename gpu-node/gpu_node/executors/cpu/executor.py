@@ -14,6 +14,7 @@ from gpu_node.engine.border.executor import model_of
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
+from gpu_node.executors.cpu.head_check import check_heads
 from gpu_node.executors.cpu.links import CpuLinks
 from gpu_node.executors.cpu.lowering import LanePlace, UnsupportedOperatorError, lower
 from gpu_node.executors.cpu.step import RunningStep, step_of
@@ -21,7 +22,7 @@ from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.memory.kv_identity import kv_identity
+from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
@@ -159,8 +160,11 @@ class CpuExecutor:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         check_encoder(spec, checkpoint, self._options)
+        check_heads(checkpoint)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
-        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
+        model = loaded_model(
+            spec, config, self._options, _BFLOAT16_BYTES, image_layout(spec, _KV_LAYOUT), kv_identity=salt
+        )
         plain = served_program(spec, checkpoint)
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))

@@ -51,6 +51,9 @@ class PreparedOnHost:
     max_model_len: int | None = None
     """Tokens, where the configuration leaves it to what the device has beside the weights."""
 
+    image_weights: str = ""
+    """As `gpu_node.executors.memory.kv_identity.image_weights`."""
+
     @property
     def known_spec(self) -> ModelSpec:
         """With the length that was found."""
@@ -194,7 +197,7 @@ class CudaModels(Generic[Model]):
         return self._build(prepared, kv_bytes, self._arena)
 
     def _build(self, prepared: PreparedOnHost, kv_bytes: int, arena: CudaArena) -> Model:
-        layout = f"cuda: {self._dtype} [layer][head][keys, values][token]"
+        layout = f"cuda: {self._dtype} [layer][head][keys, values][token], {prepared.image_weights}"
         model = loaded_model(
             prepared.known_spec, prepared.config, self._options, self._dtype.itemsize, layout, kv_bytes
         )

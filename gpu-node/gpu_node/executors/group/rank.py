@@ -17,6 +17,7 @@ import structlog
 
 from gpu_node.engine.border.executor import Executor, ModelTooLargeError, PendingStep
 from gpu_node.executors.collectives import CollectiveError
+from gpu_node.executors.group.parent_death import end_with
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.rank_protocol import (
     ComputeStep,
@@ -62,10 +63,12 @@ def main() -> int:
     parser.add_argument("--rank", required=True, type=int)
     parser.add_argument("--world", required=True, type=int)
     parser.add_argument("--store", required=True, type=Path, help="file by which the group finds together")
+    parser.add_argument("--parent", required=True, type=int, help="process id of the first device")
     parser.add_argument("--fd", required=True, type=int, help="inherited Unix stream socket to the first device")
     parser.add_argument("--part", required=True, help="Part as JSON")
     parser.add_argument("--options", required=True, help="EngineOptions as JSON")
     arguments = parser.parse_args()
+    end_with(arguments.parent)
     configure_logging("engine", instance=f"rank-{arguments.rank}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the first device says when it ends
     try:

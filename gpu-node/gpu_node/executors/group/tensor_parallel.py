@@ -5,6 +5,7 @@ There is one engine and one block manager, in the process of the first device; t
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -180,6 +181,7 @@ def _start(rank: int, world: int, store: Path, part: RankSpec, options: EngineOp
     ours.settimeout(LOAD_TIMEOUT_S)
     with theirs:
         command = [sys.executable, "-m", "gpu_node.executors.group.rank", "--fd", str(theirs.fileno())]
+        command += ["--parent", str(os.getpid())]
         command += ["--rank", str(rank), "--world", str(world), "--store", str(store)]
         command += ["--part", msgspec.json.encode(part).decode(), "--options", msgspec.json.encode(options).decode()]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # noqa: S603 (our own program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.files.fingerprint import fingerprint
 from shared.files.model_file import weights_digest
 
 
@@ -16,3 +17,18 @@ def kv_identity(spec: ModelSpec, options: EngineOptions, kv_layout: str) -> str:
     weights = f"{weights_digest(spec)} {spec.load_format} {spec.weights}"
     weights += "".join(f", adapter {one.name} {weights_digest(one)}" for one in spec.adapters)
     return f"weights {weights}, kv {kv_layout}, {options.block_size} tokens a block"
+
+
+def image_layout(spec: ModelSpec, kv_layout: str) -> str:
+    """As `LoadedModel.kv_layout`: the named layout, and whose numbers lie in it."""
+    return f"{kv_layout}, {image_weights(spec)}"
+
+
+def image_weights(spec: ModelSpec) -> str:
+    """Of the model's weights, in the names of layouts: whose keys and values images hold. `ModelFileError`.
+
+    What is restored from an image is offered to all requests that begin alike. So one that a node of other weights
+    handed over, as nodes do that an update ends, must not be taken for one of these.
+    """
+    adapters = "".join(f", adapter {one.name} {fingerprint(one)}" for one in spec.adapters)
+    return f"weights {fingerprint(spec)} {spec.load_format} {spec.weights}{adapters}"

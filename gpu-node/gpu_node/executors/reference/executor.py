@@ -20,7 +20,7 @@ from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.draws.sampler import Drawn, sample
 from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of, row_bytes
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.memory.kv_identity import kv_identity
+from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.lanes import first_ready
@@ -132,8 +132,8 @@ class ReferenceExecutor:
         for change in self._passes:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
-        salt = kv_identity(spec, self._options, _KV_LAYOUT)
-        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, _KV_LAYOUT, kv_identity=salt)
+        salt, layout = kv_identity(spec, self._options, _KV_LAYOUT), image_layout(spec, _KV_LAYOUT)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, layout, kv_identity=salt)
         in_lanes = piped(
             program,
             spec,

@@ -9,20 +9,28 @@ import numpy as np
 
 from gpu_node.kernels.cpu.layout import Bytes, Int32s
 from gpu_node.kernels.cpu.library import failed, library
+from shared.errors import OperatorError
 from shared.files.kv_paging import LINE_BYTES
+
+
+class KvMemoryError(OperatorError, RuntimeError):
+    """There is no such memory for KV."""
 
 
 class CpuArena:
     """Memory for KV blocks, in pages. The system gives it when it is first written."""
 
     def __init__(self, num_pages: int, page_bytes: int) -> None:
-        """Of a page, whole lines are used. `RuntimeError` for more than the system has, or than 128 GiB."""
+        """Of a page, whole lines are used. `KvMemoryError` for more than the system has, or than 128 GiB."""
         self._library = library()
         self._num_pages = num_pages
         self.num_bytes = num_pages * (page_bytes // LINE_BYTES * LINE_BYTES)
         self.handle = self._library.treadle_arena_new(num_pages, page_bytes)
         if not self.handle:
-            raise failed()
+            raise KvMemoryError(
+                f"no {num_pages * page_bytes} bytes for KV: {failed()}; lower engine.kv_cache_bytes, host_kv_bytes or "
+                "tiers.host_bytes"
+            )
         data = ctypes.cast(self._library.treadle_arena_data(self.handle), POINTER(c_uint8))
         self._bytes = np.ctypeslib.as_array(data, shape=(self.num_bytes,))
 

@@ -17,6 +17,8 @@ from shared.messages.link_sizes import LinkSizes
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48
 """Rows times heads that share a KV head in one attention task (kMaxQueries in kernels.h)."""
+MAX_HEAD_DIM = 512
+"""Numbers of a head (kMaxHeadDim there)."""
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Int32s = np.ndarray[Any, np.dtype[np.int32]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,9 @@ _UNSUPPORTED = (
     "use_qalora",
 )
 """Keys of what changes numbers in other ways; unset, null, false or empty they ask for nothing."""
+_CHANGING_BEGINNINGS = ("corda", "loftq", "lora_ga", "olora", "pissa")
+"""Ways to begin a training that take what A and B begin with off the model's own weights; PEFT does so again when it
+loads such an adapter, unless it was saved as one for the model as it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,12 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
     for key in _UNSUPPORTED:
         if values.get(key):
             raise fields.error(f"{key} is not supported; train the adapter without it, or merge it into the model")
+    begins = values.get("init_lora_weights")
+    if isinstance(begins, str) and begins.lower().startswith(_CHANGING_BEGINNINGS):
+        raise fields.error(
+            f"init_lora_weights is {begins!r}, which changes the model's own weights; save the adapter for the model "
+            "as it was (PEFT: path_initial_model_for_weight_conversion)"
+        )
     if (bias := fields.text("bias", "none")) != "none":
         raise fields.error(f"bias is {bias!r}; only adapters that leave biases alone are supported")
     config = AdapterConfig(
@@ -90,11 +100,17 @@ def _numbers(fields: Fields, key: str, values: Mapping[str, object], kind: type[
 
 def _check_pattern(pattern: str, fields: Fields, key: str) -> None:
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise fields.error(f"{key}: {pattern!r} is no regular expression ({error})") from error
+        re.compile(_ending(pattern))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise fields.error(
+            f"{key}: {reprlib.repr(pattern)} is no regular expression of an end of a name ({error})"
+        ) from error
 
 
 def _pattern_of(module: str, patterns: Mapping[str, object]) -> str:
     """The first of ``patterns`` that the module's name is, or ends with behind a dot; else the name itself."""
-    return next((one for one in patterns if re.fullmatch(rf"(.*\.)?(?:{one})", module)), module)
+    return next((one for one in patterns if re.fullmatch(_ending(one), module)), module)
+
+
+def _ending(pattern: str) -> str:
+    return rf"(.*\.)?(?:{pattern})"

@@ -26,8 +26,9 @@ def read_hf_config(directory: Path) -> ModelConfig:
         raise ModelFileError(
             f"{directory} holds no {CONFIG_FILE}; a model is a GGUF file or a directory in Hugging Face layout"
         )
-    fields = _read_fields(directory / CONFIG_FILE)
-    model_type = fields.text("model_type", default="")
+    values = read_json_values(directory / CONFIG_FILE)
+    model_type = Fields(values.get, directory / CONFIG_FILE).text("model_type", default="")
+    fields = Fields((_LEFT_OUT.get(model_type, {}) | values).get, directory / CONFIG_FILE)
     if model_type not in list(Family):
         raise fields.error(f"model_type {model_type!r} is not supported; {', '.join(map(repr, map(str, Family)))} are")
     if fields.section("quantization_config") is not None:
@@ -107,15 +108,23 @@ def _rotary(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mo
 
 
 def _rope(fields: Fields, head_dim: int, default_theta: float) -> Rope:
-    """``rope_parameters`` holds everything; files of before 2025 have ``rope_theta`` and maybe ``rope_scaling``."""
+    """``rope_parameters`` holds everything; files of before 2025 have ``rope_theta`` and maybe ``rope_scaling``.
+
+    Of a file that has both, readers take the one or the other: they have to say the same.
+    """
     theta = fields.number("rope_theta", float, default=default_theta)
-    scaling = fields.section("rope_parameters") or fields.section("rope_scaling")
     _require(fields, head_dim % 2 == 0, f"a head of {head_dim} numbers has no pairs to turn")
-    if scaling is None:
-        return Rope(theta)
+    sections = [fields.section(key) for key in ("rope_parameters", "rope_scaling")]
+    for stated in (fields, *sections):
+        whole = stated is None or stated.number("partial_rotary_factor", float, default=1.0) == 1.0
+        _require(fields, whole, "rotary embedding of a part of a head is not supported")
+    ropes = [_scaled(section, head_dim, theta) for section in sections if section is not None]
+    _require(fields, len(set(ropes)) < 2, "rope_parameters and rope_scaling say different things; leave one out")
+    return ropes[0] if ropes else Rope(theta)
+
+
+def _scaled(scaling: Fields, head_dim: int, theta: float) -> Rope:
     theta = scaling.number("rope_theta", float, default=theta)
-    whole = scaling.number("partial_rotary_factor", float, default=1.0) == 1.0
-    _require(fields, whole, "rotary embedding of a part of a head is not supported")
     scaling_type = scaling.text("rope_type", default=scaling.text("type", default="default"))
     return Rope(theta, scaling_factors(scaling, scaling_type, head_dim, theta))
 
@@ -236,6 +245,13 @@ def _require(fields: Fields, condition: bool, text: str) -> None:
     if not condition:
         raise fields.error(text)
 
+
+_LEFT_OUT: Mapping[str, dict[str, object]] = {
+    Family.MISTRAL: {"sliding_window": 4096},
+    Family.QWEN2: {"sliding_window": 4096},
+    Family.QWEN3: {"sliding_window": 4096},
+}
+"""What a key stands for that a file leaves out and, unlike most, may have as null: then there is no window."""
 
 _READERS: Mapping[Family, Callable[[Fields, Family, frozenset[int]], ModelConfig]] = {
     Family.OPT: _opt,

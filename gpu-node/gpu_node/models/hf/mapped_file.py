@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpu_node.models.arrays import Float32s
 
@@ -30,12 +31,23 @@ class MappedFile:
         self._start = _LENGTH.size + num_bytes
         self._header: dict[str, Any] = json.loads(self._data[_LENGTH.size : self._start].tobytes())
 
+    def kind(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """Type and shape of a tensor."""
+        about = self._header[name]
+        return about["dtype"], tuple(about["shape"])
+
+    def rows(self, name: str) -> npt.NDArray[np.uint8]:
+        """[first dimension, bytes] of a matrix as it lies in the file: a view, not to be written."""
+        return self._bytes(name).reshape(self._header[name]["shape"][0], -1)
+
     def float32s(self, name: str) -> Float32s:
         """A tensor; of float32s, a view of the mapped file, not to be written."""
-        about = self._header[name]
-        first, end = about["data_offsets"]
-        data = self._data[self._start + first : self._start + end]
+        about, data = self._header[name], self._bytes(name)
         numbers = data.view(_TYPES[about["dtype"]]).reshape(about["shape"])
         if numbers.dtype == np.uint16:  # bfloat16, which numpy does not have: the upper half of a float32
             return (numbers.astype(np.uint32) << 16).view(np.float32)
         return numbers.astype(np.float32, copy=False)
+
+    def _bytes(self, name: str) -> npt.NDArray[np.uint8]:
+        first, end = self._header[name]["data_offsets"]
+        return self._data[self._start + first : self._start + end]

@@ -14,9 +14,12 @@ from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf.hf_names import full_name, is_superfluous, prefix, stored
 from gpu_node.models.hf.mapped_file import FLOATS
 from gpu_node.models.hf.safetensors_files import weight_files
+from gpu_node.models.hf.tied_head import check_tied
 from gpu_node.models.names import first_of
 from gpu_node.models.stored import Stored
 from shared.files.model_file import ModelFileError, identity
+
+_HEAD = "lm_head.weight"
 
 Framework = Literal["pt", "np"]
 """Whose tensors are read; for headers alone, either will do."""
@@ -70,6 +73,9 @@ def wanted_tensors(
     for name, place in wanted.items():
         for part in place.names:
             tensors[part].check(place.shape(stored_shapes[name]))
+    if config.tied_embedding and not config.is_encoder and "embedding" in wanted and _HEAD in tensors:
+        embedding = tensors[wanted["embedding"].names[0]]
+        check_tied((tensors[_HEAD].path, tensors[_HEAD].name), (embedding.path, embedding.name))
     return wanted, tensors
 
 

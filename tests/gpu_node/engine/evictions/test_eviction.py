@@ -21,6 +21,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.step_cost import StepCost
 from tests.gpu_node import tiny
+from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.workload import prompt, request
 
 MIB = 1 << 20
@@ -308,6 +309,25 @@ def test_an_image_goes_to_another_engine(make: Make, tiny_path: Path) -> None:
     chunks += drain(other)
     assert other.stats().kv_bytes_per_s > 0
     assert outputs(chunks) == expected
+
+
+def test_an_image_of_other_weights_is_no_beginning_for_anybody(make: Make, tmp_path: Path) -> None:
+    """A node that an update ends hands over to one that has other weights under the same name.
+
+    Its blocks would be found by all who begin alike, and stay in caches long after the request.
+    """
+    save("llama", tmp_path / "old", initializer_range=0.3)
+    save("llama", tmp_path / "new", initializer_range=0.2)
+    old, new, alone = make(spec(tmp_path / "old")), make(spec(tmp_path / "new")), make(spec(tmp_path / "new"))
+    text = prompt(5, 20)
+    begun, other = tiny.request("begun", text, 10), tiny.request("other", [*text, 7], 10)
+    old.add(begun)
+    for _ in range(4):
+        old.step(0.0)
+    old.evict(["begun"])
+    (image,) = old.hand_over(["begun"])
+    assert [chunk.finish_reason for chunk in new.add(begun, image.data)] == [LOST]
+    assert tiny.run(new, [other]) == tiny.run(alone, [other])
 
 
 @pytest.mark.parametrize("case", ["damaged", "gone", "another attempt", "another format", "no room"])

@@ -10,8 +10,8 @@ import termios
 from threading import Thread
 
 from gpu_node.engine.process.connection import EngineConnection
-from gpu_node.engine.process.framing import frame
-from gpu_node.engine.process.protocol import RunAttempt
+from gpu_node.engine.process.framing import event_decoder, frame
+from gpu_node.engine.process.protocol import EngineRefused, RunAttempt
 from shared.messages.payload import Payload, Sampling
 
 PIECE_BYTES = 1 << 16
@@ -52,3 +52,26 @@ def test_a_look_ends_where_nothing_more_comes() -> None:
         assert connection.receive(wait_s=0.0) == []
         agent.sendall(data[-1:])
         assert len(connection.receive(wait_s=0.0)) == 1
+
+
+def test_a_long_command_and_a_long_event_pass_each_other() -> None:
+    """The agent reads no event before its command is taken: its queue of events is full (`MAX_EVENTS`)."""
+    command = RunAttempt(Payload("r", 0, "g", "m", [1] * (1 << 20), Sampling(max_tokens=1)))
+    event = EngineRefused("x" * (4 << 20))
+    told: list[object] = []
+    agent, engine = socket.socketpair()
+    with agent, engine:
+
+        def write_then_read() -> None:
+            agent.sendall(frame(command))
+            decoder = event_decoder()
+            while not told:
+                told.extend(decoder.feed(agent.recv(1 << 20)))
+
+        other = Thread(target=write_then_read)
+        other.start()
+        connection = EngineConnection(engine)
+        connection.send(event)
+        other.join()
+        assert told == [event]
+        assert connection.receive(wait_s=None) == [command]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, Step
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.draws.not_finite import NOT_FINITE
+from gpu_node.executors.model_check import load_problem
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators
@@ -25,10 +27,13 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
 from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.nodes import NodeSpec
+from shared.errors import OperatorError
 from shared.files.model_file import ModelFileError
 from shared.messages.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.logits import logits_by
+from tests.gpu_node.models.test_families_models import save
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)
 TOLERANCE = 0.05
@@ -322,3 +327,34 @@ def test_a_model_that_goes_leaves_its_place_to_another(make: Make, rounded_path:
     executor.unload_model("tiny")
     executor.load_model(spec(rounded_path))
     assert logits_by(executor, plan.sequences).equal(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("gpt2", {"n_embd": 33, "n_head": 3}, "no kernel for heads of 11 numbers; it takes even ones of at most 512"),
+        ("llama", {"head_dim": 514}, "no kernel for heads of 514 numbers"),
+        (
+            "llama",
+            {"hidden_size": 98, "num_attention_heads": 49, "num_key_value_heads": 1},
+            "no kernel for 49 heads that share one of keys and values; it takes 48 at most",
+        ),
+    ],
+)
+def test_heads_that_the_device_has_no_kernel_for_are_refused_and_end_no_engine(
+    tmp_path: Path, name: str, changes: dict[str, Any], words: str
+) -> None:
+    save(name, tmp_path, **changes)
+    options = EngineOptions(kv_cache_bytes=1 << 24)
+    spec = ModelSpec(name="odd", source=str(tmp_path), max_model_len=16)
+    assert words in load_problem(spec, NodeSpec(name="a", executor="cpu"), options, 1 << 40)
+    with closing(CpuExecutor(options, num_threads=1)) as executor, pytest.raises(ModelFileError, match=words):
+        executor.load_model(spec)
+
+
+@pytest.mark.parametrize(
+    "memory", [{"kv_cache_bytes": 1 << 38}, {"kv_cache_bytes": 1 << 62}, {"host_kv_bytes": 1 << 50}]
+)
+def test_memory_for_kv_that_there_cannot_be_is_told_to_the_operator(memory: dict[str, Any]) -> None:
+    with pytest.raises(OperatorError, match=r"no \d+ bytes for KV: .*; lower engine.kv_cache_bytes"):
+        CpuExecutor(EngineOptions(**memory), num_threads=1)

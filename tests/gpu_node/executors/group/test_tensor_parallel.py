@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import select
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,8 @@ OPTIONS: dict[str, Any] = {
     "step_tokens": 256,
 }
 NUM_TOKENS = 12
+END_S = 10.0
+"""Within which the kernel ends a process."""
 
 
 @pytest.fixture(scope="module")
@@ -246,6 +252,24 @@ def test_an_engine_of_two_devices_serves_and_ends_with_them(tiny_path: Path, tmp
         agent.send(RunAttempt(tiny.request("b", [5, 6], 3)))
         assert agent.exit_status() == 1
     assert f"rank 1 (pid {rank.pid}) ended with status -9" in (tmp_path / "log").read_text()
+
+
+def test_a_device_that_hears_nothing_ends_with_its_engine_all_the_same(tiny_path: Path, tmp_path: Path) -> None:
+    """As one that waits on its device for a sum, and keeps memory there that the next engine needs."""
+    path = tmp_path / "treadle.yaml"
+    path.write_text(CONFIG.format(path=tiny_path))
+    with started(path, "2x cpu") as agent:
+        (rank,) = psutil.Process(agent.process.pid).children()
+        rank.suspend()
+        descriptor = os.pidfd_open(rank.pid)
+        try:
+            agent.process.kill()
+            has_ended, _, _ = select.select([descriptor], [], [], END_S)
+            assert has_ended
+        finally:
+            with suppress(ProcessLookupError):  # as it should be
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            os.close(descriptor)
 
 
 def test_blocks_of_a_group_stay_so_an_evicted_request_is_computed_again(load: Load, tiny_path: Path) -> None:

@@ -56,6 +56,11 @@ def test_patterns_are_for_modules_whose_names_end_so(tmp_path: Path) -> None:
         ({"rank_pattern": {"q_proj": 1.5}}, "q_proj is 1.5, expected a positive int"),
         ({"rank_pattern": ["q_proj"]}, "rank_pattern is no mapping of modules to numbers"),
         ({"alpha_pattern": {"(": 2}}, r"alpha_pattern: '\(' is no regular expression"),
+        ({"alpha_pattern": {"(?i)q_proj": 2}}, r"alpha_pattern: '\(\?i\)q_proj' is no regular expression of an end"),
+        ({"rank_pattern": {"q{99999999999}": 2}}, r"rank_pattern: 'q\{9+\}' is no regular expression"),
+        ({"rank_pattern": {"(" * 9999 + ")" * 9999: 2}}, "rank_pattern: .* is no regular expression"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights is 'pissa_niter_4', which changes the model's own"),
+        ({"init_lora_weights": "OLoRA"}, "init_lora_weights is 'OLoRA', which changes the model's own"),
     ],
 )
 def test_what_would_give_other_numbers_is_refused_by_key(tmp_path: Path, values: dict[str, Any], text: str) -> None:

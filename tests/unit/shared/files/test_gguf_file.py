@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.files.gguf_file import open_gguf
+from shared.files.gguf_file import MAX_HEADER_BYTES, open_gguf
 from shared.files.model_file import ModelFileError
 
 VALUES: dict[str, Any] = {
@@ -168,4 +168,17 @@ def test_of_a_large_file_the_size_is_told(tmp_path: Path) -> None:
     with pytest.raises(
         ModelFileError, match=r"\(it does not begin with 'GGUF'\); it has 1073741825 bytes; fetch it again$"
     ):
+        open_gguf(path)
+
+
+@pytest.mark.parametrize(("kind", "item_bytes"), [(gguf.GGUFValueType.UINT8, 1), (gguf.GGUFValueType.STRING, 8)])
+def test_a_list_that_would_fill_the_memory_is_not_read(kind: int, item_bytes: int, tmp_path: Path) -> None:
+    """Its numbers are there, in a file that takes no room on a disk; as a list they would take two gigabytes."""
+    path = tmp_path / "m.gguf"
+    header = struct.pack("<IIQQ", gguf.GGUF_MAGIC, 3, 0, 1)
+    key = struct.pack("<Q3sIIQ", 3, b"big", gguf.GGUFValueType.ARRAY, kind, MAX_HEADER_BYTES // item_bytes)
+    path.write_bytes(header + key)
+    with path.open("r+b") as file:
+        file.truncate((1 << 30) + 1)  # holes; so large that its size is told, and no digest made
+    with pytest.raises(ModelFileError, match=f"it goes on behind byte {MAX_HEADER_BYTES}, inside its header"):
         open_gguf(path)
