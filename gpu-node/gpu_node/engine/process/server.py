@@ -11,6 +11,7 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
+from gpu_node.engine.process.idle_check import IdleCheck
 from gpu_node.engine.process.image_files import ImageFiles
 from gpu_node.engine.process.link_commands import LinkCommands
 from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown
@@ -61,6 +62,7 @@ class EngineServer:
         self._images = ImageFiles(connection.send, engine.release)
         self._commands = LoggedCommands(engine, connection.send, self._images)
         self._links = LinkCommands(engine, connection.send)
+        self._idle = IdleCheck(engine.check, clock)
         self._unix_clock = unix_clock
         self._unpiped: set[str] = set()  # models of which it has been said that no pipeline is known
 
@@ -88,7 +90,7 @@ class EngineServer:
                 self._connection.send(report)
         self._links.tell_news()
         if not self._engine.has_work:
-            self._engine.check()  # idle: time to see that no block was lost
+            self._idle.hear_idle()
 
     def _take_commands(self, commands: list[Command]) -> bool:
         """Carry out commands in their order; False on `Shutdown`. The agent then learns what they changed."""
