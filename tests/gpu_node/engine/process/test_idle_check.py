@@ -18,7 +18,8 @@ def test_a_look_of_a_sixteenth_of_a_second_is_taken_once_a_minute() -> None:
     idle = IdleCheck(check, lambda: now_s)
     idle.hear_idle()
     assert looks == [0.0], "the first idle moment"
-    for now_s in (1.0, 62.5, 62.5625, 63.0):
+    for moment_s in (1.0, 62.5, 62.5625, 63.0):
+        now_s = moment_s
         idle.hear_idle()
     assert looks == [0.0, 62.5625], "0.0625 s behind the first, and a thousand times as long"
 
