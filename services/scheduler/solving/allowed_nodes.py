@@ -31,6 +31,8 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
 def _able(nodes: Sequence[NodeState], load: GroupLoad) -> list[int]:
     """Those that can serve it; of these, those of its phase, if there is one."""
     able = [number for number, node in enumerate(nodes) if _can_serve(node, load)]
+    if load.wants_phase:
+        return [number for number in able if nodes[number].serves(load.phase)]
     of_phase = [one for one in able if takes_phase(nodes[one], load.phase, load.model, load.needs, nodes)]
     return of_phase or able
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from services.scheduler.solving.decoding import decodes, with_places
 from services.scheduler.solving.expected import expected
 from services.scheduler.solving.instance import Instance, Queues
 from shared.estimator.mixture import mixed
@@ -51,9 +52,20 @@ class Foresight:
 
 
 def foreseen(problem: PlacementProblem) -> Foresight:
-    """The problem with groups of those who come; as it is where nobody is expected."""
-    if not problem.newcomers:
-        return Foresight(problem, len(problem.groups), {})
+    """The problem with groups of those who come, and with what others will decode of all.
+
+    As it is where nobody is expected, and all that comes is decoded where its prompt is computed.
+    """
+    expecting = _expecting(problem) if problem.newcomers else Foresight(problem, len(problem.groups), {})
+    groups = expecting.problem.groups
+    later = list(decodes(problem.nodes, groups, problem.now_s))
+    if not later:
+        return expecting
+    whole = replace(expecting.problem, groups=[*groups, *later], queues=with_places(expecting.problem, later))
+    return Foresight(whole, expecting.num_here, expecting.members)
+
+
+def _expecting(problem: PlacementProblem) -> Foresight:
     loads_s = (rate.load_s for node in problem.nodes for rate in node.rates)
     horizon_s = AHEAD_S + max(loads_s, default=0.0)
     coming = [group for kind in problem.newcomers for group in expected(kind, horizon_s, NUM_SLICES)]
