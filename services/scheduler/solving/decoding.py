@@ -18,6 +18,7 @@ from math import inf, isinf
 
 from msgspec.structs import replace
 
+from services.scheduler.solving.allowed_nodes import can_serve
 from shared.estimator.answer import NUM_ALIKE
 from shared.estimator.batching import longest_tokens, takes_kv
 from shared.messages.nodes import NodeState
@@ -111,5 +112,4 @@ def _giver(prefilling: Sequence[NodeState], nodes: Sequence[NodeState], load: Gr
 
 
 def _could_take(giver: NodeState, node: NodeState, load: GroupLoad) -> bool:
-    able = node.serves("decode") and node.can_serve(load.model, load.needs)
-    return able and takes_kv(giver, node, load.model)
+    return node.serves("decode") and can_serve(node, load) and takes_kv(giver, node, load.model)
