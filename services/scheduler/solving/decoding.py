@@ -2,13 +2,13 @@
 
 A request whose prompt is computed at a node that only prefills leaves it, as soon as a node that decodes has its model
 (DistServe, OSDI'24 §3). Until then it is decoded where it is: it waits for nobody, and so a plan would never see that
-another model is wanted there. Hence every group that leaves such a node, or would, and everybody who is expected there,
-stands in the problem a second time, as what it will be behind its prompt: requests that wait with their KV, for the
-rest of their answers, with what was promised of these. To the search they are groups like all others: their places are
-nodes that decode, each with its own times and its own model, and loads, lateness and work weigh as they always do
-(`cost`). No node is told of them; but where the first that waits at a node is one of them and of another model, the node
-is to load that (`Plan.loads`): the newest requests of the model before are not sent there any more, those that run there
-end, and then it is loaded.
+another model is wanted there. Hence every group that leaves such a node, or would, and those who are expected there
+soon, stand in the problem a second time, as what they will be behind their prompts: requests that wait with their KV,
+for the rest of their answers, with what was promised of these. To the search they are groups like all others: their
+places are nodes that decode, each with its own times and its own model, and loads, lateness and work weigh as they
+always do (`cost`). No node is told of them. But where the first that waits at a node is one of them and of another
+model, the node is to load that (`Plan.loads`): nothing of the model before is sent there any more, what runs there
+ends, and then it is loaded.
 """
 
 from __future__ import annotations

@@ -24,6 +24,9 @@ from shared.messages.placement import GroupLoad, ModelLoad, PlacementProblem
 
 AHEAD_S = 15.0  # beyond the longest load: what comes in them has to be worth it
 NUM_SLICES = 3  # groups of one kind
+NUM_LOADS = (
+    2.0  # loads within which who comes will be decoded: those who come later are, by a node that has changed back
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +59,23 @@ def foreseen(problem: PlacementProblem) -> Foresight:
 
     As it is where nobody is expected, and all that comes is decoded where its prompt is computed.
     """
-    expecting = _expecting(problem) if problem.newcomers else Foresight(problem, len(problem.groups), {})
-    groups = expecting.problem.groups
-    later = list(decodes(problem.nodes, groups, problem.now_s))
+    load_s = max((rate.load_s for node in problem.nodes for rate in node.rates), default=0.0)
+    expecting = _expecting(problem, AHEAD_S + load_s) if problem.newcomers else _as_it_is(problem)
+    here = expecting.problem.groups[: expecting.num_here]
+    soon = [group for kind in problem.newcomers for group in expected(kind, NUM_LOADS * load_s, num_slices=1)]
+    later = list(decodes(problem.nodes, [*here, *soon], problem.now_s))
     if not later:
         return expecting
-    whole = replace(expecting.problem, groups=[*groups, *later], queues=with_places(expecting.problem, later))
+    groups = [*expecting.problem.groups, *later]
+    whole = replace(expecting.problem, groups=groups, queues=with_places(expecting.problem, later))
     return Foresight(whole, expecting.num_here, expecting.members)
 
 
-def _expecting(problem: PlacementProblem) -> Foresight:
-    loads_s = (rate.load_s for node in problem.nodes for rate in node.rates)
-    horizon_s = AHEAD_S + max(loads_s, default=0.0)
+def _as_it_is(problem: PlacementProblem) -> Foresight:
+    return Foresight(problem, len(problem.groups), {})
+
+
+def _expecting(problem: PlacementProblem, horizon_s: float) -> Foresight:
     coming = [group for kind in problem.newcomers for group in expected(kind, horizon_s, NUM_SLICES)]
     together: dict[object, list[GroupLoad]] = {}
     for load in problem.groups:

@@ -177,36 +177,53 @@ def test_whoever_comes_and_goes_each_request_is_answered(seed: int) -> None:
     kinds: dict[str, Phases] = {"p0": "prefill", "p1": "prefill", "d0": "decode", "b": "both"}
     world, chance = begin(**kinds), Random(seed)
     for _ in range(200):
-        nodes = list(world.nodes.values())
-        busy = [(node, name) for node in nodes for name in node.running]
-        match chance.choice(ACTS):
-            case "submit":
-                world.submit(f"r{len(world.submits)}", "a", SLO)
-            case "handle" if world.inbox:
-                world.handle()
-            case "read" if any(node.inbox for node in nodes):
-                world.read(chance.choice([node for node in nodes if node.inbox]))
-            case "pull" if any(node.window for node in nodes):
-                node = chance.choice([node for node in nodes if node.window])
-                world.pull(node, chance.choice(node.window), 2)
-            case "hand on" if busy:
-                node, name = chance.choice(busy)
-                if node.decoded_elsewhere:
-                    world.hand_on(node, name)
-            case "plan":
-                world.plan({}, *(ModelLoad(node.name, chance.choice("ab")) for node in nodes if chance.random() < 0.5))
-            case "load" if any(node.awaits for node in nodes):
-                node = next(node for node in nodes if node.awaits)
-                if not node.running:
-                    world.load(node.name, node.awaits)
-            case "drop" if busy and chance.random() < 0.3:
-                world.evict(*chance.choice(busy), 0)
-            case "die" if nodes and chance.random() < 0.2:
-                world.die(chance.choice(nodes).name)
-            case "start":
-                for name in kinds.keys() - world.nodes.keys():
-                    world.start(name, "a", "x", phases=kinds[name])
+        act(world, kinds, chance)
     end(world, kinds)
+
+
+def act(world: World, kinds: dict[str, Phases], chance: Random) -> None:
+    nodes = list(world.nodes.values())
+    busy = [(node, name) for node in nodes for name in node.running]
+    match chance.choice(ACTS):
+        case "submit":
+            world.submit(f"r{len(world.submits)}", "a", SLO)
+        case "handle" if world.inbox:
+            world.handle()
+        case "read" if any(node.inbox for node in nodes):
+            world.read(chance.choice([node for node in nodes if node.inbox]))
+        case "pull" if any(node.window for node in nodes):
+            node = chance.choice([node for node in nodes if node.window])
+            world.pull(node, chance.choice(node.window), 2)
+        case "hand on" if busy:
+            node, name = chance.choice(busy)
+            if node.decoded_elsewhere:
+                world.hand_on(node, name)
+        case "drop" if busy and chance.random() < 0.3:
+            world.evict(*chance.choice(busy), 0)
+        case _ as other:
+            change(world, kinds, chance, other)
+
+
+def change(world: World, kinds: dict[str, Phases], chance: Random, what: str) -> None:
+    """Of nodes and their models."""
+    nodes = list(world.nodes.values())
+    match what:
+        case "plan":
+            world.plan({}, *(ModelLoad(node.name, chance.choice("ab")) for node in nodes if chance.random() < 0.5))
+        case "load":
+            load_awaited(world)
+        case "die" if nodes and chance.random() < 0.2:
+            world.die(chance.choice(nodes).name)
+        case "start":
+            for name in kinds.keys() - world.nodes.keys():
+                world.start(name, "a", "x", phases=kinds[name])
+
+
+def load_awaited(world: World) -> None:
+    """Nodes that are to load a model, and have nothing else to do, have loaded it."""
+    for node in world.nodes.values():
+        if node.awaits and not node.running:
+            world.load(node.name, node.awaits)
 
 
 def end(world: World, kinds: dict[str, Phases]) -> None:
