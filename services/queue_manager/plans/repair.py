@@ -44,15 +44,18 @@ def await_models(state: State, queues: VirtualQueues, loads: Iterable[ModelLoad]
     """Take over which nodes are to load a model for those who come: where nobody has come since who waits there.
 
     A node that only decodes has been sent nothing since it was told, and what is decoded elsewhere meanwhile would be a
-    reason to go back: it loads what it was told first. Who comes there late, with the model that is there, is served.
+    reason to go back: it loads what it was told, unless the plan names another model, or another node for that one. Who
+    comes there late, with the model that is there, is served.
     """
     told = {load.node: load.model for load in loads}
+    given = set(told.values())
     for name, node in state.nodes.items():
         model = told.get(name, "")
         has_changed = state.plan.asked_models.get(name, node.model) != node.model
         served: tuple[str, ...] = ()
         if node.known.phases == DECODE:
-            model, has_changed = node.awaits or model, has_changed and not node.awaits
+            if not model and node.awaits not in given:
+                model, has_changed = node.awaits, False
             served = (node.model, model)
         has_waiting = any(group.waiting and group.model not in served for group in _queued(state, node))
         is_void = has_waiting or has_changed or model in (node.model, *node.known.broken_models)

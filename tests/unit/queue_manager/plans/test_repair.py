@@ -267,12 +267,14 @@ def decoding(state: State, *names: str) -> None:
         state.nodes[name].known = replace(state.nodes[name].known, phases=DECODE)
 
 
-def test_a_node_that_decodes_loads_what_it_was_told_first() -> None:
+def test_a_node_that_decodes_loads_what_it_was_told_unless_another_is_to_or_it_another() -> None:
     state = make_state(n0="a", n1="a")
     decoding(state, "n0", "n1")
     assert awaited(state, ModelLoad("n0", "b")) == {"n0": "b", "n1": ""}
-    assert awaited(state, ModelLoad("n0", "c"), ModelLoad("n1", "b")) == {"n0": "b", "n1": "b"}
-    assert awaited(state) == {"n0": "b", "n1": "b"}
+    assert awaited(state, ModelLoad("n1", "c")) == {"n0": "b", "n1": "c"}
+    assert awaited(state) == {"n0": "b", "n1": "c"}
+    assert awaited(state, ModelLoad("n0", "d")) == {"n0": "d", "n1": "c"}
+    assert awaited(state, ModelLoad("n1", "d")) == {"n0": "", "n1": "d"}
 
 
 def test_who_comes_late_to_a_node_that_decodes_is_served_and_who_needs_another_model_goes_before() -> None:
