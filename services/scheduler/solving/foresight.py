@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from msgspec.structs import replace
 
 from services.scheduler.solving.decoding import decodes, with_places
 from services.scheduler.solving.expected import expected
 from services.scheduler.solving.instance import Instance, Queues
+from shared.config.policies import POLICY_RULES, PolicyName
 from shared.estimator.mixture import mixed
 from shared.messages.placement import GroupLoad, ModelLoad, PlacementProblem
 
@@ -57,8 +59,11 @@ class Foresight:
 def foreseen(problem: PlacementProblem) -> Foresight:
     """The problem with groups of those who come, and with what others will decode of all.
 
-    As it is where nobody is expected, and all that comes is decoded where its prompt is computed.
+    As it is where nobody is expected, and all that comes is decoded where its prompt is computed; and for policies that
+    do not weigh loads: they would load for whoever is due first.
     """
+    if not POLICY_RULES[cast("PolicyName", problem.policy)].predicts:
+        return _as_it_is(problem)
     load_s = max((rate.load_s for node in problem.nodes for rate in node.rates), default=0.0)
     expecting = _expecting(problem, AHEAD_S + load_s) if problem.newcomers else _as_it_is(problem)
     here = expecting.problem.groups[: expecting.num_here]

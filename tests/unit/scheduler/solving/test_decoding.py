@@ -56,6 +56,11 @@ def test_a_node_with_nothing_to_decode_loads_what_is_decoded_where_its_prompts_w
     assert loads(running("g0", "p", "a")) == [], "d has that"
 
 
+def test_policies_that_do_not_weigh_loads_have_none_made() -> None:
+    asked = replace(problem([Q, D], [running("g0", "q", "b")]), policy="edf")
+    assert foreseen(asked).problem is asked
+
+
 def test_it_stays_with_the_model_of_which_there_is_as_much() -> None:
     """a, then b: 1 + (1 + 3 + 1) = 6 s of waiting. b, then a: (3 + 1) + (4 + 3 + 1) = 12 s."""
     assert loads(running("g0", "p", "a"), running("g1", "q", "b")) == []
