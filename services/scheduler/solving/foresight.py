@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import cast
 
 from msgspec.structs import replace
@@ -67,7 +68,12 @@ def foreseen(problem: PlacementProblem) -> Foresight:
     load_s = max((rate.load_s for node in problem.nodes for rate in node.rates), default=0.0)
     expecting = _expecting(problem, AHEAD_S + load_s) if problem.newcomers else _as_it_is(problem)
     here = expecting.problem.groups[: expecting.num_here]
-    soon = [group for kind in problem.newcomers for group in expected(kind, NUM_LOADS * load_s, num_slices=1)]
+    paces = {load.slo: load.promised_token_s for load in problem.groups}  # promises of one kind are alike
+    soon = [
+        replace(group, promised_token_s=paces.get(group.slo, inf))
+        for kind in problem.newcomers
+        for group in expected(kind, NUM_LOADS * load_s, num_slices=1)
+    ]
     later = list(decodes(problem.nodes, [*here, *soon], problem.now_s))
     if not later:
         return expecting

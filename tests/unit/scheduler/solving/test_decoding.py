@@ -121,3 +121,12 @@ def test_what_is_left_of_a_group_behind_its_prompts() -> None:
     assert (left.kv_tokens, left.kept_tokens) == (100.0, 100 / 3)
     assert (left.deadline_s, left.rank) == (NOW_S + UNBOUNDED_S, inf)
     assert left.end_by_s == NOW_S + 5.0 + 16 * 0.5, "its pace counts from the first token on"
+
+
+def test_those_who_come_are_promised_the_pace_of_their_kind() -> None:
+    """An answer of ten tokens, of one who comes within two loads."""
+    here = replace(running("g0", "q", "b", slo="chat"), promised_token_s=0.5)
+    coming = tuple(Arrivals(load("", "b", slo=slo, due_s=NOW_S + 4.0), 1 / 6) for slo in ("chat", "other"))
+    found = {one.group: one.end_by_s for one in foreseen(problem([Q, D], [here], coming)).problem.groups}
+    assert found["b chat 0 decode"] == NOW_S + 4.0 + 3.0 + 10 * 0.5, "in the middle of 6 s"
+    assert found["b other 0 decode"] == 0.0, "nobody here knows of a pace"
