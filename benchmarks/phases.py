@@ -5,8 +5,9 @@
 In the simulator: four A100s with Mistral-7B by their published numbers, with the live cores. Short chats draw tokens
 all the time, while prompts of some thousand tokens come in between; both want their first token within `TTFT_S` and
 further ones every `TPOT_S`. The same requests go to four nodes of both phases, and to each way to part them, over
-networks of 10 and 100 Gbit/s: a prompt of 6,000 tokens leaves 786 MB of keys and values. The same options give the same
-figures on every machine. About a minute.
+networks of 10 and 100 Gbit/s: a prompt of 6,000 tokens leaves 786 MB of keys and values. Then four models of this size
+share the four nodes: for `HOT_S` two of them are asked for nearly alone, then two others, so that nodes of both phases
+load other models. The same options give the same figures on every machine. Two minutes.
 """
 
 from __future__ import annotations
@@ -38,27 +39,44 @@ CLASS = "chat"
 TTFT_S, TPOT_S = 4.0, 0.025
 RATES_PER_S = (4.0, 8.0)
 NETWORKS_PER_S = {"10 Gbit/s": 1.25e9, "100 Gbit/s": 12.5e9}
+MODELS = [f"{MODEL}-{number}" for number in range(4)]
+HOT = ((0, 1), (2, 3), (0, 2))  # one pair after the other
+HOT_S, COLD_SHARE = 30.0, 0.02
+SEVERAL_RATE_PER_S = 6.0
 
 
-def drawn(rate_per_s: float, num_requests: int, seed: int) -> list[WorkloadRequest]:
-    """Requests of both kinds, at random times."""
+def drawn(rate_per_s: float, num_requests: int, seed: int, models: Sequence[str] = (MODEL,)) -> list[WorkloadRequest]:
+    """Requests of both kinds, at random times; of several models, those that are hot then, seldom another."""
     draw, at_s, found = Random(seed), 0.0, list[WorkloadRequest]()
     for _ in range(num_requests):
         at_s += draw.expovariate(rate_per_s)
+        model = models[0] if len(models) == 1 else _asked(draw, at_s, models)
         lengths = LONG if draw.random() < LONG_SHARE else CHAT
         prompt, output = (round(tokens * draw.uniform(1 - SPREAD, 1 + SPREAD)) for tokens in lengths)
-        found.append(WorkloadRequest(at_s, MODEL, CLASS, prompt, output))
+        found.append(WorkloadRequest(at_s, model, CLASS, prompt, output))
     return found
 
 
-def figures(requests: Sequence[WorkloadRequest], num_prefill: int, network_per_s: float) -> dict[str, Any]:
-    """Of a cluster in which so many nodes prefill, and the others decode; 0: all do both."""
+def _asked(draw: Random, at_s: float, models: Sequence[str]) -> str:
+    hot = HOT[int(at_s / HOT_S) % len(HOT)]
+    is_cold = draw.random() < COLD_SHARE
+    return draw.choice([model for number, model in enumerate(models) if (number in hot) != is_cold])
+
+
+def figures(
+    requests: Sequence[WorkloadRequest], num_prefill: int, network_per_s: float, models: Sequence[str] = (MODEL,)
+) -> dict[str, Any]:
+    """Of a cluster in which so many nodes prefill, and the others decode; 0: all do both.
+
+    All ``models`` are of the size of `MODEL`.
+    """
+    lengths = dict.fromkeys(models, MAX_MODEL_LEN)
     devices = {
-        name: replace(one, network_bytes_per_s=network_per_s)
+        name: replace(one, network_bytes_per_s=network_per_s, models=dict.fromkeys(models, one.models[MODEL]))
         for name, one in devices_of({"a100": NUM_NODES}, [MODEL], max_model_lens={MODEL: MAX_MODEL_LEN}).items()
     }
     parts = phases_of({"a100": num_prefill}, {"a100": NUM_NODES - num_prefill}) if num_prefill else {}
-    config = cluster_config(list(devices), [MODEL], QueueOptions(), NUM_SEQS, {MODEL: MAX_MODEL_LEN}, phases=parts)
+    config = cluster_config(list(devices), list(models), QueueOptions(), NUM_SEQS, lengths, phases=parts)
     config = config.model_copy(update={"slo_classes": {CLASS: SloClass(ttft_s=TTFT_S, tpot_s=TPOT_S)}})
     run = simulate(Scenario(config, devices, requests))
     outcomes = run.recording.outcomes
@@ -71,6 +89,7 @@ def figures(requests: Sequence[WorkloadRequest], num_prefill: int, network_per_s
         "handed_over": sum(departure.is_migration for departure in run.recording.departures),
         "computed_again": sum(not departure.kv_tokens for departure in run.recording.departures),
         "busy": statistics.mean(node.busy_s for node in run.nodes) / (run.end_s - run.start_s),
+        "loads": [len(node.loadings) for node in run.nodes],
     }
 
 
@@ -95,6 +114,19 @@ def compared(rate_per_s: float, num_requests: int, seed: int) -> list[dict[str, 
     return found
 
 
+def shared_by_several(num_requests: int, seed: int) -> list[dict[str, Any]]:
+    """Several models on the same nodes: all of both phases, and half of each."""
+    requests = drawn(SEVERAL_RATE_PER_S, num_requests, seed, MODELS)
+    network, network_per_s = list(NETWORKS_PER_S.items())[-1]
+    lines = []
+    for num_prefill in (0, NUM_NODES // 2):
+        parted = f"{num_prefill} prefill, {NUM_NODES - num_prefill} decode"
+        line = {"rate_rps": SEVERAL_RATE_PER_S, "models": len(MODELS), "network": network}
+        line["nodes"] = parted if num_prefill else f"{NUM_NODES} both"
+        lines.append({**line, **figures(requests, num_prefill, network_per_s, MODELS)})
+    return lines
+
+
 @click.command()
 @click.option("--requests", "num_requests", type=click.IntRange(min=20), default=NUM_REQUESTS, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
@@ -102,6 +134,7 @@ def compared(rate_per_s: float, num_requests: int, seed: int) -> list[dict[str, 
 def main(num_requests: int, seed: int, as_json: bool) -> None:
     """Compare nodes that do both with nodes that do one of both."""
     lines = [rounded(one) for rate in RATES_PER_S for one in compared(rate, num_requests, seed)]
+    lines += map(rounded, shared_by_several(num_requests, seed))
     if as_json:
         click.echo(json.dumps({"requests": num_requests, "seed": seed, "lines": lines}, indent=2))
         return

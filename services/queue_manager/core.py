@@ -172,6 +172,7 @@ class QueueManagerCore:
             return []
         targets = repair.apply(self.state, self._queues, plan.queues, now)
         repair.await_models(self.state, self._queues, plan.loads)
+        self._nodes.note_hand_overs(now)
         effects = self._evictions.hand_over(targets, now)
         if self._config.queue.uses("rescue"):
             for node in self.state.nodes.values():

@@ -214,7 +214,7 @@ class SchedulerCore:
         problem = PlacementProblem(
             version=request.version,
             now_s=now,
-            nodes=with_hand_overs(shared[: len(live)]),
+            nodes=with_hand_overs(shared[: len(live)], {load.node: load.model for load in request.awaits}),
             groups=request.groups,
             queues=request.queues,
             policy=self._policy,
@@ -222,6 +222,7 @@ class SchedulerCore:
             arrivals=request.arrivals if pools else [],
             interruptions=request.interruptions,
             newcomers=request.newcomers,
+            awaits=request.awaits,
             pools=[
                 msgspec.structs.replace(pool, fresh=fresh)
                 for pool, fresh in zip(pools, shared[len(live) :], strict=True)

@@ -10,7 +10,7 @@ do it, and where none of them is of the phase, all of them do. So nothing waits 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -41,11 +41,15 @@ def decoded_elsewhere(node: NodeState, nodes: Iterable[NodeState]) -> list[str]:
     return sorted({one.model for one in others if takes_kv(node, one, one.model)})
 
 
-def with_hand_overs(nodes: Sequence[NodeState]) -> list[NodeState]:
-    """The same, each with what it hands over while the others are as they are."""
+def with_hand_overs(nodes: Sequence[NodeState], awaited: Mapping[str, str]) -> list[NodeState]:
+    """The same, each with what it hands over while the others are as they are.
+
+    ``awaited``: by node, the model that it is to load as soon as nothing runs there. Nothing is sent there any more.
+    """
+    staying = [node for node in nodes if not awaited.get(node.node)]
     found = []
     for node in nodes:
-        models = decoded_elsewhere(node, nodes)
+        models = decoded_elsewhere(node, staying)
         found.append(node if models == node.hands_over else replace(node, hands_over=models))
     return found
 

@@ -22,6 +22,7 @@ Phases = Literal["both", "prefill", "decode"]
 """Of a node: those that it serves."""
 BOTH: Phases = "both"
 PREFILL: Phases = "prefill"
+DECODE: Phases = "decode"
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -72,6 +72,8 @@ class GroupLoad(RequestShape, frozen=True, omit_defaults=True):
     """Between two tokens, as promised."""
     needs: str = ""
     """Of its members, as in `Submit`: nodes that lack it are left out, as long as another has it."""
+    wants_phase: bool = False
+    """Only nodes that serve its phase will do. It is what such a node would be sent; else others take it as well."""
 
     @property
     def num_requests(self) -> int:
@@ -119,6 +121,13 @@ class Interruption(msgspec.Struct, frozen=True):
     """From its arrival until one has to start: who is due within that goes before them."""
 
 
+class ModelLoad(msgspec.Struct, frozen=True):
+    """A node is to load a model."""
+
+    node: str
+    model: str
+
+
 class PlanRequest(Message, frozen=True, kw_only=True):
     """Queue manager to scheduler: order these groups. ``version`` comes back with the plan."""
 
@@ -137,6 +146,8 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     """Whom to expect at the nodes beside the groups, where they take turns between models."""
     newcomers: list[Arrivals] = []
     """Whom to expect beside the groups, for the plan itself: a model is loaded for them as well."""
+    awaits: list[ModelLoad] = []
+    """Of the plans before, what has not begun: something runs there yet (`Plan.loads`)."""
 
 
 class PoolState(msgspec.Struct, frozen=True):
@@ -171,15 +182,10 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     """As in `PlanRequest`."""
     newcomers: list[Arrivals] = []
     """As in `PlanRequest`."""
+    awaits: list[ModelLoad] = []
+    """As in `PlanRequest`."""
     pools: list[PoolState] = []
     """Those whose size is asked for as well."""
-
-
-class ModelLoad(msgspec.Struct, frozen=True):
-    """A node is to load a model."""
-
-    node: str
-    model: str
 
 
 class Plan(Message, frozen=True, kw_only=True):

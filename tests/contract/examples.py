@@ -116,6 +116,7 @@ _LOAD = GroupLoad(
     promised_s=60.5,
     promised_token_s=0.25,
     needs="beam search",
+    wants_phase=True,
 )
 _COST = StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002)
 _RATE = ModelRate("smol", _COST, 22_000, 23_040, 1.5, 0.25, "8c1d44aa", DecodeYield(2.5, 1.75), 512)
@@ -311,6 +312,7 @@ MESSAGES: list[Message] = [
         came_s=1700000000.25,
         interruptions=[Interruption("node-0", "llama", 1.75, 8.5)],
         newcomers=[_ARRIVALS],
+        awaits=[ModelLoad("node-0", "llama")],
         traceparent=TRACE,
     ),
     PlacementProblem(
@@ -324,6 +326,7 @@ MESSAGES: list[Message] = [
         arrivals=[_ARRIVALS],
         interruptions=[Interruption("node-0", "llama", 1.75, 8.5)],
         newcomers=[_ARRIVALS],
+        awaits=[ModelLoad("node-0", "llama")],
         pools=[PoolState("spare", 1, 4, [0.0, 12.5], 30.5, _NODE)],
         traceparent=TRACE,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,14 @@ ASKS = [Ask("smol", prompt, NUM_TOKENS) for prompt in PROMPTS]
 
 
 @contextmanager
-def started(folder: Path, phases: list[str], collector: Collector | None = None) -> Iterator[Cluster]:
-    """A cluster with a node for each of ``phases``, called as they are."""
+def started(
+    folder: Path, phases: list[str], collector: Collector | None = None, models: tuple[str, ...] = ("smol",)
+) -> Iterator[Cluster]:
+    """A cluster with a node for each of ``phases``, called as they are; ``models`` are names of the same weights."""
+    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}
     cluster = Cluster.create(
         folder,
-        models=[{"name": "smol", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}],
+        models=[{"name": name, **weights} for name in models],
         nodes=[{"name": one, "phases": one} for one in phases],
         engine={"max_num_seqs": len(ASKS), "kv_cache_bytes": 128 << 20},
         **({"otlp_endpoint": collector.url} if collector is not None else {}),
@@ -89,3 +93,19 @@ async def test_either_node_dies_in_the_middle_of_answers_and_the_other_one_does_
         assert [answer.text for answer in answers] == expected
         assert [answer.text for answer in late] == expected[:2]
         assert cluster.missing() == [dying]
+
+
+async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(tmp_path: Path, expected: list[str]) -> None:
+    """Each node has room for one model; both begin with the first."""
+    with started(tmp_path, ["prefill", "decode"], models=("smol", "other")) as cluster:
+        num_resumed = 0.0
+        for model in ("smol", "other", "smol"):
+            async with openai_client(cluster) as client:
+                answers = await complete(client, [replace(ask, model=model) for ask in ASKS])
+            assert [answer.text for answer in answers] == expected
+            cluster.wait_idle()
+            nodes = cluster.status("scheduler")["nodes"]
+            assert {name: one["state"]["model"] for name, one in nodes.items()} == {"prefill": model, "decode": model}
+            resumed = cluster.metric("decode", "treadle_resumed_requests_total", tier="evicted")
+            assert resumed > num_resumed, "it has gone on with some of these"
+            num_resumed = resumed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -10,7 +10,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.bus import streams
 from shared.messages.nodes import BOTH
-from shared.messages.placement import PlacementProblem, Plan
+from shared.messages.placement import ModelLoad, PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.images import Images
@@ -138,7 +138,13 @@ class Cluster:
             self.chance.shuffle(groups)
             for group in groups:
                 queues[self.chance.choice(nodes)].append(group)
-        return Plan(version=problem.version, queues=queues)
+        return Plan(version=problem.version, queues=queues, loads=self._loads(nodes))
+
+    def _loads(self, nodes: Sequence[str]) -> list[ModelLoad]:
+        """Any at all, too, where nodes serve phases: of these, some load models that nobody waits for there."""
+        if not self.setup.phases or self.is_calm:
+            return []
+        return [ModelLoad(node, self.chance.choice(self.setup.models)) for node in nodes if self.chance.random() < 0.5]
 
     # --- faults -----------------------------------------------------------------------------------------------------
 

@@ -31,9 +31,12 @@ def made(seed: int, phases: tuple[Phases, ...]) -> Cluster:
 @pytest.mark.parametrize("first", range(0, 300, SEEDS_A_TEST))
 @pytest.mark.parametrize("phases", CLUSTERS, ids="-".join)
 def test_promises_are_kept_whatever_fails(phases: tuple[Phases, ...], first: int) -> None:
-    num_moved = 0
+    num_moved = num_changed = 0
     for seed in range(first, first + SEEDS_A_TEST):
         cluster = made(seed, phases)
         run(cluster)
         num_moved += cluster.nodes[0].world.images.num_held
+        decoding = cluster.nodes[phases.index("decode")]
+        num_changed += decoding.is_alive and decoding.engine.model == "b"
     assert num_moved > SEEDS_A_TEST // 5, "some went on elsewhere"
+    assert num_changed > SEEDS_A_TEST // 10, "some had another model loaded to go on with"

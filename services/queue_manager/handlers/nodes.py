@@ -48,7 +48,7 @@ class Nodes:
         if node.awaits in (known.model, *known.broken_models):
             self._queues.await_model(node, "")
         self._share_rates(node, now)
-        self._note_hand_overs(now)
+        self.note_hand_overs(now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
         if is_other:
             self._place_all(now)
@@ -57,8 +57,8 @@ class Nodes:
         self._journal.retold[node.node] = None
         return effects
 
-    def _note_hand_overs(self, now: float) -> None:
-        """A node whose requests leave it, or do not any more, is told so, and weighed anew."""
+    def note_hand_overs(self, now: float) -> None:
+        """Nodes have changed: whose requests leave it, or do not any more, is told so, and weighed anew."""
         for node in note_hand_overs(self._state):
             self._queues.weigh_all(node, now)
             self._journal.note_queue(node.node)
@@ -100,7 +100,7 @@ class Nodes:
             self._queues.remove(self._state.groups[gid])
         del self._state.nodes[node.node]
         self._journal.note_queue(node.node)
-        self._note_hand_overs(now)
+        self.note_hand_overs(now)
         self._journal.note_queues(self._state.nodes)
         effects = self._requests.resubmit(list(suspects), has_crashed=True)
         effects += self._requests.resubmit(lost)

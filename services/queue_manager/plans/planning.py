@@ -22,6 +22,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans.lateness import Lateness
 from services.queue_manager.plans.repair import note_asked
+from services.queue_manager.queues.node_phases import decoding, is_undecoded
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.state import State
@@ -31,7 +32,7 @@ from services.queue_manager.waits.predictions import FORECAST_GROUPS, Prediction
 from shared.bus import streams
 from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
-from shared.messages.placement import Plan, PlanRequest
+from shared.messages.placement import ModelLoad, Plan, PlanRequest
 from shared.service.core import Effect, Send
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often
@@ -77,6 +78,16 @@ class Planning:
         plan.has_chance |= journal.has_chance
         if self._by_prediction:
             plan.touched.update(journal.work)
+            for name in journal.pulled:
+                self._hear_pull(name)
+
+    def _hear_pull(self, name: str) -> None:
+        """A node that only prefills has what no node decodes: another could load its model, above all an idle one."""
+        node = self._state.nodes.get(name)
+        if node is None or not is_undecoded(self._state, node):
+            return
+        self._state.plan.has_chance = True
+        self._state.plan.has_idle |= any(not one.queue for one in decoding(self._state))
 
     def hear_idle(self, *, has_dry: bool, has_idle: bool) -> None:
         """While requests wait, nodes have nothing left to pull and could take these; or they have nothing to do."""
@@ -137,7 +148,9 @@ class Planning:
             self._check(now)
         if self._by_prediction and now >= plan.flows_seen_s + LEISURE_S:
             plan.flows_seen_s = now
-            plan.has_chance |= is_outrun(self._state.nodes.values(), self._groups.newcomers(now))
+            nodes = self._state.nodes.values()
+            plan.has_chance |= is_outrun(nodes, self._groups.newcomers(now))
+            plan.has_chance |= any(is_undecoded(self._state, node) for node in nodes)
         if now < min(self._asking_times(), default=now + 1):
             return []
         return [self._question(now)]
@@ -232,6 +245,7 @@ class Planning:
             came_s=came_s,
             interruptions=interruptions(self._state, self._groups, now) if self._has_interruptions else [],
             newcomers=self._groups.newcomers(now) if self._by_prediction else [],
+            awaits=[ModelLoad(node.node, node.awaits) for node in self._state.nodes.values() if node.awaits],
         )
         return Send(streams.SCHEDULER, request)
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from services.queue_manager.queues.virtual_queues import VirtualQueues
+from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
+from shared.messages.nodes import DECODE
 from shared.messages.placement import ModelLoad
 
 
@@ -39,14 +41,29 @@ def apply(state: State, queues: VirtualQueues, planned: dict[str, list[str]], no
 
 
 def await_models(state: State, queues: VirtualQueues, loads: Iterable[ModelLoad]) -> None:
-    """Take over which nodes are to load a model for those who come: where nobody has come since who waits there."""
-    models = {load.node: load.model for load in loads}
+    """Take over which nodes are to load a model for those who come: where nobody has come since who waits there.
+
+    A node that only decodes has been sent nothing since it was told, and what is decoded elsewhere meanwhile would be a
+    reason to go back: it loads what it was told, unless the plan names another model, or another node for that one. Who
+    comes there late, with the model that is there, is served.
+    """
+    told = {load.node: load.model for load in loads}
+    given = set(told.values())
     for name, node in state.nodes.items():
-        model = models.get(name, "")
-        has_waiting = any(state.groups[gid].waiting for gid in node.queue)
+        model = told.get(name, "")
         has_changed = state.plan.asked_models.get(name, node.model) != node.model
+        served: tuple[str, ...] = ()
+        if node.known.phases == DECODE:
+            if not model and node.awaits not in given:
+                model, has_changed = node.awaits, False
+            served = (node.model, model)
+        has_waiting = any(group.waiting and group.model not in served for group in _queued(state, node))
         is_void = has_waiting or has_changed or model in (node.model, *node.known.broken_models)
         queues.await_model(node, "" if is_void else model)
+
+
+def _queued(state: State, node: Node) -> Iterator[Group]:
+    return (state.groups[gid] for gid in node.queue)
 
 
 def note_asked(state: State, running: list[str]) -> None:

@@ -30,7 +30,9 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
 
 def _able(nodes: Sequence[NodeState], load: GroupLoad) -> list[int]:
     """Those that can serve it; of these, those of its phase, if there is one."""
-    able = [number for number, node in enumerate(nodes) if _can_serve(node, load)]
+    able = [number for number, node in enumerate(nodes) if can_serve(node, load)]
+    if load.wants_phase:
+        return [number for number in able if nodes[number].serves(load.phase)]
     of_phase = [one for one in able if takes_phase(nodes[one], load.phase, load.model, load.needs, nodes)]
     return of_phase or able
 
@@ -42,7 +44,7 @@ def _within(
     return tuple(number for number in numbers if operations.swap or nodes[number].model == load.model)
 
 
-def _can_serve(node: NodeState, load: GroupLoad) -> bool:
+def can_serve(node: NodeState, load: GroupLoad) -> bool:
     """Whether the model could be loaded, as far as is known, and has room for keys and values."""
     has_room = all(rate.kv_tokens > 0 for rate in node.rates if rate.model == load.model)
     return node.can_serve(load.model, load.needs) and has_room

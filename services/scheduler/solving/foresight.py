@@ -13,16 +13,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import cast
 
 from msgspec.structs import replace
 
+from services.scheduler.solving.decoding import decodes, with_places
 from services.scheduler.solving.expected import expected
 from services.scheduler.solving.instance import Instance, Queues
+from shared.config.policies import POLICY_RULES, PolicyName
 from shared.estimator.mixture import mixed
 from shared.messages.placement import GroupLoad, ModelLoad, PlacementProblem
 
 AHEAD_S = 15.0  # beyond the longest load: what comes in them has to be worth it
 NUM_SLICES = 3  # groups of one kind
+NUM_LOADS = (
+    2.0  # loads within which who comes will be decoded: those who come later are, by a node that has changed back
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +58,35 @@ class Foresight:
 
 
 def foreseen(problem: PlacementProblem) -> Foresight:
-    """The problem with groups of those who come; as it is where nobody is expected."""
-    if not problem.newcomers:
-        return Foresight(problem, len(problem.groups), {})
-    loads_s = (rate.load_s for node in problem.nodes for rate in node.rates)
-    horizon_s = AHEAD_S + max(loads_s, default=0.0)
+    """The problem with groups of those who come, and with what others will decode of all.
+
+    As it is where nobody is expected, and all that comes is decoded where its prompt is computed; and for policies that
+    do not weigh loads: they would load for whoever is due first.
+    """
+    if not POLICY_RULES[cast("PolicyName", problem.policy)].predicts:
+        return _as_it_is(problem)
+    load_s = max((rate.load_s for node in problem.nodes for rate in node.rates), default=0.0)
+    expecting = _expecting(problem, AHEAD_S + load_s) if problem.newcomers else _as_it_is(problem)
+    here = expecting.problem.groups[: expecting.num_here]
+    paces = {load.slo: load.promised_token_s for load in problem.groups}  # promises of one kind are alike
+    soon = [
+        replace(group, promised_token_s=paces.get(group.slo, inf))
+        for kind in problem.newcomers
+        for group in expected(kind, NUM_LOADS * load_s, num_slices=1)
+    ]
+    later = list(decodes(problem.nodes, [*here, *soon], problem.now_s))
+    if not later:
+        return expecting
+    groups = [*expecting.problem.groups, *later]
+    whole = replace(expecting.problem, groups=groups, queues=with_places(expecting.problem, later))
+    return Foresight(whole, expecting.num_here, expecting.members)
+
+
+def _as_it_is(problem: PlacementProblem) -> Foresight:
+    return Foresight(problem, len(problem.groups), {})
+
+
+def _expecting(problem: PlacementProblem, horizon_s: float) -> Foresight:
     coming = [group for kind in problem.newcomers for group in expected(kind, horizon_s, NUM_SLICES)]
     together: dict[object, list[GroupLoad]] = {}
     for load in problem.groups:

@@ -15,7 +15,7 @@ from shared.config.config import ClusterConfig
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes import BOTH, NodeDown, NodeState, NodeUp, Phases
-from shared.messages.placement import Plan
+from shared.messages.placement import ModelLoad, Plan
 from shared.messages.requests import (
     HANDED_OVER,
     Abort,
@@ -56,6 +56,8 @@ class WorldNode:
     parked: dict[str, int] = field(default_factory=dict)
     """Attempts of which it keeps the KV."""
     decoded_elsewhere: list[str] = field(default_factory=list)
+    awaits: str = ""
+    phases: Phases = BOTH
 
 
 class World:
@@ -110,7 +112,7 @@ class World:
     ) -> None:
         self.num_epochs += 1
         self._lose_images(name)
-        self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}")
+        self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}", phases=phases)
         rates = [ModelRate(model, COST, 0, kv_token_bytes, 0.0, kv_format=kv_format)] if kv_format else []
         known = NodeState(
             name, model, max_num_seqs=2, network_bytes_per_s=network_bytes_per_s, rates=rates, phases=phases
@@ -120,8 +122,9 @@ class World:
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:
         """A node has begun to load a model; or it is there, where that takes no time."""
         ready_at_s = self.now + load_s if load_s else 0.0
-        epoch = self.nodes[name].epoch
-        self.inbox.append(NodeUp(epoch=epoch, known=NodeState(name, model, ready_at_s, max_num_seqs=2)))
+        epoch, phases = self.nodes[name].epoch, self.nodes[name].phases
+        known = NodeState(name, model, ready_at_s, max_num_seqs=2, phases=phases)
+        self.inbox.append(NodeUp(epoch=epoch, known=known))
 
     def die(self, name: str) -> None:
         node = self.nodes.pop(name)
@@ -163,8 +166,9 @@ class World:
     def read(self, node: WorldNode) -> None:
         """The node reads the next message of its inbox."""
         match node.inbox.popleft():
-            case VirtualQueue(epoch=epoch, groups=groups, decoded_elsewhere=models) if epoch == node.epoch:
-                node.window, node.decoded_elsewhere = [ref.group for ref in groups], models
+            case VirtualQueue(groups=groups) as told if told.epoch == node.epoch:
+                node.window = [ref.group for ref in groups]
+                node.decoded_elsewhere, node.awaits = told.decoded_elsewhere, told.awaits
             case Abort(requests=attempts):
                 for attempt in attempts:
                     self.images.discard((node.name, attempt))
@@ -190,11 +194,11 @@ class World:
 
     # --- the queue manager ----------------------------------------------------------------------------------------
 
-    def plan(self, queues: dict[str, list[str]]) -> None:
+    def plan(self, queues: dict[str, list[str]], *loads: ModelLoad) -> None:
         """The scheduler answers the newest question, or has thought of something by itself."""
         plan = self.core.state.plan
         version = plan.asked_version if plan.asked_at_s is not None else plan.version
-        self.inbox.append(Plan(version=version, queues=queues))
+        self.inbox.append(Plan(version=version, queues=queues, loads=list(loads)))
 
     def handle(self) -> None:
         """The queue manager reads the next message of its inbox; each has a time of its own."""

@@ -6,10 +6,12 @@ from random import Random
 
 import pytest
 
+from services.queue_manager.plans.planning import IDLE_S, LEISURE_S
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig
 from shared.config.queue import QueueOptions
 from shared.messages.nodes import Phases
+from shared.messages.placement import ModelLoad
 from shared.messages.requests import HANDED_OVER
 from shared.messages.slo import Slo
 from tests.unit.queue_manager.world import World, WorldNode
@@ -17,6 +19,7 @@ from tests.unit.queue_manager.world import World, WorldNode
 CONFIG = ClusterConfig(queue=QueueOptions(delta=4 / LEAST_BATCH))  # groups of four
 SLO = Slo("interactive", deadline_s=20.0)
 MAX_ROUNDS = 60
+ACTS = ["submit", "handle", "read", "pull", "pull", "hand on", "hand on", "drop", "die", "start", "plan", "load"]
 
 
 def begin(**phases: Phases) -> World:
@@ -110,40 +113,124 @@ def test_a_request_that_a_node_has_lost_begins_where_prompts_are_computed() -> N
     assert (world.attempts, windows(world)) == ({"r0": 1}, {"p": 1, "d": 0})
 
 
+def test_to_a_node_that_is_to_load_another_model_nothing_is_sent_any_more() -> None:
+    world = begin(p="prefill", d="decode")
+    world.submit("r0", "a", SLO)
+    world.settle()
+    pull_all(world, world.nodes["p"])
+    world.hand_on(world.nodes["p"], "r0")
+    world.settle()
+    pull_all(world, world.nodes["d"])
+    world.plan({}, ModelLoad("d", "b"))
+    world.settle()
+    assert (world.nodes["d"].awaits, world.nodes["p"].decoded_elsewhere) == ("b", [])
+    world.plan({})
+    world.settle()
+    assert world.nodes["d"].awaits == "b", "r0 runs there yet"
+    world.finish(world.nodes["d"], "r0")
+    world.load("d", "b", 5.0)
+    world.settle()
+    assert (world.core.state.nodes["d"].awaits, world.nodes["p"].decoded_elsewhere) == ("", [])
+    world.load("d", "b")
+    world.settle()
+    assert world.nodes["p"].decoded_elsewhere == ["b"]
+
+
+def test_what_was_on_its_way_there_is_decoded_before_the_load() -> None:
+    world = begin(p="prefill", d="decode")
+    world.submit("r0", "a", SLO)
+    world.settle()
+    pull_all(world, world.nodes["p"])
+    world.plan({}, ModelLoad("d", "b"))
+    world.hand_on(world.nodes["p"], "r0")  # it had not heard yet
+    world.settle()
+    assert (windows(world), world.nodes["d"].awaits) == ({"p": 0, "d": 1}, "b")
+
+
+def test_a_plan_is_asked_for_where_a_prompt_is_taken_that_no_node_decodes() -> None:
+    """Of b, p computes the prompt; d has a, and nothing to do."""
+    world = World(CONFIG)
+    world.start("p", "b", "x", phases="prefill")
+    world.start("d", "a", "x", phases="decode")
+    world.settle()
+    world.submit("r0", "b", SLO)
+    world.settle()
+    plan = world.core.state.plan
+    while plan.asked_at_s is not None:  # for nodes that came
+        world.plan({})
+        world.settle()
+    assert (plan.asked_at_s, world.nodes["p"].decoded_elsewhere) == (None, ["a"])
+    world.wait(IDLE_S)
+    assert plan.asked_at_s is None, "nobody is decoded"
+    pull_all(world, world.nodes["p"])
+    assert plan.asked_at_s == pytest.approx(world.now, abs=0.01)
+    assert plan.asked_running == ["g0"]
+    world.plan({}, ModelLoad("d", "b"))
+    world.settle()
+    assert (plan.asked_at_s, world.nodes["d"].awaits) == (None, "b")
+    world.wait(2 * LEISURE_S)
+    assert plan.asked_at_s is None, "it is on its way"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_comes_and_goes_each_request_is_answered(seed: int) -> None:
     kinds: dict[str, Phases] = {"p0": "prefill", "p1": "prefill", "d0": "decode", "b": "both"}
     world, chance = begin(**kinds), Random(seed)
     for _ in range(200):
-        nodes = list(world.nodes.values())
-        busy = [(node, name) for node in nodes for name in node.running]
-        match chance.choice(["submit", "handle", "read", "pull", "pull", "hand on", "hand on", "drop", "die", "start"]):
-            case "submit":
-                world.submit(f"r{len(world.submits)}", "a", SLO)
-            case "handle" if world.inbox:
-                world.handle()
-            case "read" if any(node.inbox for node in nodes):
-                world.read(chance.choice([node for node in nodes if node.inbox]))
-            case "pull" if any(node.window for node in nodes):
-                node = chance.choice([node for node in nodes if node.window])
-                world.pull(node, chance.choice(node.window), 2)
-            case "hand on" if busy:
-                node, name = chance.choice(busy)
-                if node.decoded_elsewhere:
-                    world.hand_on(node, name)
-            case "drop" if busy and chance.random() < 0.3:
-                world.evict(*chance.choice(busy), 0)
-            case "die" if nodes and chance.random() < 0.2:
-                world.die(chance.choice(nodes).name)
-            case "start":
-                for name in kinds.keys() - world.nodes.keys():
-                    world.start(name, "a", "x", phases=kinds[name])
+        act(world, kinds, chance)
     end(world, kinds)
+
+
+def act(world: World, kinds: dict[str, Phases], chance: Random) -> None:
+    nodes = list(world.nodes.values())
+    busy = [(node, name) for node in nodes for name in node.running]
+    match chance.choice(ACTS):
+        case "submit":
+            world.submit(f"r{len(world.submits)}", "a", SLO)
+        case "handle" if world.inbox:
+            world.handle()
+        case "read" if any(node.inbox for node in nodes):
+            world.read(chance.choice([node for node in nodes if node.inbox]))
+        case "pull" if any(node.window for node in nodes):
+            node = chance.choice([node for node in nodes if node.window])
+            world.pull(node, chance.choice(node.window), 2)
+        case "hand on" if busy:
+            node, name = chance.choice(busy)
+            if node.decoded_elsewhere:
+                world.hand_on(node, name)
+        case "drop" if busy and chance.random() < 0.3:
+            world.evict(*chance.choice(busy), 0)
+        case _ as other:
+            change(world, kinds, chance, other)
+
+
+def change(world: World, kinds: dict[str, Phases], chance: Random, what: str) -> None:
+    """Of nodes and their models."""
+    nodes = list(world.nodes.values())
+    match what:
+        case "plan":
+            world.plan({}, *(ModelLoad(node.name, chance.choice("ab")) for node in nodes if chance.random() < 0.5))
+        case "load":
+            load_awaited(world)
+        case "die" if nodes and chance.random() < 0.2:
+            world.die(chance.choice(nodes).name)
+        case "start":
+            for name in kinds.keys() - world.nodes.keys():
+                world.start(name, "a", "x", phases=kinds[name])
+
+
+def load_awaited(world: World) -> None:
+    """Nodes that are to load a model, and have nothing else to do, have loaded it."""
+    for node in world.nodes.values():
+        if node.awaits and not node.running:
+            world.load(node.name, node.awaits)
 
 
 def end(world: World, kinds: dict[str, Phases]) -> None:
     for name in sorted(kinds.keys() - world.nodes.keys()):
         world.start(name, "a", "x", phases=kinds[name])
+    for name in world.nodes:
+        world.load(name, "a")
     for _ in range(MAX_ROUNDS):
         world.settle()
         world.wait(31.0)

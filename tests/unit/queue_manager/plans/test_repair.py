@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from services.queue_manager.plans import repair
 from services.queue_manager.state.state import State
-from shared.messages.nodes import NodeState
+from shared.messages.nodes import DECODE, NodeState
 from shared.messages.placement import ModelLoad
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
@@ -258,3 +260,28 @@ def test_no_model_is_awaited_where_another_has_begun_to_be_loaded_since() -> Non
     begin_load(state, "n0", "c")
     repair.await_models(state, make_queues(state), [ModelLoad("n0", "b")])
     assert state.nodes["n0"].awaits == ""
+
+
+def decoding(state: State, *names: str) -> None:
+    for name in names:
+        state.nodes[name].known = replace(state.nodes[name].known, phases=DECODE)
+
+
+def test_a_node_that_decodes_loads_what_it_was_told_unless_another_is_to_or_it_another() -> None:
+    state = make_state(n0="a", n1="a")
+    decoding(state, "n0", "n1")
+    assert awaited(state, ModelLoad("n0", "b")) == {"n0": "b", "n1": ""}
+    assert awaited(state, ModelLoad("n1", "c")) == {"n0": "b", "n1": "c"}
+    assert awaited(state) == {"n0": "b", "n1": "c"}
+    assert awaited(state, ModelLoad("n0", "d")) == {"n0": "d", "n1": "c"}
+    assert awaited(state, ModelLoad("n1", "d")) == {"n0": "", "n1": "d"}
+
+
+def test_who_comes_late_to_a_node_that_decodes_is_served_and_who_needs_another_model_goes_before() -> None:
+    state = make_state(n0="a", n1="a")
+    decoding(state, "n0", "n1")
+    make_group(state, "g0")
+    make_group(state, "g1", model="c")
+    place(state, "n0", "g0")
+    place(state, "n1", "g1")
+    assert awaited(state, ModelLoad("n0", "b"), ModelLoad("n1", "b")) == {"n0": "b", "n1": ""}

@@ -76,3 +76,12 @@ def test_each_phase_goes_to_its_nodes_or_to_all_that_have_the_model() -> None:
     assert places(nodes[:1], resumed, Operations()) == (0,)
     assert places(nodes[1:2], fresh, Operations()) == (0,)
     assert places(nodes, running("g", "d"), Operations()) == (0, 1, 2), "where it runs it may stay"
+
+
+def test_what_a_node_that_decodes_would_be_sent_goes_nowhere_else() -> None:
+    kinds = {"p": "prefill", "d": "decode", "b": "both"}
+    nodes = [msgspec.structs.replace(node(name, "a"), phases=phases) for name, phases in kinds.items()]
+    apart = msgspec.structs.replace(load("g", "b", kv_at=HANDED_OVER), wants_phase=True)
+    assert places(nodes, apart, Operations()) == (1, 2)
+    assert places(nodes, apart, Operations(swap=False)) == ()
+    assert places(nodes[:1], apart, Operations()) == (0,), "no node can do it: as with what none can serve"

@@ -54,10 +54,11 @@ def test_models_that_others_decode_with_the_same_blocks() -> None:
 
 def test_what_a_node_hands_over_hangs_on_the_others() -> None:
     giver, taker = node("p", "prefill", kv_format="x"), node("d", "decode", kv_format="x")
-    told = with_hand_overs([giver, taker])
+    told = with_hand_overs([giver, taker], {})
     assert [one.hands_over for one in told] == [["m"], []]
-    assert with_hand_overs(told) == told
-    assert [one.hands_over for one in with_hand_overs(told[:1])] == [[]], "the other one has gone"
+    assert with_hand_overs(told, {}) == told
+    assert [one.hands_over for one in with_hand_overs(told[:1], {})] == [[]], "the other one has gone"
+    assert [one.hands_over for one in with_hand_overs(told, {"d": "n"})] == [[], []], "it is to load another model"
 
 
 @pytest.mark.parametrize(
