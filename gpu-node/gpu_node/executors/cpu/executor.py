@@ -160,7 +160,9 @@ class CpuExecutor:
         config = checkpoint.config
         check_encoder(spec, checkpoint, self._options)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
-        model = loaded_model(spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt)
+        model = loaded_model(
+            spec, config, self._options, _BFLOAT16_BYTES, _KV_LAYOUT, kv_identity=salt, checks_guesses=True
+        )
         plain = served_program(spec, checkpoint)
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
