@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.messages.payload import Constraint
 from tests.gpu_node.bookkeeping import EOS
 
@@ -16,8 +18,8 @@ class IntegerMatcher:
 
     error = ""
 
-    def __init__(self) -> None:
-        self._words: list[int] = []
+    def __init__(self, words: Sequence[int] = ()) -> None:
+        self._words = list(words)
 
     @property
     def is_over(self) -> bool:
@@ -31,6 +33,16 @@ class IntegerMatcher:
             mask |= ((sum(self._words) + word) % 3 != 1) << word
         mask |= (len(self._words) >= MIN_WORDS) << EOS
         return mask.to_bytes(-(-NUM_TOKENS // 8), "little")
+
+    @property
+    def forced_token(self) -> int | None:
+        """The language forces nothing; for every other sum, a word is called so that may follow, as any guess may."""
+        return 2 - sum(self._words) % 3 if sum(self._words) % 2 else None
+
+    def ahead(self, token_id: int) -> IntegerMatcher:
+        behind = IntegerMatcher(self._words)
+        behind.take(token_id)
+        return behind
 
     def take(self, token_id: int) -> None:
         assert self.allowed[token_id // 8] >> token_id % 8 & 1, "a device obeys masks"
