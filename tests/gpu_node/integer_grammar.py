@@ -16,10 +16,14 @@ NUM_TOKENS = EOS + 1
 class IntegerMatcher:
     """A word may follow unless the sum would leave 1 when it is divided by 3; an end, behind two words."""
 
-    error = ""
-
-    def __init__(self, words: Sequence[int] = ()) -> None:
+    def __init__(self, words: Sequence[int] = (), fails_behind: int = MAX_WORDS + 1) -> None:
         self._words = list(words)
+        self.fails_behind = fails_behind
+        """So many words are too complex."""
+
+    @property
+    def error(self) -> str:
+        return "too complex" if len(self._words) >= self.fails_behind else ""
 
     @property
     def is_over(self) -> bool:
@@ -40,7 +44,7 @@ class IntegerMatcher:
         return 2 - sum(self._words) % 3 if sum(self._words) % 2 else None
 
     def ahead(self, token_id: int) -> IntegerMatcher:
-        behind = IntegerMatcher(self._words)
+        behind = IntegerMatcher(self._words, self.fails_behind)
         behind.take(token_id)
         return behind
 
