@@ -17,35 +17,14 @@ from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.speculation import SpeculationOptions
-from shared.messages.payload import Constraint, Output, Payload
-from shared.vocabulary.gguf_vocabulary import TokenType
-from tests.gateway.tiny import write_model
+from shared.messages.payload import Output, Payload
 from tests.gpu_node import tiny
+from tests.gpu_node.pieces import AGE, CALL, CHOICE, DATE, PEOPLE, PERSON, THOUGHT, compiled
 from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
 from tests.gpu_node.workload import prompt, request
 
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789", *'{}[]:,"-_Ġ<>']
-PIECES = ['{"', '":', 'Ġ"', '",', '"}', "na", "name", "me", "ag", "age", "bi", "rth", "birth", "year", "ye", "ar", "12"]
-UNUSED = tiny.VOCAB - len(LETTERS) - len(PIECES) - 3
-TOKENS = ["<unused>", "<start>", "<end>", *LETTERS, *PIECES, *(f"<unused{number}>" for number in range(UNUSED))]
-AGE = TOKENS.index("age")
 KIB = 1 << 10
 
-PERSON = Constraint(
-    "json_schema",
-    '{"type": "object", "properties": {"name": {"enum": ["na", "me"]}, "birthyear": {"type": "integer", "maximum": 99,'
-    ' "minimum": 0}, "age": {"type": "boolean"}}, "required": ["name", "birthyear", "age"],'
-    ' "additionalProperties": false}',
-)
-PEOPLE = Constraint(
-    "json_schema",
-    '{"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "object", "properties": {"name": {"enum":'
-    ' ["a", "b"]}, "age": {"enum": [1, 12]}}, "required": ["name", "age"], "additionalProperties": false}}',
-)
-DATE = Constraint("regex", "birth-(name|age)-[0-9]{2}-birthyear")
-CHOICE = Constraint("choice", '["birthname", "birthyear", "age-12"]')
-CALL = Constraint("grammar", 'start: "<name>" ARGUMENTS "<age>"\nARGUMENTS: /birth_(year|name):[0-9]{1,3}/')
-THOUGHT = replace(PERSON, lead="lead: THOUGHTS\nTHOUGHTS: /[a-c]{4,8}-/\n")
 KINDS: list[dict[str, Any]] = [
     {"constraint": PERSON, "temperature": 0.0},
     {"constraint": PERSON, "temperature": 1.0, "num_logprobs": 2},
@@ -68,11 +47,7 @@ Told = dict[tuple[str, int], tuple[list[int], list[Any], str]]
 
 @pytest.fixture(scope="module")
 def grammars(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GrammarCompiler]:
-    """Characters, and pieces of several, so that one text is cut in several ways."""
-    kinds = [TokenType.CONTROL if text.startswith("<") and len(text) > 1 else TokenType.NORMAL for text in TOKENS]
-    given: dict[str, Any] = {"tokens": TOKENS, "kinds": kinds, "merges": ["n a"]}
-    path = write_model(tmp_path_factory.mktemp("pieces") / "pieces.gguf", eos=tiny.EOS, bos=1, template=None, **given)
-    compiler = GrammarCompiler({"tiny": path}.__getitem__)
+    compiler = compiled(tmp_path_factory.mktemp("pieces"))
     yield compiler
     compiler.close()
 
