@@ -20,7 +20,7 @@ MAX_OPEN_TOKENS = 1024
 _KEY_BYTES = 16
 
 
-class Place(NamedTuple):
+class LanguagePlace(NamedTuple):
     """Where an output stands, as far as guesses tell."""
 
     only: int | None
@@ -37,15 +37,15 @@ class Habit(NamedTuple):
     """In a row, up to now; from 1 to `MAX_TIMES`."""
 
 
-def place_of(allowed: bytes) -> Place:
+def place_of(allowed: bytes) -> LanguagePlace:
     """Of the tokens that may come next, as in `Draw.allowed`: one at least."""
     bits = int.from_bytes(allowed, "little")
     num_allowed = bits.bit_count()
     if num_allowed == 1:
-        return Place(bits.bit_length() - 1, b"")
+        return LanguagePlace(bits.bit_length() - 1, b"")
     if num_allowed > MAX_OPEN_TOKENS:
-        return Place(None, b"")
-    return Place(None, blake2b(allowed, digest_size=_KEY_BYTES).digest())
+        return LanguagePlace(None, b"")
+    return LanguagePlace(None, blake2b(allowed, digest_size=_KEY_BYTES).digest())
 
 
 class LanguageHabits:
@@ -55,7 +55,7 @@ class LanguageHabits:
         self._habits: OrderedDict[bytes, Habit] = OrderedDict()
 
     def find(self, key: bytes) -> Habit | None:
-        """What came at the place of this name (`Place.key`); None where it is new."""
+        """What came at the place of this name (`LanguagePlace.key`); None where it is new."""
         return self._habits.get(key)
 
     def note(self, key: bytes, token_id: int) -> None:

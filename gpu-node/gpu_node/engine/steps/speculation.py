@@ -143,7 +143,7 @@ class Speculation:
         *_, needed = 0.0, *drafter.chances(num_unknown)  # only where this holds are there rows
         return DraftCandidate(drafter.chances(num_unknown + most, least * needed)[num_unknown:], row_s * needed)
 
-    def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[int]]]:
+    def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[Guess]]]:
         """As far as blocks are free beside those that all who run may take in this step."""
         blocks = self._roster.blocks
         num_spare = blocks.num_free_blocks
@@ -162,4 +162,7 @@ class Speculation:
             num_spare -= nums_new[count] - nums_new[0]
             if count:
                 tokens = sequence.drafter.draft(sequence.token_ids, count)
-                yield sequence.sequence_id, list(map(Guess, tokens, sequence.drafter.masks(len(tokens))))
+                yield (
+                    sequence.sequence_id,
+                    [Guess(*one) for one in zip(tokens, sequence.drafter.masks(len(tokens)), strict=True)],
+                )

@@ -8,13 +8,13 @@ from gpu_node.engine.requests.language_habits import (
     MAX_TIMES,
     Habit,
     LanguageHabits,
-    Place,
+    LanguagePlace,
     place_of,
 )
 
 
 def test_one_token_that_alone_may_come_is_the_place() -> None:
-    assert place_of(bytes([0, 0b100, 0])) == Place(10, b"")
+    assert place_of(bytes([0, 0b100, 0])) == LanguagePlace(10, b"")
 
 
 def test_places_are_told_apart_by_what_may_come() -> None:
@@ -27,7 +27,7 @@ def test_places_are_told_apart_by_what_may_come() -> None:
 def test_where_much_may_come_nothing_is_known() -> None:
     full = b"\xff" * (MAX_OPEN_TOKENS // 8)
     assert place_of(full).key
-    assert place_of(full + b"\x01") == Place(None, b"")
+    assert place_of(full + b"\x01") == LanguagePlace(None, b"")
 
 
 def test_a_habit_is_what_came_last_and_how_often_in_a_row() -> None:
