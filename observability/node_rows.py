@@ -131,15 +131,27 @@ ENGINES = Row(
         ),
         Panel(
             "Guessed tokens",
-            "Share of guessed tokens that were kept (models[].speculation).",
+            "Share of guessed tokens that were kept (models[].speculation, engine.structured_guesses).",
             "percentunit",
             [
                 Query(
                     f"{rate('vllm:spec_decode_num_accepted_tokens_total', 'instance')}"
                     f" / {rate('vllm:spec_decode_num_draft_tokens_total', 'instance')}",
                     "{{instance}}",
-                )
+                ),
+                Query(
+                    f"{rate('treadle_node_structured_accepted_tokens_total', 'instance')}"
+                    f" / {rate('treadle_node_structured_draft_tokens_total', 'instance')}",
+                    "{{instance}} structured output",
+                ),
             ],
+        ),
+        Panel(
+            "Structured output that was guessed",
+            "Tokens that came without a step of their own, since their language left little else "
+            "(engine.structured_guesses).",
+            "tokens/s",
+            [Query(rate("treadle_node_structured_accepted_tokens_total", "instance"), "{{instance}}")],
         ),
         Panel(
             "Prefix cache",

@@ -125,6 +125,10 @@ class EngineOptions:
     """Token budget of a step: decode first, the rest is filled with prefill chunks."""
     async_scheduling: bool = True
     """Plan and queue the next step while one runs, so that the device does not wait for the host."""
+    structured_guesses: bool = True
+    """Tokens of structured output are guessed where its language, or what was drawn there before, leaves little else,
+    and checked together (``executor: cpu`` or ``reference``); without, each step brings one of a sequence. Outputs stay
+    as they are."""
     max_models: Annotated[int, NumberRange(1, 8)] = 1
     """Models that an engine holds at a time; they share its KV memory."""
     offload: Literal["off", "on", "ahead"] = "off"

@@ -64,6 +64,8 @@ async def test_answers_are_of_their_schema_streamed_or_not(client: AsyncOpenAI, 
         stream = await client.chat.completions.create(**asked, response_format=FORMAT, stream=True)
         text = "".join([choice.delta.content or "" async for chunk in stream for choice in chunk.choices])
         assert text == whole.choices[0].message.content
+    kept = [cluster.metric(node, "treadle_node_structured_accepted_tokens_total") for node in cluster.nodes]
+    assert sum(kept) > 0, "what the schema leaves is guessed, and comes several tokens a step"
 
 
 async def test_the_clients_own_parser_gets_what_it_asks_for(client: AsyncOpenAI, cluster: Cluster) -> None:

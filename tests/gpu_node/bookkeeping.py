@@ -52,6 +52,7 @@ def scheduler(
     keeps: bool = False,
     has_late_masks: bool = False,
     max_draft_tokens: int = 0,
+    max_structured_tokens: int = 0,
     **given: Any,
 ) -> Scheduler:
     """``keeps`` copies of full blocks in host memory; ``given`` are further options.
@@ -62,9 +63,13 @@ def scheduler(
     options = EngineOptions(
         block_size=block_size, step_tokens=step_tokens, max_num_seqs=max_num_seqs, tiers=tiers, **given
     )
-    loaded = replace(model(num_blocks, block_size, max_model_len, num_host_blocks), max_draft_tokens=max_draft_tokens)
+    loaded = replace(
+        model(num_blocks, block_size, max_model_len, num_host_blocks),
+        max_draft_tokens=max_draft_tokens,
+        max_structured_tokens=max_structured_tokens,
+    )
     costs = None
-    if max_draft_tokens:
+    if max_draft_tokens or max_structured_tokens:
         costs = KvCosts(options, loaded.block_bytes, CostLearner(CHEAP_ROWS))
         costs.drafts = cheap_guesses()
     return Scheduler(loaded, options, policy, costs=costs, has_late_masks=has_late_masks)

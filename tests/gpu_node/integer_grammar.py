@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared.messages.payload import Constraint
 from tests.gpu_node.bookkeeping import EOS
 
@@ -14,10 +16,14 @@ NUM_TOKENS = EOS + 1
 class IntegerMatcher:
     """A word may follow unless the sum would leave 1 when it is divided by 3; an end, behind two words."""
 
-    error = ""
+    def __init__(self, words: Sequence[int] = (), fails_behind: int = MAX_WORDS + 1) -> None:
+        self._words = list(words)
+        self.fails_behind = fails_behind
+        """So many words are too complex."""
 
-    def __init__(self) -> None:
-        self._words: list[int] = []
+    @property
+    def error(self) -> str:
+        return "too complex" if len(self._words) >= self.fails_behind else ""
 
     @property
     def is_over(self) -> bool:
@@ -31,6 +37,16 @@ class IntegerMatcher:
             mask |= ((sum(self._words) + word) % 3 != 1) << word
         mask |= (len(self._words) >= MIN_WORDS) << EOS
         return mask.to_bytes(-(-NUM_TOKENS // 8), "little")
+
+    @property
+    def forced_token(self) -> int | None:
+        """The language forces nothing; for every other sum, a word is called so that may follow, as any guess may."""
+        return 2 - sum(self._words) % 3 if sum(self._words) % 2 else None
+
+    def ahead(self, token_id: int) -> IntegerMatcher:
+        behind = IntegerMatcher(self._words, self.fails_behind)
+        behind.take(token_id)
+        return behind
 
     def take(self, token_id: int) -> None:
         assert self.allowed[token_id // 8] >> token_id % 8 & 1, "a device obeys masks"

@@ -25,8 +25,8 @@ are still to be compiled, one a request that came."""
 class LlGrammar:
     """As `gpu_node.engine.border.grammar.Grammar`."""
 
-    def __init__(self, compiled: Future[tuple[LLMatcher, int]]) -> None:
-        """``compiled``: at the beginning of any output, and the size of the vocabulary."""
+    def __init__(self, compiled: Future[tuple[LLMatcher, LLTokenizer]]) -> None:
+        """``compiled``: at the beginning of any output, and the model's tokens."""
         self.compiled = compiled
 
     @property
@@ -46,8 +46,8 @@ class LlGrammar:
 
     def matcher(self) -> LlMatcher:
         """At the beginning of an output."""
-        matcher, vocab_size = self.compiled.result()
-        return LlMatcher(matcher.deep_copy(), vocab_size)
+        matcher, trie = self.compiled.result()
+        return LlMatcher(matcher.deep_copy(), trie)
 
 
 class GrammarCompiler:
@@ -87,13 +87,13 @@ class GrammarCompiler:
         """Compile no more."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def _compiled(self, model: str, constraint: Constraint) -> tuple[LLMatcher, int]:
+    def _compiled(self, model: str, constraint: Constraint) -> tuple[LLMatcher, LLTokenizer]:
         """In the thread."""
         trie = self._trie(model)
         matcher = LLMatcher(trie, definition(constraint), limits=LIMITS, log_level=0)
         if matcher.is_error():
             raise GrammarError(shortened(matcher.get_error()))
-        return matcher, trie.vocab_size
+        return matcher, trie
 
     def _trie(self, model: str) -> LLTokenizer:
         if model not in self._paths:

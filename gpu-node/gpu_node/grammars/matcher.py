@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
 from shared.grammars.problem import shortened
+
+MAX_FORCED_BYTES = 64
+"""Of a text that alone can follow, what is looked at to find its first token."""
 
 
 class LlMatcher:
@@ -13,11 +16,13 @@ class LlMatcher:
     So a language that is too complex for it is seen where that can be told, and not in the middle of a plan.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
-        """``matcher`` is this output's own, at its beginning."""
+    def __init__(self, matcher: LLMatcher, trie: LLTokenizer) -> None:
+        """``matcher`` is this output's own, and over the tokens of ``trie``."""
         self._matcher = matcher
-        self._num_bytes = -(-vocab_size // 8)
+        self._trie = trie
+        self._num_bytes = -(-trie.vocab_size // 8)
         self._allowed = b""
+        self._ahead: tuple[int, LlMatcher] | None = None
         self._look()
 
     @property
@@ -36,10 +41,38 @@ class LlMatcher:
         """Why nobody can say what may follow."""
         return f"structured output: {shortened(self._matcher.get_error())}" if self._matcher.is_error() else ""
 
+    @property
+    def forced_token(self) -> int | None:
+        """The longest token that the text begins with which alone can follow.
+
+        Its last character is looked at only where it is all of it: tokens have it together with what comes behind.
+        """
+        text = self._matcher.compute_ff_bytes()[:MAX_FORCED_BYTES]
+        if not text:
+            return None
+        found = self._trie.tokenize_bytes(text[:-1] or text)[0]
+        return found if self._allows(found) else None
+
+    def ahead(self, token_id: int) -> LlMatcher:
+        """A copy behind this token; it takes some microseconds. Should the output go on with it, that is ready."""
+        if self._ahead is None or self._ahead[0] != token_id:
+            copy = self._matcher.deep_copy()
+            copy.consume_token(token_id)
+            self._ahead = token_id, LlMatcher(copy, self._trie)
+        return self._ahead[1]
+
     def take(self, token_id: int) -> None:
         """The output goes on with this token; one that is not allowed is an `error`."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == token_id:
+            behind = ahead[1]
+            self._matcher, self._allowed, self._ahead = behind._matcher, behind._allowed, behind._ahead
+            return
         self._matcher.consume_token(token_id)
         self._look()
+
+    def _allows(self, token_id: int) -> bool:
+        return bool(self.allowed[token_id // 8] >> token_id % 8 & 1)
 
     def _look(self) -> None:
         """Its mask has 32 bits a word, and a word more than the vocabulary may need."""

@@ -28,6 +28,7 @@ OPTIONS = frozenset(
         "overlap_swaps",
         "lazy_swaps",
         "async_scheduling",
+        "structured_guesses",  # which simulated devices do not check
     }
 )
 """Options of an engine that may have any value, within `refused_options`."""

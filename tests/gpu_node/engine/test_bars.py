@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.grammars.compiler import GrammarCompiler
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.named import offload_passes
@@ -37,11 +39,12 @@ from tests.gpu_node import tiny
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client
 from tests.gpu_node.models.test_families_models import save
+from tests.gpu_node.pieces import DATE, PEOPLE, PERSON, THOUGHT, compiled
 from tests.gpu_node.random_pipelines import random_pipeline
 from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
 
 MAX_MODEL_LEN = 48
-NUM_REQUESTS = 28
+NUM_REQUESTS = 36
 LAST_ARRIVAL, LAST_EVENT = 2, 30
 MAX_STEPS = 2000
 NUM_SEEDS = 8
@@ -102,6 +105,11 @@ KINDS: list[dict[str, Any]] = [
     {"temperature": 0.0, "num_logprobs": 1, "ignore_eos": True} | REPEATS,
     {"temperature": 0.8, "num_choices": 2, "repetition_penalty": 0.1, "ignore_eos": True},
     {"temperature": 1.0, "num_candidates": 2, "stop_token_ids": [11]} | REPEATS,
+    # and those are held to languages, which leave little to guess among
+    {"temperature": 0.9, "num_choices": 2, "num_logprobs": 1, "constraint": PEOPLE},
+    {"temperature": 0.0, "num_logprobs": 0, "frequency_penalty": 0.4, "constraint": PERSON},
+    {"temperature": 1.2, "num_candidates": 2, "constraint": DATE},
+    {"temperature": 0.8, "constraint": THOUGHT},
 ]
 
 
@@ -124,6 +132,7 @@ class Device:
     name: str
     path: Path
     weights: WeightType
+    grammars: GrammarCompiler
 
     def executor(self, options: EngineOptions, way: Way, num_threads: int) -> Executor:
         pipelines = way.pipelines("reference" if self.name == "reference" else cpu_name(num_threads))
@@ -148,14 +157,15 @@ class Device:
         **given: Any,
     ) -> Engine:
         """By default the plainest there is: one thread, no passes, no pipeline, no step planned ahead, no guesses."""
-        options = EngineOptions(**{"kv_cache_bytes": 1 << 20, "async_scheduling": False} | given)
+        plain: dict[str, Any] = {"kv_cache_bytes": 1 << 20, "async_scheduling": False, "structured_guesses": False}
+        options = EngineOptions(**plain | given)
         executor = self.executor(options, way, num_threads)
         if isinstance(executor, CpuExecutor):
             resources.enter_context(closing(executor))
         store = open_store(options.tiers, "node", executor)
         if store is not None:
             resources.enter_context(closing(store))
-        engine = Engine(executor, options, store=store)
+        engine = Engine(executor, options, store=store, grammars=self.grammars)
         engine.load_model(
             ModelSpec(
                 name="tiny",
@@ -169,12 +179,13 @@ class Device:
 
 
 @pytest.fixture(scope="module", params=["reference-bfloat16", "cpu-bfloat16", "cpu-int8"])
-def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Device:
+def device(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
     """With a model whose keys and values are so large that 170 tokens fill the least memory that can be given."""
     name, weights = request.param.split("-")
     path = tmp_path_factory.mktemp(request.param)
     save("llama", path, num_hidden_layers=3 if name == "reference" else 6, num_key_value_heads=4, head_dim=64)
-    return Device(name, path, weights)
+    with closing(compiled(tmp_path_factory.mktemp("pieces"))) as grammars:
+        yield Device(name, path, weights, grammars)
 
 
 @pytest.fixture(scope="module")
@@ -276,6 +287,7 @@ def node(device: Device, resources: ExitStack, numbers: random.Random, seed: int
         offload=OFFLOADS[seed % 4] if offloads else "off",
         num_threads=numbers.randint(1, 2),
         speculation=speculation,
+        structured_guesses=seed % 4 != 0,
         block_size=block_size,
         step_tokens=numbers.choice([24, 64, 256]),
         max_num_seqs=numbers.choice([24, 48]),
@@ -328,12 +340,14 @@ def test_each_request_gets_what_it_gets_alone(device: Device, alone: dict[str, C
             sizes[1] = sizes[0]
         engines = [node(device, resources, numbers, seed + number, sizes[number]) for number in range(2)]
         held_before = [engine.counts.num_accepted_tokens for engine in engines]
+        assert not any(engine.counts.num_structured_drafts for engine in engines)
         run(engines, clients)
         seeds = [number for number in (seed, seed + 1) if device.name == "reference" or number % 4 not in OFFLOADS]
         is_piped = {number: WAYS[number % len(WAYS)].piped_rows > 0 for number in seeds}
         assert {number: engines[number - seed].counts.num_piped > 0 for number in seeds} == is_piped
         held = [engine.counts.num_accepted_tokens - before for engine, before in zip(engines, held_before, strict=True)]
         assert sum(held) > 0 or seed not in GUESSING_SEEDS, "guesses are among what is compared"
+        assert any(engine.counts.num_structured_accepted for engine in engines) or seed not in GUESSING_SEEDS
         assert sum(engine.num_preemptions for engine in engines) > 0
         assert engines[0].stats().kv_bytes_per_s > 0, "blocks went to host memory and back"
     for client in clients:

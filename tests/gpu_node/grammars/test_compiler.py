@@ -200,3 +200,42 @@ def test_so_many_grammars_are_kept_and_the_latest_are(compiler: GrammarCompiler)
     again = compiler.compile("tiny", Constraint("regex", "1"))
     compiler.wait(READY_S)
     assert again.matcher().error == ""
+
+
+def test_a_copy_goes_ahead_and_the_output_may_follow_or_not(compiler: GrammarCompiler) -> None:
+    one = matcher(compiler, "regex", "(hello|hex)[0-9]!")
+    behind = one.ahead(HELLO)
+    assert allowed(behind) == set(ids("0123456789"))
+    last = behind.ahead(ord("7"))
+    assert allowed(last) == {ord("!")}
+    assert last.ahead(ord("!")).is_over
+    assert one.ahead(HELLO) is behind, "what is known is not made again"
+    assert allowed(one) == {ord("h"), TOKENS.index("he"), HELL, HELLO}, "it stands where it stood"
+    one.take(HELLO)
+    one.take(ord("5"))  # it was 7
+    assert allowed(one) == {ord("!")}
+    one.take(ord("!"))
+    assert one.is_over
+
+
+def test_a_copy_outside_of_the_language_is_an_error_of_the_copy_alone(compiler: GrammarCompiler) -> None:
+    one = matcher(compiler, "regex", "[0-9]+")
+    assert one.ahead(ord("x")).error.startswith("structured output: ")
+    one.take(ord("1"))
+    assert one.error == ""
+
+
+@pytest.mark.parametrize(
+    ("regex", "forced"),
+    [
+        ("hello![ab]", HELLO),
+        ("hello[ab]", HELL),  # the last character may be part of a token with what comes behind it
+        ("h[ea]", ord("h")),
+        ("[xy]", None),
+        ("\u00e9\u00e9[ab]", 0xC3),  # a token is a byte of a character here
+    ],
+)
+def test_of_a_text_that_alone_can_follow_a_first_token_is_told(
+    compiler: GrammarCompiler, regex: str, forced: int | None
+) -> None:
+    assert matcher(compiler, "regex", regex).forced_token == forced

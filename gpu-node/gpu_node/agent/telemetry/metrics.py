@@ -73,6 +73,12 @@ PREFIX_QUERIES = Counter("vllm:prefix_cache_queries_total", "Tokens that were lo
 PREFIX_HITS = Counter("vllm:prefix_cache_hits_total", "Tokens that were found there, and not computed")
 DRAFT_TOKENS = Counter("vllm:spec_decode_num_draft_tokens_total", "Tokens that were guessed, and checked in a step")
 ACCEPTED_TOKENS = Counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn, and kept")
+STRUCTURED_DRAFTS = Counter(
+    "treadle_node_structured_draft_tokens_total", "Of the guessed tokens, those of structured output"
+)
+STRUCTURED_ACCEPTED = Counter(
+    "treadle_node_structured_accepted_tokens_total", "Guessed tokens of structured output that were drawn, and kept"
+)
 
 log = structlog.get_logger()
 
@@ -123,6 +129,8 @@ def _add(new: Counts) -> None:
     PREFIX_HITS.inc(new.prefix_cached_tokens)
     DRAFT_TOKENS.inc(new.num_draft_tokens)
     ACCEPTED_TOKENS.inc(new.num_accepted_tokens)
+    STRUCTURED_DRAFTS.inc(new.num_structured_drafts)
+    STRUCTURED_ACCEPTED.inc(new.num_structured_accepted)
     RESUMED.labels("none").inc(new.num_recomputed)
     PIPELINE_STEPS.labels("lanes").inc(new.num_piped)
     PIPELINE_STEPS.labels("small").inc(new.num_small)

@@ -25,8 +25,17 @@ class Matcher(Protocol):
         """Why nobody can say what may come next, or ``""``: the output left the language, or it is too complex."""
         ...
 
+    @property
+    def forced_token(self) -> int | None:
+        """Where one text alone can follow, a token that it may begin with; else None. Asked as ``allowed`` is."""
+        ...
+
     def take(self, token_id: int) -> None:
         """The output goes on with this token."""
+        ...
+
+    def ahead(self, token_id: int) -> Matcher:
+        """Where the output stands if it goes on with a token that may come next; this one stays where it is."""
         ...
 
 

@@ -45,6 +45,8 @@ class LoadedModel:
     """What it is served for."""
     max_draft_tokens: int = 0
     """Of a sequence in a step, guessed tokens that the executor checks; 0: none."""
+    max_structured_tokens: int = 0
+    """Likewise of structured output; 0: none."""
     is_encoder: bool = False
     """Its tokens see those behind them: a text is computed in one step, and nothing of it serves another text."""
     step_tokens: int = 0

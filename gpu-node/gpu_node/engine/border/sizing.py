@@ -10,6 +10,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.models.config import ModelConfig
 from shared.config.adapters import AdapterSpec
 from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.speculation import MAX_DRAFT_TOKENS
 from shared.files.encoder import own_step_tokens, step_length
 from shared.files.kv_paging import MAX_WASTE, Paging, block_bytes, paging
 
@@ -35,10 +36,13 @@ def loaded_model(
     kv_layout: str,
     kv_cache_bytes: int | None = None,
     kv_identity: str = "",
+    *,
+    checks_guesses: bool = False,
 ) -> LoadedModel:
     """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes`` in the named order.
 
-    ``kv_cache_bytes`` are what was measured, where the options do not say it. Raises `ModelTooLargeError` as `cut`.
+    ``kv_cache_bytes`` are what was measured, where the options do not say it. ``checks_guesses``: rows of the executor
+    have the same bits beside others of their sequence. Raises `ModelTooLargeError` as `cut`.
     """
     model = cut(
         spec.name,
@@ -58,6 +62,7 @@ def loaded_model(
         kv_identity=kv_identity,
         task=spec.task,
         max_draft_tokens=max_draft_tokens,
+        max_structured_tokens=MAX_DRAFT_TOKENS if checks_guesses and options.structured_guesses else 0,
         is_encoder=config.is_encoder,
         step_tokens=own_step_tokens(options, is_encoder=config.is_encoder),
     )

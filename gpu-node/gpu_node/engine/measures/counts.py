@@ -103,6 +103,10 @@ class Counts(_Sums):
     """Tokens that were guessed and computed; those that came too late to be asked about are left out."""
     num_accepted_tokens: int = 0
     """Of these, those that were drawn and kept."""
+    num_structured_drafts: int = 0
+    """Of ``num_draft_tokens``, those of structured output."""
+    num_structured_accepted: int = 0
+    """Of these, those that were drawn and kept."""
     kept: KeptCounts = KeptCounts()
     """Of full blocks below the device."""
 

@@ -7,7 +7,7 @@ a step is spent on them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpu_node.engine.measures.acceptance import AcceptanceRates
 from gpu_node.engine.requests.ngram_index import MAX_NGRAM, Match, NgramIndex
@@ -46,13 +46,21 @@ class Drafter:
             found.append(token_ids[behind] if behind < size else found[behind - size])
         return found
 
+    def masks(self, count: int) -> list[bytes]:
+        """What may be drawn behind each of so many guesses (`Draw.allowed`): any token."""
+        return [b""] * count
+
+    def rates(self, most: int) -> Iterator[float]:
+        """For each of so many guesses, how likely it holds where those before it do."""
+        if self._match is not None:
+            for behind in range(most):
+                yield self._rates.rate(min(self._match.num_tokens + behind, MAX_NGRAM))
+
     def chances(self, most: int, least: float = 0.0) -> list[float]:
         """For each of so many guesses, how likely it holds, and all before it; while that is ``least`` or more."""
-        if self._match is None:
-            return []
         chance, found = 1.0, []
-        for behind in range(most):
-            chance *= self._rates.rate(min(self._match.num_tokens + behind, MAX_NGRAM))
+        for rate in self.rates(most):
+            chance *= rate
             if chance < least:
                 break
             found.append(chance)

@@ -18,6 +18,7 @@ from gpu_node.engine.border.plan import NO_ADAPTER
 from gpu_node.engine.requests.beams import Hypothesis, TopTokens
 from gpu_node.engine.requests.drafter import Drafter
 from gpu_node.engine.requests.image import RequestState
+from gpu_node.engine.requests.structured_drafter import StructuredDrafter
 from shared.messages.payload import UNPROMISED_S, Output, Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob
 
@@ -43,7 +44,7 @@ class Sequence:
     """By the steps in flight too."""
     num_drawn_tokens: int = 0
     """Behind ``token_ids``: drawn by steps in flight, or not chosen yet."""
-    drafter: Drafter | None = None
+    drafter: Drafter | StructuredDrafter | None = None
     """Guesses its tokens; None where nobody does."""
     num_draft_tokens: int = 0
     """Behind its last token, in a step in flight: nothing is planned before it is known which of them hold."""

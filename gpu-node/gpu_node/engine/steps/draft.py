@@ -8,7 +8,7 @@ from itertools import islice
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.roster import Roster
 from gpu_node.engine.steps.rows import draw_of, draws_behind, scheduled_rows
-from gpu_node.engine.steps.step import Step, StepPart
+from gpu_node.engine.steps.step import Guess, Step, StepPart
 
 
 class RowDraft:
@@ -23,7 +23,7 @@ class RowDraft:
         return self._blocks.has_room(sequence.sequence_id, sequence.num_computed_tokens, end)
 
     def add(
-        self, request: EngineRequest, sequence: Sequence, end: int, step: Step, guesses: AnySequence[int] = ()
+        self, request: EngineRequest, sequence: Sequence, end: int, step: Step, guesses: AnySequence[Guess] = ()
     ) -> None:
         """Put the rows up to ``end`` into the step. Where the leader has computed what all share, the others fork.
 
@@ -46,7 +46,8 @@ class RowDraft:
             part = StepPart(request, one, end, one in drawing, None)
             if one is sequence:
                 part.scheduled, part.copies = rows, copies
-                part.draft_token_ids, part.draft_draw_ids = tuple(guesses), draw_ids
+                part.draft_token_ids = tuple(guess.token_id for guess in guesses)
+                part.draft_draw_ids = draw_ids
             step.add(part)
         for one in drawing:
             one.num_drawn_tokens += 1

@@ -57,17 +57,17 @@ class StepOutcome:
             logprobs += [result.logprobs[draw_id]] if draw_id in result.logprobs else []
             if sequence.matcher is not None:
                 sequence.matcher.take(sequence.token_ids[-1])
-                error = sequence.matcher.error
-            elif sequence.drafter is not None:
+                if error := sequence.matcher.error:
+                    sequence.token_ids.pop()  # nobody hears of it
+                    del logprobs[sequence.num_output_tokens - start :]
+                    break
+            if sequence.drafter is not None:
                 sequence.drafter.take(sequence.token_ids)
-            reason = "" if error else finish_reason(sequence, request.sampling, self._model)
-            if error or reason:
+            if reason := finish_reason(sequence, request.sampling, self._model):
                 break
-        if start and self._model.max_draft_tokens:
+        if start and (self._model.max_draft_tokens or self._model.max_structured_tokens):
             self.yields.observe(1 + len(part.draft_token_ids), sequence.num_output_tokens - start)
         self._settle_guesses(part, len(drawn_ids) - 1, sequence.num_output_tokens - start)
-        if error and sequence.matcher is not None:
-            return [self._error(request, sequence, error, start)]
         chunks = self._told(request, sequence, logprobs, start, reason)
         return [*chunks, self._error(request, sequence, error)] if error else chunks
 
@@ -75,8 +75,11 @@ class StepOutcome:
         """So many guesses hold, and are computed, of which an end may leave some out; what others had is free."""
         if not part.draft_token_ids:
             return
-        self.counts += Counts(num_draft_tokens=len(part.draft_token_ids), num_accepted_tokens=min(num_held, num_taken))
         sequence, blocks = part.sequence, self._roster.blocks
+        num_guessed, num_kept = len(part.draft_token_ids), min(num_held, num_taken)
+        self.counts += Counts(num_draft_tokens=num_guessed, num_accepted_tokens=num_kept)
+        if sequence.matcher is not None:
+            self.counts += Counts(num_structured_drafts=num_guessed, num_structured_accepted=num_kept)
         sequence.num_draft_tokens = 0
         sequence.num_computed_tokens = part.end + num_held
         num_known = min(sequence.num_computed_tokens, len(sequence.token_ids))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import DRAWN, NO_ADAPTER, Draw, ScheduledSequence
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.step import Guess
 from shared.messages.payload import Sampling
 
 
@@ -33,7 +34,7 @@ def scheduled_rows(
     end: int,
     block_table: AnySequence[int],
     draws: tuple[Draw, ...],
-    guesses: AnySequence[int] = (),
+    guesses: AnySequence[Guess] = (),
     *,
     is_remote: bool,
     adapter: int = NO_ADAPTER,
@@ -47,7 +48,7 @@ def scheduled_rows(
     token_ids = known if end <= len(sequence.token_ids) else (*known, DRAWN)
     return ScheduledSequence(
         sequence.sequence_id,
-        (*token_ids, *guesses),
+        (*token_ids, *(guess.token_id for guess in guesses)),
         start,
         tuple(block_table),
         draws,
@@ -88,22 +89,24 @@ def draw_of(request: EngineRequest, sequence: Sequence) -> Draw:
 
 
 def draws_behind(
-    request: EngineRequest, sequence: Sequence, guesses: AnySequence[int], draw_ids: AnySequence[int]
+    request: EngineRequest, sequence: Sequence, guesses: AnySequence[Guess], draw_ids: AnySequence[int]
 ) -> list[Draw]:
     """How the token behind each guess is drawn, should it and those before it hold, under an id of its own."""
     if not guesses:
         return []
     first = draw_of(request, sequence)
-    output = list(first.output_token_ids)
+    known = list(first.output_token_ids)
     draws = []
-    for number, draw_id in enumerate(draw_ids, start=1):
-        known = [*output, *guesses[:number]] if request.sampling.has_penalties else ()
+    for number, (guess, draw_id) in enumerate(zip(guesses, draw_ids, strict=True), start=1):
+        if request.sampling.has_penalties:
+            known = [*known, guess.token_id]
         draws.append(
             replace(
                 first,
                 sequence_id=draw_id,
                 position=first.position + number,
                 output_token_ids=known,
+                allowed=guess.allowed,
                 num_draft_tokens=number,
             )
         )

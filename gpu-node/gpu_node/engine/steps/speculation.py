@@ -3,12 +3,13 @@
 A sequence with guesses in a step in flight is planned again when it is known which of them hold. Guesses take nothing
 from others: they have budget and blocks that the rows of all who run leave, and give blocks back with the step.
 
-Not guessed for are beams, whose tokens are chosen together; constrained sequences, since masks hang on each token;
-and who lies at a receiver, or is about to, where a sequence has one row.
+A constrained sequence is guessed for by its language, each guess with the mask of what may follow it. Not guessed for
+are beams, whose tokens are chosen together, and who lies at a receiver, or is about to, where a sequence has one row.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from gpu_node.engine.border.model import LoadedModel
@@ -16,14 +17,21 @@ from gpu_node.engine.border.plan import MAX_STEP_DRAWS
 from gpu_node.engine.measures.acceptance import AcceptanceRates
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.requests.drafter import Drafter
+from gpu_node.engine.requests.language_habits import LanguageHabits
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.requests.structured_drafter import StructuredDrafter
 from gpu_node.engine.steps.draft_choice import DraftCandidate, PlainStep, choose_drafts
 from gpu_node.engine.steps.roster import Roster
 from gpu_node.engine.steps.rows import wanted_rows
+from gpu_node.engine.steps.step import Guess
 from shared.config.engine import EngineOptions
+from shared.messages.payload import Constraint, Sampling
 from shared.messages.step_cost import StepCost
 
-DraftTokens = dict[int, list[int]]
+MAX_LANGUAGES = 64
+"""Whose habits are kept; those of the one that was asked for longest ago go."""
+
+DraftTokens = dict[int, list[Guess]]
 """Guesses by sequence id."""
 
 
@@ -37,14 +45,34 @@ class Speculation:
         self._roster = roster
         self._costs = costs
         self._rates = AcceptanceRates()
+        self._max_structured_tokens = model.max_structured_tokens
+        self._structured_rates = AcceptanceRates()
+        self._habits: OrderedDict[Constraint, LanguageHabits] = OrderedDict()
 
     def begin(self, request: EngineRequest) -> None:
         """A request has come."""
         sampling = request.sampling
-        if not self._max_draft_tokens or sampling.is_beam or sampling.is_embedding or sampling.constraint is not None:
+        if sampling.is_beam or sampling.is_embedding or not self._most_of(sampling):
             return
         for sequence in request.sequences:
-            sequence.drafter = Drafter(self._rates)
+            copying = Drafter(self._rates) if self._max_draft_tokens else None
+            sequence.drafter = copying
+            if sampling.constraint is not None:
+                assert sequence.matcher is not None
+                habits = self._habits_of(sampling.constraint)
+                sequence.drafter = StructuredDrafter(sequence.matcher, habits, self._structured_rates, copying)
+
+    def _most_of(self, sampling: Sampling) -> int:
+        """Guesses of a sequence in a step."""
+        return self._max_draft_tokens if sampling.constraint is None else self._max_structured_tokens
+
+    def _habits_of(self, constraint: Constraint) -> LanguageHabits:
+        """Of the language that it says; all requests for it share them."""
+        habits = self._habits.setdefault(constraint, LanguageHabits())
+        self._habits.move_to_end(constraint)
+        if len(self._habits) > MAX_LANGUAGES:
+            self._habits.popitem(last=False)
+        return habits
 
     def choose(self) -> DraftTokens:
         """Guesses for the step that is drafted, before anything is in it."""
@@ -61,7 +89,7 @@ class Speculation:
 
     def _guessed_for(self, num_unknown: int) -> list[Sequence]:
         """Sequences that want their next row behind so many tokens in flight, for which there is a guess."""
-        if not self._max_draft_tokens:
+        if not self._max_draft_tokens and not self._max_structured_tokens:
             return []
         return [
             one
@@ -108,13 +136,14 @@ class Speculation:
         drafter = sequence.drafter
         assert drafter is not None
         # the last of a step's tokens is never guessed, and no more may come than there is room for
-        most = min(self._max_draft_tokens, sequence.max_len - len(sequence.token_ids) - num_unknown - 1)
+        most = self._max_draft_tokens if sequence.matcher is None else self._max_structured_tokens
+        most = min(most, sequence.max_len - len(sequence.token_ids) - num_unknown - 1)
         if not num_unknown:
             return DraftCandidate(drafter.chances(most, least), row_s)
-        (needed,) = drafter.chances(num_unknown)  # only where this holds are there rows
+        *_, needed = 0.0, *drafter.chances(num_unknown)  # only where this holds are there rows
         return DraftCandidate(drafter.chances(num_unknown + most, least * needed)[num_unknown:], row_s * needed)
 
-    def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[int]]]:
+    def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[Guess]]]:
         """As far as blocks are free beside those that all who run may take in this step."""
         blocks = self._roster.blocks
         num_spare = blocks.num_free_blocks
@@ -132,4 +161,8 @@ class Speculation:
             count = max(count for count, num_new in enumerate(nums_new) if num_new - nums_new[0] <= max(0, num_spare))
             num_spare -= nums_new[count] - nums_new[0]
             if count:
-                yield sequence.sequence_id, sequence.drafter.draft(sequence.token_ids, count)
+                tokens = sequence.drafter.draft(sequence.token_ids, count)
+                yield (
+                    sequence.sequence_id,
+                    [Guess(*one) for one in zip(tokens, sequence.drafter.masks(len(tokens)), strict=True)],
+                )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpu_node.engine.border.plan import (
     BlockCopy,
@@ -20,6 +21,14 @@ from gpu_node.engine.border.plan import (
     StepResult,
 )
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+
+
+class Guess(NamedTuple):
+    """A token that is guessed to follow."""
+
+    token_id: int
+    allowed: bytes = b""
+    """What may be drawn behind it, as in `Draw.allowed`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +67,7 @@ class Step:
 
     def __init__(self, budget_tokens: int) -> None:
         self.num_left_tokens = budget_tokens
-        self.draft_tokens: Mapping[int, AnySequence[int]] = {}
+        self.draft_tokens: Mapping[int, AnySequence[Guess]] = {}
         """Guesses that sequences may have in it."""
         self.plan: StepPlan | None = None
         self.swaps_out: list[BlockSwap] = []

@@ -163,7 +163,13 @@ class CpuExecutor:
         check_heads(checkpoint)
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(
-            spec, config, self._options, _BFLOAT16_BYTES, image_layout(spec, _KV_LAYOUT), kv_identity=salt
+            spec,
+            config,
+            self._options,
+            _BFLOAT16_BYTES,
+            image_layout(spec, _KV_LAYOUT),
+            kv_identity=salt,
+            checks_guesses=True,
         )
         plain = served_program(spec, checkpoint)
         adapters = open_adapters(spec, checkpoint, plain)

@@ -133,7 +133,7 @@ class ReferenceExecutor:
             program = change(program)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt, layout = kv_identity(spec, self._options, _KV_LAYOUT), image_layout(spec, _KV_LAYOUT)
-        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, layout, kv_identity=salt)
+        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, layout, kv_identity=salt, checks_guesses=True)
         in_lanes = piped(
             program,
             spec,

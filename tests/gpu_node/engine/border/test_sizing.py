@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.border.sizing import cut
-from shared.config.engine import EngineOptions
+from gpu_node.engine.border.sizing import cut, loaded_model
+from gpu_node.models.checkpoint import open_checkpoint
+from shared.config.engine import EngineOptions, ModelSpec
 
 MIB = 1 << 20
 
@@ -66,3 +69,14 @@ def test_where_nothing_is_said_a_sequence_is_as_long_as_context_and_memory_allow
 def test_memory_for_no_request_at_all_is_too_little() -> None:
     with pytest.raises(ModelTooLargeError, match=r"one sequence of 16 tokens needs 1600000 bytes .* \(0 blocks\)"):
         model(token_bytes=100_000, kv_cache_bytes=MIB, max_models=1, max_model_len=None)
+
+
+@pytest.mark.parametrize(("checks_guesses", "is_on", "most"), [(True, True, 16), (True, False, 0), (False, True, 0)])
+def test_structured_output_is_guessed_where_guesses_are_checked_and_nobody_forbids_it(
+    tiny_path: Path, checks_guesses: bool, is_on: bool, most: int
+) -> None:
+    """NVIDIA and predicted devices check none."""
+    options = EngineOptions(kv_cache_bytes=MIB, structured_guesses=is_on)
+    config = open_checkpoint(tiny_path).config
+    loaded = loaded_model(ModelSpec("m", str(tiny_path)), config, options, 2, "", checks_guesses=checks_guesses)
+    assert (loaded.max_structured_tokens, loaded.max_draft_tokens) == (most, 0)

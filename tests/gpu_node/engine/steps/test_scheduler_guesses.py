@@ -10,6 +10,7 @@ from gpu_node.engine.border.plan import DRAWN, ScheduledSequence, StepPlan, Step
 from gpu_node.engine.measures.yield_learner import LEAST_STEPS
 from gpu_node.engine.steps.scheduler import Scheduler
 from tests.gpu_node.bookkeeping import STEP_S, payload, scheduler
+from tests.gpu_node.integer_grammar import CONSTRAINT, IntegerGrammar
 
 PROMPT = [1, 2, 3, 4, 5, 1, 2]
 """If a 3 comes next, 4, 5, 1 and 2 are guessed behind it."""
@@ -239,3 +240,84 @@ def test_where_nothing_is_guessed_nothing_is_told() -> None:
     while not (plan := one.schedule(now=0.0)).is_empty:
         one.commit(plan, drawn(plan, 3))
     assert one.decode_yield is None
+
+
+# --- structured output ----------------------------------------------------------------------------------------------
+
+
+def constrained(one: Scheduler, **sampling: Any) -> Scheduler:
+    """Of "a", the client has a 0, and a 3 was drawn behind it; their sum is odd, so a 2 is called for."""
+    asked = payload("a", [1, 2], 20, output=[0], constraint=CONSTRAINT, **sampling)
+    assert one.add(asked, grammar=IntegerGrammar()) == []
+    plan = one.schedule(now=0.0)
+    one.commit(plan, drawn(plan, 3))
+    one.check()
+    return one
+
+
+def words_in(mask: bytes) -> set[int]:
+    return {word for word in range(8 * len(mask)) if mask[word // 8] >> word % 8 & 1}
+
+
+def test_a_guess_of_structured_output_comes_with_what_may_follow_it() -> None:
+    """The sum of all words must not leave 1 when it is divided by 3; an end may come behind two words.
+
+    A sixth word would end the output, so it is not guessed.
+    """
+    part = only(constrained(scheduler(step_tokens=64, max_structured_tokens=4)).schedule(now=0.0))
+    assert (part.token_ids, part.start, part.num_draft_tokens) == ((3, 2, 0, 0), 3, 3)
+    masks = [words_in(draw.allowed) for draw in part.draws]
+    assert masks == [{0, 2, 3, 5, 6, 99}, *[{0, 1, 3, 4, 6, 99}] * 3]
+    assert [draw.position for draw in part.draws] == [2, 3, 4, 5]
+    assert not any(draw.is_mask_late for draw in part.draws)
+
+
+def test_where_a_guess_of_structured_output_fails_the_matcher_stands_behind_what_was_drawn() -> None:
+    one = constrained(scheduler(step_tokens=64, max_structured_tokens=4))
+    plan = one.schedule(now=0.0)
+    (chunk,) = one.commit(plan, drawn(plan, 2, 6, 0, 0))  # the second guess was 0
+    one.check()
+    assert (chunk.start, chunk.token_ids) == (2, [2, 6])
+    counts = one.counts
+    assert (counts.num_draft_tokens, counts.num_accepted_tokens) == (3, 1)
+    assert (counts.num_structured_drafts, counts.num_structured_accepted) == (3, 1)
+    part = only(one.schedule(now=0.0))
+    assert part.token_ids[0] == 6
+    assert words_in(part.draws[0].allowed) == {0, 1, 3, 4, 6, 99}, "the sum is 11"
+
+
+def test_an_end_is_drawn_in_the_place_of_a_guess() -> None:
+    one = constrained(scheduler(step_tokens=64, max_structured_tokens=4))
+    plan = one.schedule(now=0.0)
+    (chunk,) = one.commit(plan, drawn(plan, 2, 99, 0, 0))
+    assert (chunk.token_ids, chunk.finish_reason) == ([2, 99], "stop")
+    assert not one.has_work
+
+
+def test_a_language_that_fails_behind_guesses_leaves_the_tokens_before() -> None:
+    """As a step a token would have told them: first the tokens, then the error."""
+    one = constrained(scheduler(step_tokens=64, max_structured_tokens=4), num_logprobs=0)
+    (request,) = one._roster.running.values()
+    request.sequences[0].matcher.fails_behind = 4  # type: ignore[union-attr]
+    plan = one.schedule(now=0.0)
+    told, error = one.commit(plan, drawn(plan, 2, 0))  # no guess leads there
+    assert (told.start, told.token_ids, told.finish_reason) == (2, [2], "")
+    assert (error.start, error.error, error.is_last) == (3, "too complex", True)
+    assert not one.has_work
+
+
+def test_structured_output_is_not_guessed_where_devices_check_other_guesses_alone() -> None:
+    part = only(constrained(scheduler(step_tokens=64, max_draft_tokens=4)).schedule(now=0.0))
+    assert (part.token_ids, part.num_draft_tokens) == ((3,), 0)
+
+
+def test_a_step_in_flight_is_waited_for_where_structured_guesses_are_expected_behind_it() -> None:
+    one = scheduler(step_tokens=64, max_structured_tokens=4, has_late_masks=True)
+    one.add(payload("a", [1, 2], 20, constraint=CONSTRAINT), grammar=IntegerGrammar())
+    first, second = one.schedule(now=0.0), one.schedule(now=0.0)
+    assert only(second).draws[0].is_mask_late
+    assert not one.is_worth_waiting, "nothing is known of the language yet, and it forces nothing here"
+    one.commit(first, drawn(first, 5))
+    assert one.is_worth_waiting, "a 0 is called for in flight, and another behind it"
+    one.commit(second, drawn(second, 0))
+    assert only(one.schedule(now=0.0)).num_draft_tokens > 0

@@ -171,7 +171,7 @@ class Run:
         if not plan.is_empty:
             assert plan.num_tokens <= step_tokens
             guessed = [part.draws[0].sampling for part in plan.sequences if part.num_draft_tokens]
-            assert not any(sampling.is_beam or sampling.constraint for sampling in guessed)
+            assert not any(sampling.is_beam for sampling in guessed)
             assert not any(part.is_remote for part in plan.sequences if part.num_draft_tokens)
             self.num_swaps += len(plan.swaps_out)
             restored = [(restore, self._images.pop(restore.request_id)[1]) for restore in plan.restores]
@@ -233,6 +233,7 @@ class Run:
     keeps=st.booleans(),
     has_late_masks=st.booleans(),
     max_draft_tokens=st.sampled_from([0, 1, 3, 6]),
+    max_structured_tokens=st.sampled_from([0, 1, 5, 16]),
 )
 def test_everything_ends_as_if_alone_and_nothing_leaks(
     clients: tuple[Client, ...],
@@ -250,6 +251,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     keeps: bool,
     has_late_masks: bool,
     max_draft_tokens: int,
+    max_structured_tokens: int,
 ) -> None:
     one = scheduler(
         num_blocks,
@@ -262,6 +264,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
         keeps=keeps,
         has_late_masks=has_late_masks,
         max_draft_tokens=max_draft_tokens,
+        max_structured_tokens=max_structured_tokens,
         host_kv_bytes=1,
         order=order,
         admission=admission,
@@ -281,6 +284,7 @@ def test_everything_ends_as_if_alone_and_nothing_leaks(
     event("swapped" if run.num_swaps else "recomputed" if one.num_preemptions else "never preempted")
     counts = one.counts
     event("some guesses held" if counts.num_accepted_tokens else "guessed" if counts.num_draft_tokens else "no guesses")
+    event("structured guesses held" if counts.num_structured_accepted else "none held")
     event("found in host memory" if one.counts.kept.host_tokens else "found on the device")
     check_ends(one, clients)
 
@@ -317,6 +321,7 @@ def check_ends(one: Scheduler, clients: Sequence[Client]) -> None:
     num_granted=st.integers(1, NUM_REMOTE_PAGES),
     has_late_masks=st.booleans(),
     max_draft_tokens=st.sampled_from([0, 4]),
+    max_structured_tokens=st.sampled_from([0, 5]),
     leases=st.dictionaries(st.integers(2, 20), st.integers(-3, 3), max_size=8),
     losses=st.sets(st.integers(2, 20), max_size=2),
     ratio=st.sampled_from([0.5, 0.8, 1.0]),
@@ -333,6 +338,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
     num_granted: int,
     has_late_masks: bool,
     max_draft_tokens: int,
+    max_structured_tokens: int,
     leases: dict[int, int],
     losses: set[int],
     ratio: float,
@@ -350,6 +356,7 @@ def test_who_goes_to_a_receiver_ends_as_if_alone(
         lazy_swaps=lazy_swaps,
         has_late_masks=has_late_masks,
         max_draft_tokens=max_draft_tokens,
+        max_structured_tokens=max_structured_tokens,
     )
     teach_short_outputs(one)
     run = Run(one, list(clients), max_in_flight)

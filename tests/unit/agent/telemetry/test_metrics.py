@@ -114,13 +114,18 @@ def test_the_engines_counts_are_told_as_they_grow_and_begin_anew_with_an_epoch()
 
 
 def test_guessed_tokens_are_counted_and_those_that_held() -> None:
-    names = "vllm:spec_decode_num_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"
+    names = (
+        "vllm:spec_decode_num_draft_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total",
+        "treadle_node_structured_draft_tokens_total",
+        "treadle_node_structured_accepted_tokens_total",
+    )
     before = [value(name) for name in names]
     metrics = EpochMetrics(make_agent())
-    counts = Counts(num_draft_tokens=8, num_accepted_tokens=5)
+    counts = Counts(num_draft_tokens=8, num_accepted_tokens=5, num_structured_drafts=4, num_structured_accepted=3)
     metrics.observe(StepReport([], replace(stats(), counts=counts)))
     metrics.observe(StepReport([], replace(stats(), counts=counts + Counts(num_draft_tokens=2))))
-    assert [value(name) - old for name, old in zip(names, before, strict=True)] == [10, 5]
+    assert [value(name) - old for name, old in zip(names, before, strict=True)] == [10, 5, 4, 3]
 
 
 def test_steps_are_counted_by_the_way_that_they_take() -> None:
