@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-class StopString:
+class StopPattern:
     """One of them, with what is known of it before there is a text: worked out once, for all choices of a call."""
 
     def __init__(self, text: str) -> None:
@@ -30,7 +30,7 @@ class StopString:
 class _Prefix:
     """How much of one stop string the end of the text spells."""
 
-    def __init__(self, stop: StopString) -> None:
+    def __init__(self, stop: StopPattern) -> None:
         self._stop = stop
         self.length = 0
 
@@ -46,7 +46,7 @@ class _Prefix:
 class StopMatcher:
     """Passes the text of one answer through until a stop string is complete. Not fed again after that."""
 
-    def __init__(self, stops: Sequence[StopString]) -> None:
+    def __init__(self, stops: Sequence[StopPattern]) -> None:
         self._prefixes = [_Prefix(stop) for stop in stops]
         self._held = ""
         self.completed: str | None = None

@@ -3,14 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.generation.stop_strings import StopMatcher, StopString
+from gateway.generation.stop_strings import StopMatcher, StopPattern
 
 TEXTS = st.text(alphabet="abc", max_size=40)
 STOPS = st.lists(st.text(alphabet="abc", min_size=1, max_size=5), max_size=4)
 
 
 def matcher_of(*stops: str) -> StopMatcher:
-    return StopMatcher([StopString(one) for one in stops])
+    return StopMatcher([StopPattern(one) for one in stops])
 
 
 def naive(text: str, stops: list[str]) -> tuple[str, str | None]:
@@ -66,18 +66,18 @@ def test_without_stop_strings_nothing_is_held_back() -> None:
 
 
 def test_what_is_known_of_a_stop_string_is_shared_by_all_choices() -> None:
-    stops = [CountedString("a" * 255 + "b")]
-    num_looks = CountedString.num_looks
+    stops = [CountedPattern("a" * 255 + "b")]
+    num_looks = CountedPattern.num_looks
     for _ in range(1024):
         StopMatcher(stops)
-    assert CountedString.num_looks == num_looks > 0
+    assert CountedPattern.num_looks == num_looks > 0
 
 
-class CountedString(StopString):
+class CountedPattern(StopPattern):
     """Counts how often a place of it is looked at."""
 
     num_looks = 0
 
     def after(self, length: int, character: str) -> int:
-        CountedString.num_looks += 1
+        CountedPattern.num_looks += 1
         return super().after(length, character)
