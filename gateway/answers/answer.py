@@ -79,7 +79,7 @@ def noted(timeline: Timeline, call: InflightCall, news: list[Delta] | End, now: 
     if isinstance(news, Crashed):
         raise errors.engine_crashed(news)
     if news is Failure.ENGINE:
-        raise errors.ApiError(500, "generation failed on the node", code="generation_failed")
+        raise errors.generation_failed()
     if news is Failure.STOPPING:
         raise errors.gateway_stopping()
     if news is Failure.REVOKED:

@@ -6,22 +6,26 @@ import math
 import struct
 
 from gateway.generation.generation import FLOAT_BYTES
-from gateway.openai.errors import ApiError
+from gateway.openai.errors import generation_failed
 
 
 def relevance(logits: bytes) -> float:
     """How likely a yes is. ``logits``: float32, little-endian, of no and yes, or of the one label of a classifier.
 
-    The softmax over two logits is the logistic function of their difference. `ApiError` 500 for any other number.
+    The softmax over two logits is the logistic function of their difference. `ApiError` 500 for any other number of
+    them, and where they say nothing (NaN).
     """
     numbers = struct.unpack(f"<{len(logits) // FLOAT_BYTES}f", logits)
     match numbers:
         case (label,):
-            return logistic(label)
+            score = logistic(label)
         case (no, yes):
-            return logistic(yes - no)
-    message = f"generation failed on the node: {len(numbers)} logits are no score"
-    raise ApiError(500, message, code="generation_failed")
+            score = logistic(yes - no)
+        case _:
+            raise generation_failed(f"{len(numbers)} logits are no score")
+    if math.isnan(score):
+        raise generation_failed("its logits are no numbers")
+    return score
 
 
 def logistic(value: float) -> float:

@@ -7,15 +7,19 @@ import sys
 from array import array
 from base64 import b64encode
 
+from gateway.openai.errors import generation_failed
+
 
 def unit_vector(numbers: bytes, dimensions: int | None = None) -> list[float]:
     """``numbers`` float32, little-endian, over their length; the first ``dimensions`` alone, over theirs.
 
-    Numbers that are all 0 stay so.
+    Numbers that are all 0 stay so. `ApiError` 500 for what is no number, or no end of one: JSON has neither.
     """
     values = _floats(numbers)
     kept = values[:dimensions]
     length = math.hypot(*kept)
+    if not math.isfinite(length):
+        raise generation_failed("its embedding has numbers that are none")
     return [value / length for value in kept] if length else list(kept)
 
 

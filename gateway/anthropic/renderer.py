@@ -37,6 +37,7 @@ from gateway.http.anthropic_errors import messages_error
 from gateway.openai.answers import ChatFinishReason, Usage
 from gateway.openai.delta import Delta
 from gateway.openai.errors import ApiError
+from gateway.openai.half_characters import without_halves
 
 _REASONS: dict[ChatFinishReason, StopReason] = {
     "stop": "end_turn",
@@ -136,9 +137,10 @@ class MessageRenderer(Settled):
             return TextContent(text=block.text)
         if block.kind == "thoughts":
             return ThinkingContent(thinking=block.text if self._shows_thoughts else "")
-        if not _is_object(block.text):
+        found = without_halves(block.text)
+        if not _is_object(found):
             return None
-        return ToolUseContent(id=block.call_id, name=block.name, input=msgspec.Raw(block.text.encode()))
+        return ToolUseContent(id=block.call_id, name=block.name, input=msgspec.Raw(found.encode()))
 
 
 def _begun(block: AnswerBlock) -> ContentBlock:

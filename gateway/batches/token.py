@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 
@@ -24,6 +25,7 @@ class BatchToken:
         self._clock = clock
         self._known: str | None = None
         self._read_s: float | None = None
+        self._reading = asyncio.Lock()
 
     async def current(self) -> str | None:
         """The secret; None while there is none."""
@@ -47,11 +49,11 @@ class BatchToken:
         return known is not None and hmac.compare_digest(known.encode(), given.encode(errors="surrogateescape"))
 
     async def _look(self) -> None:
-        now = self._clock()
-        if self._read_s is not None and now - self._read_s < READ_AGAIN_S:
-            return
-        self._read_s = now
-        try:
-            self._known = await self._read() or self._known
-        except (RedisError, OSError) as error:
-            _log.warning("batch_token_unread", problem=str(error))
+        async with self._reading:  # who comes meanwhile waits for what is read
+            if self._read_s is not None and self._clock() - self._read_s < READ_AGAIN_S:
+                return
+            try:
+                self._known = await self._read() or self._known
+            except (RedisError, OSError) as error:
+                _log.warning("batch_token_unread", problem=str(error))
+            self._read_s = self._clock()

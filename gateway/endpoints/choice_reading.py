@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msgspec import structs
 
 from gateway.endpoints.tool_answers import CallReading, ChoiceCalls
@@ -39,31 +41,41 @@ class ChoiceReading:
 
     def deltas(self, delta: Delta) -> list[ChatDelta]:
         """What chunks of a stream add."""
-        split = self._split(delta)
-        thoughts = [ChatDelta(reasoning_content=split.thoughts)] if split.thoughts else []
-        if self._calls is not None:
-            return thoughts + self._calls.deltas(structs.replace(delta, text=split.answer))
-        return thoughts + ([ChatDelta(content=split.answer)] if split.answer else [])
+        found: list[ChatDelta] = []
+        for split, part in self._parts(delta):
+            if split.thoughts:
+                found.append(ChatDelta(reasoning_content=split.thoughts))
+            if self._calls is not None:
+                found += self._calls.deltas(part)
+            elif split.answer:
+                found.append(ChatDelta(content=split.answer))
+        return found
 
     def whole(self, delta: Delta) -> AnswerMessage:
         """The turn, complete."""
-        split = self._split(delta)
-        message = AnswerMessage(content=split.answer)
+        splits = self._split(delta)
+        thoughts, answer = ("".join(one.thoughts for one in splits), "".join(one.answer for one in splits))
+        message = AnswerMessage(content=answer)
         if self._calls is not None:
-            message = self._calls.whole(structs.replace(delta, text=split.answer))
-        if not split.thoughts:
+            message = self._calls.whole(structs.replace(delta, text=answer))
+        if not thoughts:
             return message
-        return structs.replace(message, content=message.content or None, reasoning_content=split.thoughts)
+        return structs.replace(message, content=message.content or None, reasoning_content=thoughts)
 
     def reason(self, delta: Delta) -> ChatFinishReason | None:
         """Why it ended, if it did."""
         return delta.finish_reason if self._calls is None else self._calls.reason(delta)
 
-    def _split(self, delta: Delta) -> Split:
+    def _parts(self, delta: Delta) -> Iterator[tuple[Split, Delta]]:
+        """In their order, each with the delta of its part of the answer; the end comes with the last."""
+        splits = self._split(delta)
+        for number, split in enumerate(splits, 1):
+            reason = delta.finish_reason if number == len(splits) else None
+            yield split, structs.replace(delta, text=split.answer, finish_reason=reason)
+
+    def _split(self, delta: Delta) -> list[Split]:
+        """At least one where the choice ends."""
         if self._splitter is None:
-            return Split(answer=delta.text)
-        split = self._splitter.feed(delta.text)
-        if delta.finish_reason is None:
-            return split
-        end = self._splitter.end()
-        return Split(split.thoughts + end.thoughts, split.answer + end.answer)
+            return [Split(answer=delta.text)]
+        splits = self._splitter.feed(delta.text)
+        return splits if delta.finish_reason is None else [*splits, *self._splitter.end(), Split()]

@@ -16,6 +16,7 @@ from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints import job_parts
+from gateway.generation.stop_strings import StopPattern
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import (
     BATCH_DEADLINE_S,
@@ -189,7 +190,7 @@ class Handler(Generic[Body]):
         limits = [
             job_parts.max_tokens(model, one, room, endpoint.prompt_param, asked.num_candidates) for one in prompts
         ]
-        jobs = []
+        jobs, stops = [], [StopPattern(one) for one in asked.stop]
         for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
             if number % JOBS_A_ROUND == JOBS_A_ROUND - 1:
                 await asyncio.sleep(0)
@@ -200,7 +201,7 @@ class Handler(Generic[Body]):
                     adapter=model.adapter,
                     prompt_token_ids=prompt,
                     sampling=job_parts.sampling(context, model, asked, limit, constraint),
-                    stops=asked.stop,
+                    stops=stops,
                     token_bytes=endpoint.token_bytes(body, model),
                     slo=slo,
                     tenant=record.tenant,

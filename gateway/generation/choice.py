@@ -8,7 +8,7 @@ from msgspec import structs
 
 from gateway.generation.detokenizer import Detokenizer
 from gateway.generation.held_scores import HeldScores
-from gateway.generation.stop_strings import StopMatcher
+from gateway.generation.stop_strings import StopMatcher, StopPattern
 from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Delta
 from gateway.reasoning.counter import ThoughtCounter
@@ -24,7 +24,7 @@ class Choice:
         self,
         number: int,
         token_bytes: Sequence[bytes],
-        stops: Sequence[str],
+        stops: Sequence[StopPattern],
         sampling: Sampling,
         thoughts: ThoughtReading | None = None,
     ) -> None:

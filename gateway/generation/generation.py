@@ -14,6 +14,7 @@ import enum
 from collections.abc import Sequence
 
 from gateway.generation.choice import Choice
+from gateway.generation.stop_strings import StopPattern
 from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Crashed, Delta, Failure, NodeRefusal, Rejection
 from gateway.reasoning.marks import ThoughtReading
@@ -54,7 +55,7 @@ class Generation:
     def __init__(
         self,
         token_bytes: Sequence[bytes],
-        stops: Sequence[str],
+        stops: Sequence[StopPattern],
         sampling: Sampling,
         first_choice: int = 0,
         thoughts: ThoughtReading | None = None,

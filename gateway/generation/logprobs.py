@@ -56,4 +56,4 @@ class LogprobWriter:
 
 
 def _finite(logprob: float) -> float:
-    return max(logprob, MIN_LOGPROB)
+    return logprob if logprob > MIN_LOGPROB else MIN_LOGPROB  # so is what is no number

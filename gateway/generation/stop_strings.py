@@ -10,35 +10,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+class StopPattern:
+    """One of them, with what is known of it before there is a text: worked out once, for all choices of a call."""
+
+    def __init__(self, text: str) -> None:
+        assert text, "an empty stop string would match everywhere"
+        self.text = text
+        self._fallback = [0]  # for each length matched, the length of the longest beginning that is also its end
+        for character in text[1:]:
+            self._fallback.append(self.after(self._fallback[-1], character))
+
+    def after(self, length: int, character: str) -> int:
+        """How much of it is spelt behind this character, where ``length`` of it was before."""
+        while length and self.text[length] != character:
+            length = self._fallback[length - 1]
+        return length + 1 if self.text[length] == character else 0
+
+
 class _Prefix:
     """How much of one stop string the end of the text spells."""
 
-    def __init__(self, stop: str) -> None:
+    def __init__(self, stop: StopPattern) -> None:
         self._stop = stop
-        self._fallback = [0]  # for each length matched, the length of the longest beginning that is also its end
         self.length = 0
-        for character in stop[1:]:
-            self._fallback.append(self._after(self._fallback[-1], character))
 
     @property
     def is_complete(self) -> bool:
-        return self.length == len(self._stop)
+        return self.length == len(self._stop.text)
 
     def feed(self, character: str) -> None:
         """Take the next character of the text."""
-        self.length = self._after(self.length, character)
-
-    def _after(self, length: int, character: str) -> int:
-        while length and self._stop[length] != character:
-            length = self._fallback[length - 1]
-        return length + 1 if self._stop[length] == character else 0
+        self.length = self._stop.after(self.length, character)
 
 
 class StopMatcher:
     """Passes the text of one answer through until a stop string is complete. Not fed again after that."""
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        assert all(stops), "an empty stop string would match everywhere"
+    def __init__(self, stops: Sequence[StopPattern]) -> None:
         self._prefixes = [_Prefix(stop) for stop in stops]
         self._held = ""
         self.completed: str | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from gateway.generation.stop_strings import StopPattern
 from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.prefixes import PromptPrefix, prompt_prefix
@@ -24,7 +25,7 @@ class Job:
     """As queue and nodes know it."""
     prompt_token_ids: list[int]
     sampling: Sampling
-    stops: Sequence[str]
+    stops: Sequence[StopPattern]
     token_bytes: Sequence[bytes] = field(repr=False)
     slo: Slo
     tenant: str

@@ -302,6 +302,11 @@ def too_many_connections(limit: int) -> ApiError:
     return dropped(503, message, "saturated", SATURATED_RETRY_S, code="too_many_connections")
 
 
+def generation_failed(why: str = "") -> ApiError:
+    """What the node sent is no answer."""
+    return ApiError(500, f"generation failed on the node{': ' if why else ''}{why}", code="generation_failed")
+
+
 def internal() -> ApiError:
     """Something broke; the log knows what, under the request's id."""
     return ApiError(500, "the server failed to answer; its log has the details under this request id", code="internal")

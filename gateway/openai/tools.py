@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from gateway.openai.half_characters import without_halves
 from gateway.openai.part import ApiObject, FieldConflictError
 from gateway.openai.structured_output import FUNCTION_NAME, schema_text
 
@@ -44,9 +45,9 @@ def _arguments(text: str) -> str:
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """A call's arguments; `ValueError` for what is no JSON object."""
+    """A call's arguments; `ValueError` for what is no JSON object. Half a character, as models write it, is U+FFFD."""
     try:
-        value = msgspec.json.decode(text)
+        value = msgspec.json.decode(without_halves(text))
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError("arguments are the text of a JSON object") from error
     if not isinstance(value, dict):

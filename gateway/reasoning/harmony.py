@@ -7,13 +7,15 @@ Such an output is messages: a header with a channel (``<|channel|>final<|message
 
 - Nothing of a text is lost: what is no message is answer. White space before a header is no text.
 - Text is held back only while it may be a mark or a header.
-- How the output is cut into pieces changes only how thoughts and answer are cut.
+- How the output is cut into pieces changes only how thoughts and answer are cut, and never their order.
 """
 
 from __future__ import annotations
 
 import re
 from enum import Enum, auto
+from itertools import groupby
+from operator import itemgetter
 
 from gateway.reasoning.marks import ThoughtReading
 from gateway.reasoning.splitter import Split
@@ -49,8 +51,7 @@ class HarmonySplitter:
     def __init__(self, reading: ThoughtReading) -> None:
         self._kind = _Kind.THOUGHTS if reading.is_open else _Kind.BETWEEN
         self._held = ""
-        self._thoughts: list[str] = []
-        self._answer: list[str] = []
+        self._found: list[tuple[bool, str]] = []  # texts in their order, and whether each is thought
         self.has_thoughts = reading.is_open
         """Thoughts were begun, be they empty."""
         self.is_past_thoughts = False
@@ -60,26 +61,41 @@ class HarmonySplitter:
         """Whether the next piece is the answer's, as it is; then nothing has to be done with it."""
         return self._kind is _Kind.ANSWER and not self._held and "<" not in text
 
-    def feed(self, text: str) -> Split:
+    def feed(self, text: str) -> list[Split]:
         """What the next piece shows."""
         self._held += text
         while self._step():
             pass
         return self._taken()
 
-    def end(self) -> Split:
+    def end(self) -> list[Split]:
         """What was held back; the output is over. A header that was cut is no text."""
         held, self._held = self._held, ""
         if self._kind is _Kind.THOUGHTS:
-            self._thoughts.append(held)
+            self._think(held)
         elif self._kind is not _Kind.HEADER or not held.lstrip(_SPACE).startswith("<"):
-            self._answer.append(held)
+            self._answer(held)
         return self._taken()
 
-    def _taken(self) -> Split:
-        split = Split("".join(self._thoughts), "".join(self._answer))
-        self._thoughts, self._answer = [], []
-        return split
+    def _taken(self) -> list[Split]:
+        found, self._found = self._found, []
+        splits: list[Split] = []
+        for is_thought, run in groupby(found, itemgetter(0)):
+            text = "".join(piece for _, piece in run)
+            if is_thought:
+                splits.append(Split(thoughts=text))
+            else:
+                thoughts = splits.pop().thoughts if splits else ""
+                splits.append(Split(thoughts, text))
+        return splits
+
+    def _think(self, text: str) -> None:
+        if text:
+            self._found.append((True, text))
+
+    def _answer(self, text: str) -> None:
+        if text:
+            self._found.append((False, text))
 
     def _step(self) -> bool:
         """Whether more of what is held can be read."""
@@ -109,14 +125,14 @@ class HarmonySplitter:
             if len(header) <= MAX_HEADER_CHARACTERS:
                 return False
             self._say()
-            self._answer.append(self._held)
+            self._answer(self._held)
             self._held = ""
             return False
         self._held = behind
         channel, function = _CHANNEL.search(header), _FUNCTION.search(header)
         if function is not None:
             self._kind, self.is_past_thoughts = _Kind.CALL, True
-            self._answer.append(f"{CALL_HEADER}{function[1]}{MESSAGE}")
+            self._answer(f"{CALL_HEADER}{function[1]}{MESSAGE}")
         elif channel is not None and channel[1] == "analysis":
             self._kind, self.has_thoughts = _Kind.THOUGHTS, True
         else:
@@ -128,12 +144,12 @@ class HarmonySplitter:
         """Text up to the mark behind it, or to what may be one."""
         found = _ENDS.search(self._held)
         kept = self._num_kept() if found is None else found.start()
-        (self._thoughts if self._kind is _Kind.THOUGHTS else self._answer).append(self._held[:kept])
+        (self._think if self._kind is _Kind.THOUGHTS else self._answer)(self._held[:kept])
         self._held = self._held[kept:]
         if found is None:
             return False
         if self._kind is _Kind.CALL:
-            self._answer.append(CALL_END)
+            self._answer(CALL_END)
         self._kind = _Kind.BETWEEN
         if found[0] not in _HEADERS:
             self._held = self._held[len(found[0]) :]

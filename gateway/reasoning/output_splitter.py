@@ -23,10 +23,10 @@ class OutputSplitter(Protocol):
     def passes(self, text: str) -> bool:
         """Whether the next piece is the answer's, as it is; then it need not be fed."""
 
-    def feed(self, text: str) -> Split:
-        """What the next piece shows."""
+    def feed(self, text: str) -> list[Split]:
+        """What the next piece shows, in its order: thoughts behind a part of the answer begin another split."""
 
-    def end(self) -> Split:
+    def end(self) -> list[Split]:
         """What was held back; the output is over."""
 
 

@@ -29,7 +29,7 @@ class _State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What a piece of the output adds to either; both may be empty."""
+    """What a piece of the output adds to either, thoughts before the answer; both may be empty."""
 
     thoughts: str = ""
     answer: str = ""
@@ -54,12 +54,12 @@ class ReasoningSplitter:
         """See `OutputSplitter`."""
         return self._state is _State.ANSWER
 
-    def feed(self, text: str) -> Split:
+    def feed(self, text: str) -> list[Split]:
         """What the next piece shows."""
         if self._state is _State.ANSWER:  # most of most outputs
-            return Split(answer=text)
+            return [Split(answer=text)]
         if self._state is _State.THOUGHTS and not self._held and self._is_plain(text):  # most of what is thought
-            return Split(thoughts=text)
+            return [Split(thoughts=text)]
         self._held += text
         thoughts = ""
         if self._state is _State.BEGIN:
@@ -70,14 +70,14 @@ class ReasoningSplitter:
                 self._state = _State.THOUGHTS
         if self._state in (_State.OPENED, _State.THOUGHTS):
             thoughts = self._think()
-        return Split(thoughts, self._answer())
+        return [Split(thoughts, self._answer())]
 
-    def end(self) -> Split:
+    def end(self) -> list[Split]:
         """What was held back; the output is over."""
         held, self._held = self._held, ""
         if self._state in (_State.OPENED, _State.THOUGHTS):
-            return Split(thoughts=held)
-        return Split(answer="" if self._state is _State.CLOSED else held)
+            return [Split(thoughts=held)]
+        return [Split(answer="" if self._state is _State.CLOSED else held)]
 
     def _is_plain(self, text: str) -> bool:
         """It ends with neither white space nor what may begin a mark: `_num_kept` would keep all of it."""

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from pydantic import TypeAdapter, ValidationError
 
 from gateway.inflight.kept_responses import KeptResponse, KeptResponses
-from gateway.responses.answer import ResponseAnswer
+from gateway.openai.tools import CallArguments
+from gateway.responses.answer import FunctionCallItem, OutputItem, ResponseAnswer
 from gateway.responses.items import InputItem
 
+_ARGUMENTS: TypeAdapter[str] = TypeAdapter(CallArguments)
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 
 
@@ -27,10 +30,10 @@ class KeptConversation:
         self._on_failure = on_failure
 
     async def keep(self, given: Sequence[InputItem], answer: ResponseAnswer) -> None:
-        """The whole of it, under the answer's id."""
+        """The whole of it, under the answer's id; of the calls in it those alone that a request may have, too."""
         number = answer.id.removeprefix("resp_")
         asked = [_written(item, f"{number}_i{place}") for place, item in enumerate(given)]
-        said: list[dict[str, Any]] = msgspec.to_builtins(answer.output)
+        said: list[dict[str, Any]] = msgspec.to_builtins([item for item in answer.output if _is_sendable(item)])
         response = KeptResponse(
             tenant=self._tenant,
             num_input=len(self._earlier) + len(asked),
@@ -39,6 +42,17 @@ class KeptConversation:
         )
         if not await self._kept.keep(answer.id, response):
             self._on_failure()
+
+
+def _is_sendable(item: OutputItem) -> bool:
+    """Not a call that the answer's end has cut, nor one whose arguments are no JSON object that is taken."""
+    if not isinstance(item, FunctionCallItem):
+        return True
+    try:
+        _ARGUMENTS.validate_python(item.arguments)
+    except ValidationError:
+        return False
+    return True
 
 
 def _written(item: InputItem, number: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from shared.messages.batches import LineProblem
 
 MAX_PROBLEMS = 100  # that are told of one file
 MAX_CUSTOM_ID_CHARACTERS = 512
+LINES_A_REQUEST = 2  # of the most requests, empty ones included: a file of line breaks would take a thread for minutes
 MAX_QUOTED_CHARACTERS = 64  # of what a client wrote
 
 
@@ -64,6 +65,10 @@ def check_lines(file: BinaryIO, endpoint: str, max_requests: int, max_line_bytes
         begin, place, number = place, place + len(line), number + 1
         if len(line) > max_line_bytes:
             found.problems.append(_problem("line_too_long", f"a line has at most {max_line_bytes} bytes", number))
+            break
+        if number > LINES_A_REQUEST * max_requests:
+            most = LINES_A_REQUEST * max_requests
+            found.problems.append(_problem("too_many_lines", f"a file has at most {most} lines, empty or not", number))
             break
         if not line.strip():
             continue

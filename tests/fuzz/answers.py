@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from gateway.generation.detokenizer import Detokenizer
-from gateway.generation.stop_strings import StopMatcher
+from gateway.generation.stop_strings import StopMatcher, StopPattern
 from tests.fuzz.mutators import mutated_bytes
 from tests.fuzz.target import Target, rule
 
@@ -53,7 +53,7 @@ def _pieces(text: str, cuts: Sequence[int]) -> Iterator[str]:
 
 def _check_stops(data: bytes) -> bool:
     text, stops, cuts = _parsed(data)
-    matcher = StopMatcher(stops)
+    matcher = StopMatcher([StopPattern(one) for one in stops])
     out, fed, is_stopped = "", "", False
     for piece in _pieces(text, cuts):
         new, is_stopped = matcher.feed(piece)

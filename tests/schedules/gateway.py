@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.generation.generation import Verdict
+from gateway.generation.stop_strings import StopPattern
 from gateway.inflight.job import Job
 from gateway.inflight.redis_queue import BACKOFF_S, BEAT_S
 from gateway.inflight.released import Released
@@ -84,7 +85,7 @@ class GatewayProcess(Process):
             order.model,
             order.prompt,
             order.sampling,
-            order.stops,
+            [StopPattern(one) for one in order.stops],
             TOKEN_BYTES,
             order.slo,
             tenant="default",

@@ -168,6 +168,12 @@ def test_a_call_that_the_limit_cuts_has_no_input_to_tell() -> None:
     assert (text["text"], call["name"], call["input"]) == ("so", "get", '{"a": ')
 
 
+def test_a_call_with_half_a_character_is_told_with_a_mark_in_its_place() -> None:
+    message = whole(CALL.replace("1.50", r'"\ud800 \ud83d\ude00"'))
+    [block] = message["content"]
+    assert (block["type"], block["input"], message["stop_reason"]) == ("tool_use", {"a": "\ufffd 😀"}, "tool_use")
+
+
 def test_a_stream_that_fails_ends_with_the_error() -> None:
     writer = renderer()
     writer.opening(Usage(3, 0, 3))

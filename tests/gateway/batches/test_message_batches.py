@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -18,6 +20,7 @@ from anthropic.types.messages import MessageBatch
 
 from tests.gateway.batches.conftest import POLL_S, WAIT_S, BatchWorld, WorldFactory, chat
 from tests.gateway.memory_queue import saying
+from tests.gateway.tool_models import answering, output_ids, write_family
 
 TWO_TENANTS = [{"key": "a", "tenant": "acme"}, {"key": "b", "tenant": "beta"}]
 
@@ -83,6 +86,20 @@ async def test_each_request_has_its_answer_or_its_error(start_world: WorldFactor
     assert (results["too-long"].error.error.type, results["too-long"].error.error.code) == (
         *("invalid_request_error", "context_length_exceeded"),
     )
+
+
+async def test_an_answer_is_one_whatever_numbers_its_model_wrote(start_world: WorldFactory, tmp_path: Path) -> None:
+    call = '<tool_call>\n{"name": "get", "arguments": {"n": 1e999}}\n</tool_call>'
+    family = write_family(tmp_path, "hermes")
+    world = await start_world(answering(output_ids(call)), models=[family])
+    tools = [{"name": "get", "input_schema": {"type": "object", "properties": {"n": {"type": "number"}}}}]
+    async with client_of(world) as client:
+        request = asked("a", model="hermes", max_tokens=100, tools=tools)
+        done = await ended(client, await client.messages.batches.create(requests=[request]))
+        results = await results_of(client, done)
+
+    assert done.request_counts.model_dump() == counts(succeeded=1)
+    assert results["a"].message.content[0].input == {"n": math.inf}
 
 
 async def test_times_are_written_as_anthropic_writes_them(start_world: WorldFactory) -> None:

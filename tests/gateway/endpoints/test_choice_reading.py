@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.answers.blocks import Blocks
 from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.tool_answers import CallReading
 from gateway.openai.answers import ChatDelta
 from gateway.openai.delta import Delta
-from gateway.reasoning.marks import THINK, ThoughtReading
+from gateway.reasoning.marks import HARMONY, THINK, ThoughtReading
+from gateway.tools.notation import HARMONY as HARMONY_CALLS
 from gateway.tools.notation import HERMES, LLAMA3_JSON, NOTATIONS, Notation
 
 THOUGHTS = ThoughtReading(THINK, is_open=False)
@@ -72,3 +76,42 @@ def test_what_passes_is_what_it_would_have_been(notation: Notation | None, think
     end = Delta(finish_reason="stop")
     assert quick.deltas(end) == slow.deltas(end)
     assert quick.reason(end) == slow.reason(end)
+
+
+MESSAGES = [
+    "<|channel|>analysis<|message|>",
+    "<|channel|>final<|message|>",
+    "<|channel|>commentary<|message|>",
+    "<|channel|>commentary to=functions.get<|message|>",
+    "<|start|>assistant",
+    "<|end|>",
+    "{}",
+    " ",
+    "Hm.",
+]
+
+
+def blocks(pieces: list[str]) -> list[tuple[str, str]]:
+    """Kinds and texts of the blocks that the pieces of an output of gpt-oss make."""
+    one, found = reading(HARMONY_CALLS, ThoughtReading(HARMONY, is_open=False)), Blocks()
+    for number, piece in enumerate(pieces, 1):
+        for delta in one.deltas(Delta(piece, 1, "stop" if number == len(pieces) else None)):
+            found.add(delta)
+    found.end()
+    return [(block.kind, block.text) for block in found.all]
+
+
+def test_thoughts_between_answers_are_blocks_of_their_own() -> None:
+    text = (
+        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+        "<|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>assistant<|channel|>final<|message|>c"
+    )
+    assert blocks([text]) == [("thoughts", "a"), ("text", "I look."), ("thoughts", "b"), ("text", "c")]
+
+
+@given(st.lists(st.sampled_from(MESSAGES), max_size=12), st.lists(st.integers(0, 300), max_size=6))
+@settings(max_examples=300)
+def test_blocks_are_the_same_however_an_output_is_cut(words: list[str], cuts: list[int]) -> None:
+    text = "".join(words)
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    assert blocks([text[begin:end] for begin, end in pairwise(places)]) == blocks([text]) == blocks([*text, ""])

@@ -236,6 +236,14 @@ async def test_an_embedding_keeps_its_promise_as_a_first_token_does(start: Start
     assert gateway.metric("treadle_prompt_tokens_total", **labels) == 3
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+async def test_an_embedding_of_no_numbers_is_a_failure(start: Starter, number: float) -> None:
+    gateway = await start(embedding(1.0, number))
+    with pytest.raises(InternalServerError) as failure:
+        await asked(gateway)
+    assert failure.value.code == "generation_failed"
+
+
 def test_a_vector_by_hand() -> None:
     assert unit_vector(floats(0.0, 0.0)) == [0.0, 0.0]
     assert unit_vector(floats(-2.0)) == [-1.0]

@@ -15,7 +15,7 @@ from gateway.models.gguf_model import read_gguf
 from shared.bus import streams
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import Answer, saying_each
-from tests.gateway.tool_models import write_family
+from tests.gateway.tool_models import answering, output_ids, write_family
 
 CALL = '<tool_call>\n{"name": "get", "arguments": {"city": "Paris"}}\n</tool_call>'
 GET: dict[str, Any] = {
@@ -97,6 +97,23 @@ async def test_the_result_of_a_call_finds_the_call(start: Starter, tmp_path: Pat
     named = await prompt_of(gateway, tmp_path, input=[result], previous_response_id=first.id, tools=[GET])
     whole = [{"role": "user", "content": "hi"}, call.model_dump(exclude_none=True), result]
     assert named == await prompt_of(gateway, tmp_path, input=whole, tools=[GET])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (CALL[:50], "length"),  # within the arguments
+        (CALL.replace('"Paris"', '{"a": ' * 64 + "1" + "}" * 64), "stop"),
+        (CALL.replace("Paris", "\\ud800"), "stop"),
+    ],
+)
+async def test_an_answer_is_gone_on_from_whose_call_no_request_may_have(start: Starter, text: str, reason: str) -> None:
+    gateway = await start(answering(output_ids(text), finish_reason=reason))
+    first = await asked(gateway, tools=[GET])
+    assert first.output[0].type == "function_call"
+    assert (await gateway.openai.responses.retrieve(first.id)).output == first.output
+    second = await asked(gateway, input="go on", tools=[GET], previous_response_id=first.id)
+    assert second.previous_response_id == first.id
 
 
 async def test_a_stream_is_kept_before_its_last_event(start: Starter) -> None:

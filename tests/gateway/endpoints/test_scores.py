@@ -311,5 +311,9 @@ def test_a_score_by_hand() -> None:
     assert relevance(floats(1e30)) == 1.0
     assert relevance(floats(-1e30)) == 0.0
     assert logistic(-2.0) == pytest.approx(1 - logistic(2.0))
+    assert relevance(floats(-math.inf)) == 0.0
     with pytest.raises(ApiError, match="3 logits are no score"):
         relevance(floats(1.0, 2.0, 3.0))
+    for logits in (floats(math.nan), floats(math.inf, math.inf)):
+        with pytest.raises(ApiError, match="its logits are no numbers"):
+            relevance(logits)

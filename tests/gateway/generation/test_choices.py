@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
+from gateway.generation.stop_strings import StopPattern
 from gateway.openai.answers import FinishReason
 from gateway.openai.delta import Delta, Failure, merged
 from shared.messages.payload import Output, Sampling
@@ -17,7 +18,9 @@ BYTES = [bytes([byte]) for byte in range(256)]
 
 
 def generation(num_choices: int = 2, *, stops: list[str] | None = None, first_choice: int = 0) -> Generation:
-    return Generation(BYTES, stops or [], Sampling(max_tokens=99, num_choices=num_choices), first_choice)
+    return Generation(
+        BYTES, [StopPattern(one) for one in stops or []], Sampling(max_tokens=99, num_choices=num_choices), first_choice
+    )
 
 
 def chunk(
@@ -49,7 +52,7 @@ NEVER = "\ud800"  # no UTF-8 gives it, so nothing is held back for it
 def test_watched_for_what_never_comes_an_answer_is_the_plain_one(
     pieces: list[list[int]], max_tokens: int, finish_reason: FinishReason | None
 ) -> None:
-    plain, watched = (Choice(0, BYTES, stops, Sampling(max_tokens=max_tokens)) for stops in ([], [NEVER]))
+    plain, watched = (Choice(0, BYTES, stops, Sampling(max_tokens=max_tokens)) for stops in ([], [StopPattern(NEVER)]))
     for number, piece in enumerate(pieces, 1):
         reason = finish_reason if number == len(pieces) else None
         assert plain.take(piece, [], reason) == watched.take(piece, [], reason)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.generation.generation import MAX_CRASHES_IN_ALL, MAX_FRUITLESS_ATTEMPTS, MAX_GIVEN_WAY, Generation, Verdict
+from gateway.generation.stop_strings import StopPattern
 from gateway.openai.delta import Crashed, Delta, Failure
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk
@@ -13,7 +14,7 @@ BYTES = [bytes([byte]) for byte in range(256)]
 
 
 def generation(max_tokens: int = 100, stops: list[str] | None = None) -> Generation:
-    return Generation(BYTES, stops or [], Sampling(max_tokens=max_tokens))
+    return Generation(BYTES, [StopPattern(one) for one in stops or []], Sampling(max_tokens=max_tokens))
 
 
 def chunk(index: int, text: str, finish_reason: str = "", attempt: int = 0) -> Chunk:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
+from gateway.generation.stop_strings import StopPattern
 from gateway.openai.delta import Delta, Failure, ScoredToken
 from shared.messages.payload import Sampling
 from shared.messages.requests import Chunk
@@ -20,7 +21,7 @@ SAMPLING = Sampling(max_tokens=20, num_logprobs=0)
 
 
 def choice(*stops: str) -> Choice:
-    return Choice(0, BYTES, stops, SAMPLING)
+    return Choice(0, BYTES, [StopPattern(one) for one in stops], SAMPLING)
 
 
 def scores(number: int) -> list[TokenLogprob]:

@@ -129,8 +129,9 @@ async def test_a_node_that_sends_none_has_failed(start_gateway: GatewayFactory) 
 
 
 def test_what_is_next_to_impossible_is_a_number_too(tiny: ServedModel) -> None:
-    scored = [ScoredToken(HELLO, 0, TokenLogprob(-math.inf, [(END, -math.inf), (99_999, -1.0)]))]
+    scored = [ScoredToken(HELLO, 0, TokenLogprob(-math.inf, [(END, -math.inf), (END, math.nan), (99_999, -1.0)]))]
     writer = LogprobWriter(tiny.tokenizer, has_top=True)
     (one,) = writer.chat(scored).content
     assert (one.token, one.logprob, one.bytes) == ("hello", -9999.0, list(b"hello"))
+    assert [top.logprob for top in one.top_logprobs] == [-9999.0, -9999.0, -1.0]
     assert writer.completion(scored).top_logprobs == [{"<|im_end|>": -9999.0, "token_id:99999": -1.0, "hello": -9999.0}]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.generation.generation import Generation, Verdict
+from gateway.generation.stop_strings import StopPattern
 from gateway.openai.delta import Delta
 from shared.messages.payload import Sampling
 from shared.messages.requests import Chunk
@@ -36,7 +37,7 @@ CUTS = st.lists(st.integers(1, 7), min_size=1, max_size=8)
 
 def answered(token_ids: list[int], stops: list[str], cuts: list[int], resent: int) -> tuple[str, str | None]:
     """The client's text and how it ended. Chunks are as long as ``cuts`` say; every ``resent``-th comes twice."""
-    answer = Generation(VOCABULARY, stops, Sampling(max_tokens=1000))
+    answer = Generation(VOCABULARY, [StopPattern(one) for one in stops], Sampling(max_tokens=1000))
     texts: list[str] = []
     reason: str | None = None
     place = number = 0

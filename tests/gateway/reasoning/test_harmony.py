@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.reasoning.harmony import MAX_HEADER_CHARACTERS, HarmonySplitter
 from gateway.reasoning.marks import HARMONY, ThoughtReading, is_left_open, marks_of
+from gateway.reasoning.splitter import Split
 
 ANALYSIS = "<|channel|>analysis<|message|>"
 FINAL = "<|channel|>final<|message|>"
@@ -20,7 +21,7 @@ CALL = "<|channel|>commentary to=functions.get<|message|>{}<|call|>"
 
 def split(*pieces: str, is_open: bool = False) -> tuple[str, str]:
     splitter = HarmonySplitter(ThoughtReading(HARMONY, is_open))
-    splits = [*(splitter.feed(piece) for piece in pieces), splitter.end()]
+    splits = [*(one for piece in pieces for one in splitter.feed(piece)), *splitter.end()]
     return "".join(one.thoughts for one in splits), "".join(one.answer for one in splits)
 
 
@@ -67,11 +68,17 @@ def test_an_output_that_begins_among_thoughts() -> None:
     assert split(f"a<|end|>{START}{FINAL}b", is_open=True) == ("a", "b")
 
 
+def test_thoughts_behind_a_part_of_the_answer_stay_behind_it() -> None:
+    splitter = HarmonySplitter(ThoughtReading(HARMONY, is_open=False))
+    text = f"{ANALYSIS}a<|end|>{START}{COMMENTARY}I look.<|end|>{START}{ANALYSIS}b<|end|>{START}{FINAL}c"
+    assert [*splitter.feed(text), *splitter.end()] == [Split("a", "I look."), Split("b", "c")]
+
+
 def test_no_more_is_held_back_than_may_be_a_mark() -> None:
     splitter = HarmonySplitter(ThoughtReading(HARMONY, is_open=False))
-    assert splitter.feed(ANALYSIS).thoughts == ""
-    assert splitter.feed("It <").thoughts == "It "
-    assert splitter.feed("b> greets.").thoughts == "<b> greets."
+    assert splitter.feed(ANALYSIS) == []
+    assert splitter.feed("It <") == [Split("It ")]
+    assert splitter.feed("b> greets.") == [Split("<b> greets.")]
     assert (splitter.has_thoughts, splitter.is_past_thoughts) == (True, False)
     assert not splitter.passes("x")
     splitter.feed(f"<|end|>{START}{FINAL}")

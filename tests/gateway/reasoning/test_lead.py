@@ -49,7 +49,7 @@ def test_thoughts_are_allowed_before_the_form(marks: ReasoningMarks, text: str, 
     assert accepts(held(marks), output_ids(text)) is is_allowed
     if is_allowed:
         splitter = splitter_of(ThoughtReading(marks, is_open=False))
-        splits = [splitter.feed(text), splitter.end()]
+        splits = [*splitter.feed(text), *splitter.end()]
         assert "".join(one.answer for one in splits) == "{}"
 
 

@@ -14,7 +14,7 @@ from gateway.reasoning.splitter import ReasoningSplitter
 
 def split(*pieces: str, is_open: bool = False) -> tuple[str, str]:
     splitter = ReasoningSplitter(ThoughtReading(THINK, is_open))
-    parts = [*(splitter.feed(piece) for piece in pieces), splitter.end()]
+    parts = [*(part for piece in pieces for part in splitter.feed(piece)), *splitter.end()]
     return "".join(part.thoughts for part in parts), "".join(part.answer for part in parts)
 
 
@@ -60,7 +60,7 @@ def test_an_output_that_begins_among_thoughts(text: str, thoughts: str, answer: 
 def test_no_more_is_held_back_than_may_be_a_mark() -> None:
     splitter = ReasoningSplitter(ThoughtReading(THINK, is_open=False))
     pieces = ["<th", "ink>", "\n", "a", " ", "</", "b", "</think", ">", "\n", "c", " ", "<"]
-    parts = [splitter.feed(piece) for piece in pieces]
+    parts = [part for piece in pieces for part in splitter.feed(piece)]
     assert [part.thoughts for part in parts] == ["", "", "", "a", "", "", " </b", "", "", "", "", "", ""]
     assert [part.answer for part in parts] == ["", "", "", "", "", "", "", "", "", "", "c", " ", "<"]
 

@@ -39,6 +39,12 @@ def test_requests_are_found_by_their_places_and_empty_lines_are_none() -> None:
     assert [read_request(data[begin : begin + length]).custom_id for begin, length in places] == ["a", "b"]
 
 
+def test_empty_lines_are_as_many_as_requests_may_be() -> None:
+    assert not checked(b"\n" * 9, line("a"), b" \n" * 10).problems
+    assert problem(b"\n" * 9, line("a"), b" \n" * 11) == ("too_many_lines", 21, None)
+    assert [one.code for one in checked(b"\n" * 1000).problems] == ["too_many_lines"]
+
+
 def test_a_body_is_what_its_client_wrote() -> None:
     body = b'{"model": "m",  "seed": 12345678901234567890123, "temperature": 1.10}'
 
