@@ -76,7 +76,7 @@ def test_a_step_takes_some_time() -> None:
         ("max_image_bytes", -1, None),
     ],
 )
-def test_a_number_of_the_node_that_cannot_be_counts_as_not_told(name: str, lie: float, counts_as: Any) -> None:
+def test_a_number_of_the_node_that_cannot_be_counts_as_not_told(name: str, lie: Any, counts_as: Any) -> None:
     found, doubted = credible(NodeFacts(**{name: lie}))
     assert (getattr(found, name), doubted) == (counts_as, [name])
 
