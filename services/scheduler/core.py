@@ -115,7 +115,8 @@ class SchedulerCore:
         return {
             "nodes": {
                 name: {"epoch": node.epoch, "assigned": node.assigned, "num_running": node.num_running}
-                | {"doubted": node.doubted, "state": msgspec.to_builtins(node.state)}
+                | ({"doubted": node.doubted} if node.doubted else {})
+                | {"state": msgspec.to_builtins(node.state)}
                 for name, node in self.state.nodes.items()
             },
             "demand": self.state.demand,
