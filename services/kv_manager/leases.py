@@ -198,15 +198,22 @@ class LeaseBook:
     def _lent(self, lease: PageLease, answer: Lent, now: float) -> list[Effect]:
         if not lease.num_asked:
             return []
-        taken = {page for one in self._of_receiver(lease.link.receiver) for page in one.pages}
-        assert not taken.intersection(answer.pages), "a receiver lends a page once"
+        effects = [effect for other in self._void_by(lease, answer.pages) for effect in self._end(other)]
         lease.num_asked, lease.answer_by_s = 0, 0.0
         if lease.stage is LeaseStage.LENDING and not answer.pages:
-            return self._end(lease)
+            return [*effects, *self._end(lease)]
         lease.stage = LeaseStage.HELD
-        lease.pages = sorted([*lease.pages, *answer.pages])
+        lease.pages = sorted({*lease.pages, *answer.pages})
         self._count_down(lease.link.receiver, len(answer.pages))
-        return [*(self._grant(lease, answer.pages) if answer.pages else []), *self._renew(lease, now)]
+        return [*effects, *(self._grant(lease, answer.pages) if answer.pages else []), *self._renew(lease, now)]
+
+    def _void_by(self, lease: PageLease, pages: list[int]) -> list[PageLease]:
+        """Other leases that have one of these in the books.
+
+        A receiver lends a page once, so those have ended there, and what told of that was lost.
+        """
+        others = [one for one in self._of_receiver(lease.link.receiver) if one is not lease]
+        return [one for one in others if not set(one.pages).isdisjoint(pages)]
 
     def _grant(self, lease: PageLease, pages: list[int]) -> list[Effect]:
         room = self.state.beats[lease.link.receiver].room

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from services.scheduler.assignment import demand_of, next_model
+from services.scheduler.credible import credible
 from services.scheduler.losses import Losses
 from services.scheduler.nodes import has_changed, node_state
 from services.scheduler.scaling import Scaling, ScalingState
@@ -39,6 +40,8 @@ class NodeRecord(msgspec.Struct):
     """As the queue manager knows it."""
     assigned: str = ""
     """Model the node was last told to load, until it reports one."""
+    doubted: list[str] = []
+    """What it tells of itself that cannot be (`credible`)."""
 
 
 class SchedulerState(msgspec.Struct):
@@ -112,6 +115,7 @@ class SchedulerCore:
         return {
             "nodes": {
                 name: {"epoch": node.epoch, "assigned": node.assigned, "num_running": node.num_running}
+                | ({"doubted": node.doubted} if node.doubted else {})
                 | {"state": msgspec.to_builtins(node.state)}
                 for name, node in self.state.nodes.items()
             },
@@ -136,6 +140,8 @@ class SchedulerCore:
         if known is not None and known.epoch != beat.epoch:
             effects += self._bury(known, now)
             known = None
+        facts, doubted = credible(beat.facts)
+        beat = msgspec.structs.replace(beat, facts=facts)
         state = node_state(beat, known.state if known is not None else None, now)
         is_news = known is None or has_changed(known.told, state)
         record = NodeRecord(
@@ -144,6 +150,7 @@ class SchedulerCore:
             state=state,
             told=state if known is None or is_news else known.told,
             assigned=_still_assigned(known, beat),
+            doubted=doubted,
         )
         self.state.alive.hear(beat.node, now)
         self.state.losses.find(beat.node)

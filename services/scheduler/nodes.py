@@ -14,7 +14,7 @@ NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
 
 
 def node_state(beat: Heartbeat, known: NodeState | None, now: float) -> NodeState:
-    """The node as placement sees it, which knew it like this before."""
+    """The node as placement sees it, which knew it like this before; ``beat`` tells what can be (`credible`)."""
     state = NodeState.of(beat.facts, beat.node, beat.loading or beat.model)
     if not beat.loading:
         return state

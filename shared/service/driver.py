@@ -22,7 +22,7 @@ from shared.errors import OperatorError
 from shared.messages.codec import UndecodableError, decode_entry
 from shared.messages.message import Message, Tick
 from shared.service.cluster_clock import ClusterClock, id_order, id_time
-from shared.service.commit_log import CommitLog, LogEntry, LostCommitsError
+from shared.service.commit_log import MAX_BATCH_ENTRIES, CommitLog, LogEntry, LostCommitsError
 from shared.service.core import Core, Effect, Send, Solve
 from shared.service.durability import Waiting
 from shared.service.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
@@ -209,6 +209,8 @@ class Driver(Generic[C]):
             effects: list[Effect] = []
             for entry in entries:
                 effects += await self._fold(term, entry)
+            if len(entries) < MAX_BATCH_ENTRIES:  # that was all: a tick that was not in it has been trimmed
+                term.tick_sent = False
             await self._commit(term, entries, effects)
             if term.needs_snapshot():
                 await self._save(term)

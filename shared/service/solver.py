@@ -30,6 +30,7 @@ SOLVE_S = Histogram(
 )
 FAILURES = Counter("treadle_solver_failures_total", "Placement problems without an answer, by the reason", ["reason"])
 _REASONS = (PROCESS_DIED, ANSWER_LOST, RAISED) = ("process_died", "answer_lost", "raised")
+SOLVE_TIMEOUT_S = 60.0  # the largest problem that is asked takes some seconds; a process that hangs would have all wait
 
 log = structlog.get_logger()
 
@@ -60,15 +61,13 @@ class _Worker:
         except OSError as error:
             raise WorkerDiedError(f"it has not started: {error}") from error
 
-    async def solve(self, problem: PlacementProblem) -> Solved:
-        """Its answer; `WorkerDiedError` where it ends before, `SolveError` where it could not."""
+    async def solve(self, problem: PlacementProblem, timeout_s: float) -> Solved:
+        """Its answer; `WorkerDiedError` where it ends before or hangs, `SolveError` where it could not."""
         try:
-            self._problems.write(framed(PROBLEM, encode(problem)))
-            await self._problems.drain()
-            kind, num_bytes = HEADER.unpack(await self._answers.readexactly(HEADER.size))
-            if num_bytes > MAX_FRAME_BYTES:
-                raise WorkerDiedError(f"an answer of {num_bytes} bytes")
-            data = await self._answers.readexactly(num_bytes)
+            async with asyncio.timeout(timeout_s):
+                kind, data = await self._ask(framed(PROBLEM, encode(problem)))
+        except TimeoutError as error:
+            raise WorkerDiedError(f"no answer for {timeout_s:g} s: it hangs, and is ended") from error
         except (OSError, asyncio.IncompleteReadError) as error:
             raise WorkerDiedError(str(error)) from error
         if kind == FAILURE:
@@ -76,6 +75,15 @@ class _Worker:
         answer = decode(data)
         assert isinstance(answer, Solved)
         return answer
+
+    async def _ask(self, question: bytes) -> tuple[int, bytes]:
+        """Kind and bytes of the answer."""
+        self._problems.write(question)
+        await self._problems.drain()
+        kind, num_bytes = HEADER.unpack(await self._answers.readexactly(HEADER.size))
+        if num_bytes > MAX_FRAME_BYTES:
+            raise WorkerDiedError(f"an answer of {num_bytes} bytes")
+        return kind, await self._answers.readexactly(num_bytes)
 
     async def kill(self) -> None:
         """End it, whatever it is at."""
@@ -91,8 +99,10 @@ class Solver:
     A lost answer (worker killed, Redis gone) is logged and not retried here: the core asks again in its own time.
     """
 
-    def __init__(self, solve: PlanSolver, redis: Redis, inbox: str) -> None:
+    def __init__(self, solve: PlanSolver, redis: Redis, inbox: str, *, timeout_s: float = SOLVE_TIMEOUT_S) -> None:
+        """A worker that is at one problem for ``timeout_s`` is ended."""
         self._solve = solve
+        self._timeout_s = timeout_s
         self._writer = SystemWriter(redis)
         self._inbox = inbox
         self._waiting: PlacementProblem | None = None
@@ -120,7 +130,7 @@ class Solver:
             try:
                 if self._worker is None:
                     self._worker = await _Worker.start(self._solve)
-                answer = await self._worker.solve(problem)
+                answer = await self._worker.solve(problem, self._timeout_s)
                 SOLVE_S.observe(time.monotonic() - started)
                 await self._writer.write(add(self._inbox, answer))
             except WorkerDiedError as error:

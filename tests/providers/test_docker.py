@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import docker
 import pytest
 from docker.errors import DockerException
 
+from cli.cluster.ports import free_port
 from services.scheduler.providers.docker import DockerProvider
 from services.scheduler.providers.provider import ProviderError
 from shared.config.nodes import DockerOptions, NodePool
@@ -146,3 +148,11 @@ def test_an_image_that_is_not_there_is_an_error(cluster: Cluster) -> None:
     missing = cluster.options.model_copy(update={"image": "treadle-test/nowhere:none"})
     with pytest.raises(ProviderError, match="docker: "):
         cluster.provider(missing).scale(POOL, 1)
+
+
+def test_a_daemon_that_is_gone_is_an_error_of_the_pool_and_not_the_end_of_the_scheduler() -> None:
+    """It is looked for when the scheduler starts; later it may be stopped, upgraded, or too busy to answer in time."""
+    with closing(docker.DockerClient(base_url=f"tcp://127.0.0.1:{free_port('127.0.0.1')}", version="1.41")) as client:
+        provider = DockerProvider(client, DockerOptions(image="image", network="network"), {})
+        with pytest.raises(ProviderError, match="docker: "):
+            provider.scale(POOL, 1)

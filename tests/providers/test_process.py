@@ -128,6 +128,17 @@ def test_a_node_that_ends_by_itself_says_why(cluster: Cluster, monkeypatch: pyte
     assert provider.scale(POOL, 0) == 0
 
 
+def test_a_node_whose_log_is_gone_is_an_error_of_the_pool(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REDIS_ENV, f"redis://{HOST}:1/0")
+    provider = cluster.provider()
+    provider.scale(POOL, 1)
+    (pid,) = cluster.pids().values()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    log_file(cluster.config.data_dir, "p-0").unlink()
+    with pytest.raises(ProviderError, match="p-0"):
+        provider.scale(POOL, 0)
+
+
 def test_another_cluster_is_left_alone(cluster: Cluster, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger.yaml"
     stranger.write_text(yaml.safe_dump({}))

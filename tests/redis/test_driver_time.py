@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from shared.messages.codec import decode_entry
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.requests import Cancel
@@ -141,3 +143,36 @@ async def test_an_idle_driver_only_renews_its_lease(redis: Redis, redis_url: str
         await one.leads()
         # a read, and a commit script of GET, HGET, PEXPIRE, HINCRBY, HSET and TIME, each RENEW_S
         assert await idle(one, redis) <= 8 * (IDLE_S / RENEW_S + 2)
+
+
+class ForgettingCore(AlarmCore):
+    """At a word it takes the Ticks out of the inbox, as a bound on its length does where the service is far behind."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    def handle(self, message: AnyMessage, now: float) -> list[Effect]:
+        if isinstance(message, Cancel) and message.request_id == "forget":
+            with BlockingRedis.from_url(self._url) as client:
+                entries: Any = client.xrange(INBOX)
+                ticks = [entry_id for entry_id, fields in entries if isinstance(decode_entry(fields), Tick)]
+                assert client.xdel(INBOX, *ticks) == 1
+        return super().handle(message, now)
+
+
+async def test_a_tick_that_was_trimmed_before_it_was_read_is_given_again(redis: Redis, redis_url: str) -> None:
+    """Else no Tick would ever come in this term: dead nodes would live on, and leases run out."""
+    load = ["load"] * MAX_BATCH_ENTRIES
+    await say(redis, "set", *load, "forget", *load)
+    last: Any = await redis.xrevrange(INBOX, count=1)
+
+    async def is_due() -> bool:
+        seconds, microseconds = await redis.time()
+        return seconds + microseconds / 1e6 > id_time(last[0][0]) + AFTER_S
+
+    await until(is_due)
+    async with life(redis_url, lambda: ForgettingCore(redis_url)) as one:
+        await has_rung(redis)
+        await one.is_through()
+    assert await num_ticks(redis) == 1

@@ -30,6 +30,7 @@ from tests.redis.waiting import PATIENCE_S, until
 
 DEADLY, FAILING, SLOW = 666, 500, 3600
 SLOW_S = 30.0
+START_S = 8.0  # a worker has begun and answered by then, on a busy machine too
 
 
 def num_failures(reason: str) -> float:
@@ -188,6 +189,24 @@ async def test_closing_ends_the_worker_in_the_midst_of_a_problem(redis: Redis, t
     await until(is_at_work)
     await solver.close()
     await until(lambda: is_gone(worker), timeout_s=5)
+
+
+async def test_a_worker_that_hangs_is_replaced(redis: Redis, tmp_path: Path) -> None:
+    """Else no plan would ever be made again: groups whose model no node holds would wait for ever."""
+    before = num_failures("process_died")
+    solver = Solver(solve, redis, INBOX, timeout_s=START_S)
+    started = tmp_path / "started"
+    slow = NodeState(str(started), "")
+    solver.submit(PlacementProblem(version=SLOW, now_s=0.0, nodes=[slow], groups=[]))
+
+    async def is_at_work() -> bool:
+        return started.exists()
+
+    await until(is_at_work)
+    solver.submit(problem(2))
+    await plan_of(redis, 2)
+    assert num_failures("process_died") == before + 1
+    await solver.close()
 
 
 async def live_and_be_killed(url: str, *, at_once: bool) -> None:

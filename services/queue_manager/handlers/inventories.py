@@ -57,13 +57,13 @@ class Inventories:
             return []
         span = IdRange(message.above, message.upto)
         listed = {attempt.request_id for attempt in message.requests}
+        # for each part all requests are walked over: few of them are in its span, and next to none is not listed
+        within = [name for name in self._state.requests if span.above < name and (not span.upto or name <= span.upto)]
+        unlisted = (self._state.requests[name] for name in within if name not in listed)
         return [
             request
-            for name, request in self._state.requests.items()
-            if request.gateway == message.gateway
-            and request.arrival_s < date.announced_at_s
-            and name not in listed
-            and span.holds(name)
+            for request in unlisted
+            if request.gateway == message.gateway and request.arrival_s < date.announced_at_s
         ]
 
     def _forget(self, request: Request) -> list[Effect]:

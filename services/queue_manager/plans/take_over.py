@@ -20,8 +20,10 @@ mean has ever more left, without a queue that changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from heapq import nlargest
 from itertools import islice
 from math import inf, isinf
+from typing import NamedTuple
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.immediate_start import has_memory
@@ -45,6 +47,13 @@ MAX_RESTARTS = 3  # attempts of a request, after which it stays
 MAX_TAKEN = 32  # requests that one device takes over at a time
 MAX_DONORS = 8  # other devices that are looked at
 MAX_LOOKED = 32  # groups of a queue that are looked at: those that wait
+
+
+class _Pace(NamedTuple):
+    """Seconds between two tokens of a request at a node, as many as run there."""
+
+    pace_s: float
+    node: str
 
 
 class TakeOvers:
@@ -164,12 +173,16 @@ class TakeOvers:
         return is_able and not group.running and not group.kv_at and group.gid not in self._state.hand_overs
 
     def targets(self, names: Iterable[str], now: float) -> dict[str, str]:
-        """By group that is to move, the one of these nodes that it goes to. O(nodes), for each that is idle."""
+        """By group that is to move, the one of these nodes that it goes to. O(nodes), once for each model."""
         found: dict[str, str] = {}
+        slowest: dict[str, list[_Pace]] = {}
         for name in names:
             node = self._state.nodes.get(name)
-            if node is not None and self._is_idle(node):
-                found |= dict.fromkeys(self._for(node, found, now), name)
+            if node is None or not self._is_idle(node):
+                continue
+            if node.model not in slowest:
+                slowest[node.model] = self._slowest(node.model, now)
+            found |= dict.fromkeys(self._for(node, slowest[node.model], found, now), name)
         return found
 
     def _is_idle(self, node: Node) -> bool:
@@ -178,21 +191,28 @@ class TakeOvers:
         waiting = (self._state.nodes[name].model for name in self._state.waiting_at if name in self._state.nodes)
         return node.model not in waiting and all(one.target != node.node for one in self._state.hand_overs.values())
 
-    def _for(self, node: Node, taken: dict[str, str], now: float) -> list[str]:
-        """Groups that end sooner at this node."""
+    def _slowest(self, model: str, now: float) -> list[_Pace]:
+        """Of the nodes that run requests of a model, those with the longest steps, longest first."""
+        typical = self._groups.typical(model, now)
+        if typical is None:
+            return []
+        paces = (
+            _Pace(batching(other.known, typical).pace_at(other.num_running), other.node)
+            for other in self._state.nodes.values()
+            if other.model == model and other.num_running
+        )
+        return nlargest(MAX_DONORS, paces)
+
+    def _for(self, node: Node, slowest: list[_Pace], taken: dict[str, str], now: float) -> list[str]:
+        """Groups that end sooner at this node, which has nothing to do, than at one of the slowest."""
         typical = self._groups.typical(node.model, now)
         if typical is None:
             return []
         here = batching(node.known, typical)
-        paces = [
-            (batching(other.known, typical).pace_at(other.num_running), other.node)
-            for other in self._state.nodes.values()
-            if other.model == node.model and other.num_running and other is not node
-        ]
-        slower = sorted(((pace_s, name) for pace_s, name in paces if pace_s > SLOWER * here.pace_at(1)), reverse=True)
+        slower = [one for one in slowest if one.pace_s > SLOWER * here.pace_at(1)]
         if slower:
             self._look_again(now)
-        for pace_s, name in slower[:MAX_DONORS]:
+        for pace_s, name in slower:
             chosen: list[str] = []
             num_here = 0
             for gid in self._state.nodes[name].queue:

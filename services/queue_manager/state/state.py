@@ -59,6 +59,8 @@ class StatusState(msgspec.Struct):
     """By tenant, model and kind of promise; no tenant for all of them."""
     turns: dict[tuple[str, str, str], str] = {}
     """Of these lines, those that have a new wait before gateways are told next, and the last group of each."""
+    placed_at: str = ""
+    """The last node whose places were told last, where they take turns; ``""``: all were."""
 
 
 class InventoryDate(msgspec.Struct, frozen=True, array_like=True):

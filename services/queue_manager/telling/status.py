@@ -6,6 +6,7 @@ slowly, as long as gateways live, with what runs or with nothing: one that hears
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 
 from services.queue_manager.learnt.wait_intervals import UPPER
@@ -26,6 +27,10 @@ STATUS_INTERVAL_S = 1.0
 QUIET_INTERVAL_S = 5.0
 PLAN_PATIENCE_S = 0.5  # for so long a plan is waited for: a place that is told right before it is no place to count on
 MAX_PLACES = 256  # places in a message; of the requests that came first
+# To know them, all of a node's queue is predicted. Of more groups than this the nodes take turns: else one decision of
+# the queue manager would take a second where there are hundreds of nodes, and all requests wait for it.
+MAX_PLACE_GROUPS = 256
+LEAST_PLACE_GROUPS = 8  # what a node costs at least, as groups
 
 
 class Status:
@@ -114,13 +119,28 @@ class Status:
                 of_gateway.append(request)
         groups = {request.group for requests in chosen.values() for request in requests}
         found: dict[str, QueuePlace] = {}
-        for name in {self._state.groups[gid].node: None for gid in sorted(groups)}:
-            if name:
-                found |= self._at_node(name, groups, elsewhere, now)
+        for name in self._in_turn({self._state.groups[gid].node for gid in groups} - {""}):
+            found |= self._at_node(name, groups, elsewhere, now)
         return {
             gateway: [found[request.request_id] for request in requests if request.request_id in found]
             for gateway, requests in chosen.items()
         }
+
+    def _in_turn(self, names: set[str]) -> list[str]:
+        """Of these nodes those whose places are told this time: behind the last one of the time before."""
+        status = self._state.status
+        ordered = sorted(names)
+        begin = bisect_right(ordered, status.placed_at)
+        chosen: list[str] = []
+        num_groups = 0
+        for name in [*ordered[begin:], *ordered[:begin]]:
+            num_groups += max(LEAST_PLACE_GROUPS, len(self._state.nodes[name].queue))
+            if chosen and num_groups > MAX_PLACE_GROUPS:
+                status.placed_at = chosen[-1]
+                return chosen
+            chosen.append(name)
+        status.placed_at = ""
+        return chosen
 
     def _at_node(self, name: str, groups: set[str], elsewhere: Elsewhere, now: float) -> dict[str, QueuePlace]:
         """Places of the waiting members of these groups at one node."""

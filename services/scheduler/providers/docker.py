@@ -43,7 +43,10 @@ class DockerProvider:
                     _remove(found[node])
                     self._run(node)
             return sum(container.status == "running" for container in self._containers(pool).values())
-        except DockerException as error:
+        except (
+            DockerException,
+            OSError,
+        ) as error:  # requests' own errors are OSErrors: no daemon answers, or not in time
             raise ProviderError(f"docker: {error}") from error
 
     def _containers(self, pool: NodePool) -> dict[str, Any]:

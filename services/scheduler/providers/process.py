@@ -29,17 +29,17 @@ class ProcessProvider:
         """As `Provider.scale`."""
         found = {name: one for name, one in find_nodes(self._config_path).items() if pool.ordinal(name) is not None}
         wanted = {f"{pool.name}-{ordinal}": pool.node(ordinal) for ordinal in range(num_nodes)}
-        problems = [text for name, text in self._ended(pool).items() if name in wanted]
         running = {name for name, one in found.items() if one.leader() is not None}
         try:
+            problems = [text for name, text in self._ended(pool).items() if name in wanted]
             # a node whose leader was killed may have left its engine: it must not run twice
             stop([one for name, one in found.items() if name not in wanted or name not in running], STOP_GRACE_S)
             for name, spec in wanted.items():
                 if name not in running:
                     self._started[name] = launch_node(name, spec.num_threads, self._config_path, self._data_dir)
+            self._ended(pool)  # those that were stopped are no zombies any more
         except (StuckProcessesError, OSError) as error:
             raise ProviderError(str(error)) from error
-        self._ended(pool)  # those that were stopped are no zombies any more
         if problems:
             raise ProviderError("; ".join(problems))
         return num_nodes

@@ -221,6 +221,25 @@ def test_an_answer_that_belongs_to_no_lease_ends_there() -> None:
     assert told.hear(LeaseFailed(node="cold", epoch="c1", link=stale, reason="gone")) == []
 
 
+def test_a_page_that_is_lent_again_says_that_the_lease_before_has_ended() -> None:
+    """The KV manager's inbox is bounded: what told of that end may be gone from it."""
+    told = Told()
+    told.core = KvManagerCore(offload=OffloadOptions(hosts=[["hot", "warm", "cold"]], ratio=0.5))
+    told.lend([3, 4, 5])
+    warm = msgspec.structs.replace(hot(), node="warm", epoch="w1")
+    link = LeaseLink("warm", "w1", "cold", "c1")
+    told.hear(cold(), 1.0)
+    assert [type(one) for one in told.hear(warm, 1.0)] == [MakeLease]
+    assert [type(one) for one in told.hear(LeaseMade(node="warm", epoch="w1", link=link, sizes=SIZES), 1.0)] == [LendTo]
+    orders = told.hear(Lent(node="cold", epoch="c1", link=link, pages=[5, 6]), 1.0)
+    assert orders[:3] == [
+        EndLease(node="hot", epoch="h1", link=HOT),
+        EndLease(node="cold", epoch="c1", link=HOT),
+        GrantLent(node="warm", epoch="w1", link=link, pages=[5, 6], page_bytes=100, ratio=0.5),
+    ]
+    assert {name: lease.pages for name, lease in told.core.leases.leases.items()} == {"warm": [5, 6]}
+
+
 def test_pages_that_hold_no_block_and_unequal_devices_are_nothing_to_borrow() -> None:
     told = Told()
     told.hear(cold(page_bytes=49))

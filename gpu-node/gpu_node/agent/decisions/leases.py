@@ -55,7 +55,11 @@ class NodeLeases:
     # --- the KV manager's orders ------------------------------------------------------------------------------------
 
     def obey(self, order: LeaseOrder, model: str) -> list[AgentAction]:
-        """``model``: what is loaded. Orders about a link that is not there have been overtaken by its end."""
+        """``model``: what is loaded. Orders about a link that is not there have been overtaken by its end.
+
+        Who renews one takes it to be there: what told of its end was lost (the KV manager was away for longer than its
+        inbox holds), so that is told again, or the lease would stay in its books, and no other be made, for ever.
+        """
         name = _name(order.link)
         match order:
             case MakeLease():
@@ -67,7 +71,9 @@ class NodeLeases:
                 return self._lend(order)
             case EndLease():
                 return self._close(name)
-        return self._go_on(order, name) if name in self._held else []
+        if name not in self._held:
+            return [self._failed(order.link, "it has ended here")] if isinstance(order, RenewLease) else []
+        return self._go_on(order, name)
 
     def _go_on(self, order: LeaseOrder, name: LinkName) -> list[AgentAction]:
         match order:

@@ -112,7 +112,6 @@ def test_orders_for_another_life_and_about_links_that_have_ended_do_nothing() ->
         order(GrantLent, AS_SENDER, pages=[1], page_bytes=1, ratio=0.5),
         order(WantBack, AS_SENDER, num_pages=1),
         order(TakeBack, AS_SENDER, pages=[1]),
-        order(RenewLease, AS_SENDER),
         order(EndLease, AS_SENDER),
     ):
         assert handle(agent, late) == []
@@ -124,3 +123,13 @@ def test_a_node_tells_of_its_pages_once_its_engine_does() -> None:
     told = replace(stats(), page_bytes=4096, num_spare_pages=3, num_missing_pages=1)
     agent.handle(protocol.StepReport([], told))
     assert agent.heartbeat().room == PageRoom(4096, num_spare=3, num_missing=1)
+
+
+def test_a_kv_manager_that_has_missed_the_end_of_a_lease_hears_of_it_when_it_renews() -> None:
+    """Its inbox is bounded: when it was away for longer than a lease lasts, the end may be gone from there."""
+    agent = sender()
+    handle(agent, LeasesDue(0.0))
+    assert said(LeaseFailed, AS_SENDER, reason="it was not renewed in time") in handle(agent, LeasesDue(LEASE_S))
+    assert handle(agent, order(WantBack, AS_SENDER, num_pages=1)) == []
+    renewed = handle(agent, order(RenewLease, AS_SENDER))
+    assert renewed == [said(LeaseFailed, AS_SENDER, reason="it has ended here")]

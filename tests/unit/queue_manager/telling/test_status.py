@@ -8,6 +8,7 @@ from services.queue_manager.telling.status import STATUS_DELAY_S
 from shared.config.config import ClusterConfig
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
+from shared.messages.nodes import NodeState, NodeUp
 from shared.messages.requests import GatewayBeat, QueueStatus, Submit
 from shared.messages.slo import Slo
 from shared.service.core import Send
@@ -68,3 +69,30 @@ def test_when_nobody_waits_any_more_no_line_is_predicted() -> None:
     core.state.num_placed = 0
     told(core, Tick(), DUE_S)
     assert core.state.status.turns == {}
+
+
+def test_places_of_many_nodes_are_told_by_turns() -> None:
+    """A request waits at each of 80 nodes, and its client wants to know: 32 nodes a time, behind those of the last."""
+    core = QueueManagerCore(ClusterConfig())
+    for number in range(80):
+        known = NodeState(f"n{number:02}", f"m{number:02}", max_num_seqs=1)
+        core.handle(NodeUp(epoch="1", known=known), BEGAN_S)
+        message = Submit(
+            request_id=f"r{number:02}",
+            gateway="gw",
+            model=f"m{number:02}",
+            slo=Slo("interactive", deadline_s=20.0),
+            prompt_tokens=8,
+            max_tokens=100,
+            wants_place=True,
+        )
+        core.handle(message, BEGAN_S)
+    core.state.plan.asked_at_s = None  # no plan is waited for
+    seen: list[list[str]] = []
+    now = DUE_S
+    while len(seen) < 3:
+        seen += [[place.request_id for place in status.places] for status in told(core, Tick(), now)]
+        core.state.plan.asked_at_s = None
+        now += 0.1
+    every = [f"r{number:02}" for number in range(80)]
+    assert seen == [every[:32], every[32:64], [*every[:16], *every[64:]]]
