@@ -28,6 +28,8 @@ class LlGrammar:
     def __init__(self, compiled: Future[tuple[LLMatcher, LLTokenizer]]) -> None:
         """``compiled``: at the beginning of any output, and the model's tokens."""
         self.compiled = compiled
+        self.is_spent = False
+        """An output has failed. All of a language share the states of its lexer, so that of any it may be the last."""
 
     @property
     def is_ready(self) -> bool:
@@ -47,7 +49,10 @@ class LlGrammar:
     def matcher(self) -> LlMatcher:
         """At the beginning of an output."""
         matcher, trie = self.compiled.result()
-        return LlMatcher(matcher.deep_copy(), trie)
+        return LlMatcher(matcher.deep_copy(), trie, self._spend)
+
+    def _spend(self) -> None:
+        self.is_spent = True
 
 
 class GrammarCompiler:
@@ -62,10 +67,10 @@ class GrammarCompiler:
         self._grammars: OrderedDict[tuple[str, Constraint], LlGrammar] = OrderedDict()
 
     def compile(self, model: str, constraint: Constraint) -> LlGrammar:
-        """Begin to compile, unless that has been done; returns at once."""
+        """Begin to compile, unless that has been done and is still of use; returns at once."""
         key = (model, constraint)
         found = self._grammars.get(key)
-        if found is None:
+        if found is None or found.is_spent:
             found = self._grammars[key] = LlGrammar(self._thread.submit(self._compiled, model, constraint))
             self._forget()
         self._grammars.move_to_end(key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from llguidance import LLMatcher, LLTokenizer
 
 from shared.grammars.problem import shortened
@@ -16,10 +18,11 @@ class LlMatcher:
     So a language that is too complex for it is seen where that can be told, and not in the middle of a plan.
     """
 
-    def __init__(self, matcher: LLMatcher, trie: LLTokenizer) -> None:
-        """``matcher`` is this output's own, and over the tokens of ``trie``."""
+    def __init__(self, matcher: LLMatcher, trie: LLTokenizer, fail: Callable[[], None]) -> None:
+        """``matcher`` is this output's own, and over the tokens of ``trie``; ``fail`` is called where it has an error."""
         self._matcher = matcher
         self._trie = trie
+        self._fail = fail
         self._num_bytes = -(-trie.vocab_size // 8)
         self._allowed = b""
         self._ahead: tuple[int, LlMatcher] | None = None
@@ -58,7 +61,7 @@ class LlMatcher:
         if self._ahead is None or self._ahead[0] != token_id:
             copy = self._matcher.deep_copy()
             copy.consume_token(token_id)
-            self._ahead = token_id, LlMatcher(copy, self._trie)
+            self._ahead = token_id, LlMatcher(copy, self._trie, self._fail)
         return self._ahead[1]
 
     def take(self, token_id: int) -> None:
@@ -78,3 +81,5 @@ class LlMatcher:
         """Its mask has 32 bits a word, and a word more than the vocabulary may need."""
         ends = self._matcher.is_stopped() or self._matcher.is_error()
         self._allowed = b"" if ends else self._matcher.compute_bitmask()[: self._num_bytes]
+        if self._matcher.is_error():
+            self._fail()

@@ -7,12 +7,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from gpu_node.grammars.compiler import MAX_GRAMMARS, GrammarCompiler
 from gpu_node.grammars.matcher import LlMatcher
 from shared.files.model_file import ModelFileError
+from shared.grammars.limits import MAX_LEXER_STATES
 from shared.messages.payload import Constraint, ConstraintKind
 from tests.gateway.tiny import END, HELLO, TOKENS, ids, write_model
 
@@ -105,6 +107,20 @@ def test_a_token_outside_of_the_language_is_an_error_of_its_output_alone(compile
     assert not one.is_over
     assert other.error == ""
     assert allowed(other) == set(ids("0123456789"))
+
+
+def test_a_language_whose_output_took_all_of_its_states_is_there_for_the_next_one(compiler: GrammarCompiler) -> None:
+    """Each choice of the last 21 letters is a state, of which there may be 50,000, and copies share them."""
+    regex, draw = "(a|b)*a(a|b){20}c", Random(0)
+    one = matcher(compiler, "regex", regex)
+    for _ in range(MAX_LEXER_STATES):
+        if one.error:
+            break
+        one.take(draw.choice(b"ab"))
+    assert "too many states" in one.error
+    other = matcher(compiler, "regex", regex)
+    other.take(ord("a"))
+    assert (other.error, allowed(other)) == ("", {ord("a"), ord("b")})
 
 
 def test_what_stands_before_the_word_may_be_anything_up_to_a_control_token(compiler: GrammarCompiler) -> None:
