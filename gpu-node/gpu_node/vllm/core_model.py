@@ -31,7 +31,14 @@ def core_model(spec: ModelSpec, config: Any, max_num_seqs: int) -> LoadedModel:
         kv_layout=_layout(config),
         adapters=tuple(one.name for one in spec.adapters),
         task=spec.task,
+        takes_pictures=takes_pictures(spec, config),
     )
+
+
+def takes_pictures(spec: ModelSpec, config: Any) -> bool:
+    """Whether vLLM reads images for it, in prompts of text."""
+    model = config.model_config
+    return bool(spec.task == "generate" and model.is_multimodal_model and model.multimodal_config.get_limit_per_prompt("image"))
 
 
 def _layout(config: Any) -> str:

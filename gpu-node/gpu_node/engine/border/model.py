@@ -47,6 +47,8 @@ class LoadedModel:
     """Of a sequence in a step, guessed tokens that the executor checks; 0: none."""
     is_encoder: bool = False
     """Its tokens see those behind them: a text is computed in one step, and nothing of it serves another text."""
+    takes_pictures: bool = False
+    """It reads images in a prompt."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
 
