@@ -57,9 +57,7 @@ class RedisQueue:
         self._released = Released()
         self._with_pictures: set[str] = set()
         """Requests with images, which have a key more each, until it is deleted."""
-        self._presence = Presence(
-            redis, self._writer, gateway_id, self._reader, self._released, self._with_pictures
-        )
+        self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released, self._with_pictures)
         self._not_ready = "the token stream is not open"
         self.health = RedisHealth()
         """How Redis was when it was asked last; its room for requests is the gateway's."""
