@@ -81,10 +81,10 @@ def _shown(blocks: Sequence[tuple[int, TextBlock | ImageBlock]], own: str) -> Na
         else {"type": "image_url", "image_url": {"url": block.url}}
         for _, block in blocks
     ]
-    names = {
-        f"content[{place}].image_url.url": f"{own}.content[{number}].source" for place, (number, _) in enumerate(blocks)
-    }
-    return NamedMessage({"role": "user", "content": parts}, own, {"content": f"{own}.content"} | names)
+    names = {"content": f"{own}.content"}
+    for place, (number, _) in enumerate(blocks):
+        names[f"content[{place}].image_url.url"] = f"{own}.content[{number}].source"
+    return NamedMessage({"role": "user", "content": parts}, own, names)
 
 
 def _result(block: ToolResultBlock, own: str) -> NamedMessage:

@@ -1,4 +1,4 @@
-"""Images within turns: each stands as a mark in its turn's text, until the turn has the form that its template takes."""
+"""Images within turns: each is a mark in its turn's text, until the turn has the form that its template takes."""
 
 from __future__ import annotations
 

@@ -55,16 +55,16 @@ def _read(given: Sequence[_Given], model: ServedModel) -> list[Picture]:
         content = _content(one)
         num_bytes += len(content)
         if num_bytes > MAX_PICTURES_BYTES:
-            raise errors.invalid(f"the images have more than {MAX_PICTURES_BYTES} bytes together", one.field)
+            raise errors.bad_image(f"the images have more than {MAX_PICTURES_BYTES} bytes together", one.field)
         try:
             width, height = picture_size(content)
         except PictureFileError as error:
-            raise errors.invalid(f"the image {error}", one.field) from error
+            raise errors.bad_image(f"the image {error}", one.field) from error
         num_pixels += width * height
         if num_pixels > MAX_PICTURES_PIXELS:
-            raise errors.invalid(f"the images have more than {MAX_PICTURES_PIXELS} pixels together", one.field)
+            raise errors.bad_image(f"the images have more than {MAX_PICTURES_PIXELS} pixels together", one.field)
         if max(width, height) > MAX_ASPECT * min(width, height):
-            raise errors.invalid(f"the image is more than {MAX_ASPECT} times as long as it is wide", one.field)
+            raise errors.bad_image(f"the image is more than {MAX_ASPECT} times as long as it is wide", one.field)
         assert model.pictures is not None
         num_tokens = model.pictures.count(width, height)
         pictures.append(Picture(sha256(content).hexdigest(), width, height, num_tokens, content))
@@ -74,11 +74,11 @@ def _read(given: Sequence[_Given], model: ServedModel) -> list[Picture]:
 def _content(given: _Given) -> bytes:
     head = _DATA_URL.match(given.url)
     if head is None:
-        raise errors.invalid(_INLINE, given.field)
+        raise errors.bad_image(_INLINE, given.field)
     try:
         return base64.b64decode(given.url[head.end() :].encode("ascii"), validate=True)
     except ValueError as error:  # also of characters that are not ASCII
-        raise errors.invalid("the image is no valid base64", given.field) from error
+        raise errors.bad_image("the image is no valid base64", given.field) from error
 
 
 def num_extra_tokens(pictures: Sequence[Picture]) -> int:

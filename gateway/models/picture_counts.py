@@ -59,7 +59,7 @@ class NativeTokens:
 
 @dataclass(frozen=True, slots=True)
 class RowTokens:
-    """Scaled down to a longest edge, cut into patches, a mark behind each row: Pixtral (arXiv:2410.07073, section 2)."""
+    """Scaled down to a longest edge, in patches, a mark behind each row: Pixtral (arXiv:2410.07073, section 2)."""
 
     patch: int
     longest_edge: int

@@ -38,9 +38,8 @@ def picture_form(directory: Path, config: ModelFields, vocabulary: HfVocabulary)
     family = _FAMILIES.get(config.get("model_type", str) or "")
     if vision is None or family is None:
         return None
-    token_id = config.need(
-        next((name for name in family.token_keys if name in config.values), family.token_keys[0]), int
-    )
+    token_key = next((name for name in family.token_keys if name in config.values), family.token_keys[0])
+    token_id = config.need(token_key, int)
     name = vocabulary.names.get(token_id)
     if name is None or name not in vocabulary.control:
         # else clients could write it
@@ -77,9 +76,8 @@ class _ProcessorFiles:
     def _positive(self, key: str, value: object, default: int | None) -> int:
         value = default if value is None else value
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelFileError(
-                f"{self.directory}: none of {', '.join(_PROCESSOR_FILES)} has a positive {key}; {_REMEDY}"
-            )
+            names = " nor ".join(_PROCESSOR_FILES)
+            raise ModelFileError(f"{self.directory}: neither {names} has a positive {key}; {_REMEDY}")
         return value
 
 
@@ -129,9 +127,7 @@ def _idefics(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -
 def _gemma(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -> CountTokens:
     del vision
     if files.is_on("do_pan_and_scan", default=False):
-        raise ModelFileError(
-            f"{files.directory}: do_pan_and_scan is on, whose tokens are not counted here; turn it off"
-        )
+        raise ModelFileError(f"{files.directory}: do_pan_and_scan is on, which is not counted here; turn it off")
     return FixedTokens(_AROUND_GEMMA + (config.get("mm_tokens_per_image", int) or 256))
 
 

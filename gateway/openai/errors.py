@@ -140,6 +140,11 @@ def takes_no_images(name: str, able: list[str]) -> ApiError:
     return invalid(f"the model {name!r} takes no images; {which}", "model", code="model_not_supported")
 
 
+def bad_image(why: str, param: str) -> ApiError:
+    """An image of a request that no model could be shown."""
+    return invalid(f"{param!r}: {why}", param)
+
+
 def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: int, param: str) -> ApiError:
     """Prompt and answer do not fit into the model's context."""
     return invalid(

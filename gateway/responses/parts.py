@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from gateway.openai.kinds import one_of
 from gateway.openai.part import ApiObject
 
-_NOT_HERE = frozenset({"input_file", "input_audio"})
+_NOT_HERE = frozenset({"input_image", "input_file", "input_audio"})
 """Kinds of OpenAI's that no model here can be told of."""
 
 

@@ -12,10 +12,42 @@ CONFIG_FILE = "config.json"
 _TEXT, _VISION = "text_config", "vision_config"
 
 
+_DEFAULTS: Mapping[object, Mapping[str, int]] = {
+    "gemma3_text": {
+        "vocab_size": 262_208,
+        "hidden_size": 2304,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+    },
+    "llama": {
+        "vocab_size": 32_000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 2048,
+    },
+    "mistral": {
+        "vocab_size": 32_000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "max_position_embeddings": 131_072,
+    },
+}
+"""What `transformers` takes where such a part says nothing, as those of LLaVA 1.5 and Gemma 3 do; by its kind."""
+
+
 def text_values(values: Mapping[str, object]) -> dict[str, object]:
     """The fields of the part for text, which models of text alone have at the top; what it leaves out is of the top."""
     text = values.get(_TEXT)
-    return {**values, **text} if isinstance(text, dict) else dict(values)
+    if not isinstance(text, dict):
+        return dict(values)
+    return {**_DEFAULTS.get(text.get("model_type"), {}), **values, **text}
 
 
 def has_vision(path: Path) -> bool:

@@ -31,7 +31,7 @@ class ReadPrompt:
     token_ids: list[int]
     """With as many for each image as the model reads of it."""
     features: tuple[Any, ...]
-    """vLLM's own of each image: numbers of its pixels, where in the prompt, and the name that its caches have for it."""
+    """vLLM's own of each image: its pixels as numbers, where in the prompt it is, and its name in caches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ def core_model(spec: ModelSpec, config: Any, max_num_seqs: int) -> LoadedModel:
 def takes_pictures(spec: ModelSpec, config: Any) -> bool:
     """Whether vLLM reads images for it, in prompts of text."""
     model = config.model_config
-    return bool(
-        spec.task == "generate" and model.is_multimodal_model and model.multimodal_config.get_limit_per_prompt("image")
-    )
+    if spec.task != "generate" or not model.is_multimodal_model:
+        return False
+    return bool(model.multimodal_config.get_limit_per_prompt("image"))
 
 
 def _layout(config: Any) -> str:

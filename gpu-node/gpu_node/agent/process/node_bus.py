@@ -88,7 +88,7 @@ class NodeBus:
         try:
             payload = decode_payload(data)
             if payload.pictures:
-                contents = await self._redis.get(streams.pictures(enqueued.request_id))
+                contents: Any = await self._redis.get(streams.pictures(enqueued.request_id))
                 if contents is None:  # its gateway writes both again
                     log.warning("images are gone", request_id=enqueued.request_id, attempt=enqueued.attempt)
                     return GroupEntry(entry_id, enqueued, None)
