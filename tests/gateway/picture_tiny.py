@@ -21,14 +21,15 @@ TILE_TOKENS = 4
 def write_vision(path: Path, **changed: Any) -> Path:
     """An Idefics 3 of tiles of 32 by 32, without weights; ``changed`` as of `write_directory`."""
     spec = byte_level()
-    image = {"id": size_of(spec), "content": "<image>", "single_word": False, "lstrip": False, "rstrip": False}
+    token = size_of(spec)
+    image = {"id": token, "content": "<image>", "single_word": False, "lstrip": False, "rstrip": False}
     tokens = [*spec["added_tokens"], image | {"normalized": False, "special": True}]
     config = {
         "model_type": "idefics3",
-        "image_token_id": image["id"],
+        "image_token_id": token,
         "scale_factor": 2,
         "max_position_embeddings": None,
-        "text_config": {"model_type": "llama", "max_position_embeddings": 256, "vocab_size": image["id"] + 1},
+        "text_config": {"model_type": "llama", "max_position_embeddings": 256, "vocab_size": token + 1},
         "vision_config": {"image_size": 32, "patch_size": 8},
     }
     processor = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}

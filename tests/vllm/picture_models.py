@@ -13,7 +13,7 @@ from PIL import Image
 from tests.gateway.hf_tiny import byte_level
 
 MARKS = (
-    *("<fake_token_around_image>", "<image>", "<global-img>"),
+    *("<fake_token_around_image>", "<image>", "<end_of_utterance>", "<global-img>"),
     *(f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4)),
 )
 IMAGE_TOKENS = 4  # of a tile of 32 by 32: patches of 8, of which 2 by 2 are one token

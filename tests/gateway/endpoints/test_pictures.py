@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 
 from shared.messages.payload import Payload
 from shared.messages.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
+from shared.messages.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.hf_tiny import CHATML, write_directory
 from tests.gateway.memory_queue import saying
@@ -67,8 +68,12 @@ async def refusal(gateway: Gateway, body: dict[str, Any], path: str = "/v1/chat/
 async def asked(gateway: Gateway, body: dict[str, Any], path: str = "/v1/chat/completions") -> tuple[Payload, Any]:
     """What a node is asked, and the answer."""
     seen: list[Payload] = []
-    answer = saying("a")
-    gateway.queue.answer = lambda payload: (seen.append(payload), answer(payload))[1]
+
+    def answer(payload: Payload) -> Sequence[Chunk]:
+        seen.append(payload)
+        return saying("a")(payload)
+
+    gateway.queue.answer = answer
     told = await answered(gateway, body, path)
     assert told["status"] == 200, told
     (payload,) = seen
@@ -95,7 +100,7 @@ async def test_texts_around_images_keep_their_places_and_show_no_images_of_their
     start: Starter, tmp_path: Path
 ) -> None:
     gateway = await start()
-    parts = ["a", image(url_of(PNG)), "<image>\ufdd0", image(url_of(image_file(colour=9)))]
+    parts: list[dict[str, Any] | str] = ["a", image(url_of(PNG)), "<image>\ufdd0", image(url_of(image_file(colour=9)))]
     payload, _ = await asked(gateway, chat(*parts))
     token = image_id(tmp_path)
     assert payload.prompt_token_ids.count(token) == 2
