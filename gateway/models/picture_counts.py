@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 MAX_ASPECT = 200  # Qwen's own limit, for all: a stripe shows nothing that a model could see
 
+_MAX_TILED_EDGE = 4096  # of Idefics, whatever its files say
+
 CountTokens = Callable[[int, int], int]
 """Of an image by width and height in pixels."""
 
@@ -86,18 +88,24 @@ class TiledTokens:
     tile_tokens: int
     is_split: bool = True
 
-    _MAX_EDGE = 4096  # whatever the longest edge is said to be
-
     def __call__(self, width: int, height: int) -> int:
         """Tokens of all tiles, of the whole, and of what stands around them."""
         whole = self.tile_tokens + 3
-        if not self.is_split:
+        rows, columns = self._tiles(width, height) if self.is_split else (1, 1)
+        if rows * columns == 1:
             return whole
-        longest, shortest = max(width, height), min(width, height)
-        edge = min(self.longest_edge, self._MAX_EDGE)
-        other = min(edge, int(edge * shortest / longest) + 2)  # even, and rounded once or twice
-        rows, columns = math.ceil(edge / self.tile), math.ceil(other / self.tile)
-        if rows * columns <= 1:
-            return whole
-        per_tile, line_ends = self.tile_tokens + 2, max(rows, columns) + 2
-        return whole + rows * columns * per_tile + line_ends
+        return whole + rows * (columns * (self.tile_tokens + 2) + 1) + 1
+
+    def _tiles(self, width: int, height: int) -> tuple[int, int]:
+        """Rows and columns of the scaled image, in that processor's own steps: they round."""
+        height, width = _scaled(height, width, self.longest_edge)
+        height, width = (height + height % 2, width) if width >= height else (height, width + width % 2)
+        height, width = max(height, 1), max(width, 1)
+        if max(height, width) > _MAX_TILED_EDGE:
+            height, width = _scaled(height, width, _MAX_TILED_EDGE)
+        return max(1, math.ceil(height / self.tile)), max(1, math.ceil(width / self.tile))
+
+
+def _scaled(height: int, width: int, longest: int) -> tuple[int, int]:
+    aspect = width / height
+    return (int(longest / aspect), longest) if width >= height else (longest, int(longest * aspect))

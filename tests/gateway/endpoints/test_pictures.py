@@ -22,7 +22,7 @@ from tests.gateway.picture_tiny import TILE_TOKENS, image_file, image_id, url_of
 
 PNG = image_file()
 JSON = {"Content-Type": "application/json"}
-NUM_TOKENS = (TILE_TOKENS + 3) + 4 * (TILE_TOKENS + 2) + 4  # the whole, tiles of 2 by 2, ends of lines
+NUM_TOKENS = (TILE_TOKENS + 3) + 2 * (2 * (TILE_TOKENS + 2) + 1) + 1  # the whole, two lines of tiles with their ends
 Starter = Callable[..., Awaitable[Gateway]]
 
 
