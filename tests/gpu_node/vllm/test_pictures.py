@@ -36,7 +36,7 @@ def test_vllm_is_asked_with_all_tokens_of_images_and_what_they_are_made_of() -> 
     (asked,) = starter.cores["eyes"].running
     assert (list(asked.token_ids), asked.max_tokens) == ([5, 0, 0, 0, 0, 6], 4)
     assert asked.features == (b"wide", b"narrow")
-    (chunk,) = one.take("eyes", step({asked.core_id: 9}))
+    (chunk,) = one.take("eyes", step({asked.core_id: 9}, begun=[asked.core_id]))
     assert chunk.token_ids == [9]
     one.check()
 
