@@ -73,7 +73,7 @@ class Visit:
         job, timeline = next(iter(self.jobs), None), self.timeline  # its jobs have model and promise in common
         model, slo_class = (job.served_name, job.slo.kind) if job else (_UNKNOWN, _UNKNOWN)
         labels = (model, slo_class, self.tenant)
-        prompt_tokens = sum(len(one.prompt_token_ids) for one in self.jobs)
+        prompt_tokens = sum(one.num_prompt_tokens for one in self.jobs)
         cached_tokens = self.call.num_cached_tokens if self.call is not None else None
         num_resubmissions = self.call.num_resubmissions if self.call is not None else 0
         metrics.count(labels, self.outcome)

@@ -21,12 +21,38 @@ class CacheControl(ApiObject):
     ttl: Literal["5m", "1h"] | None = None
 
 
+def _no_source(kind: str) -> str:
+    return "images are taken inline alone, as 'base64': nothing is fetched" if kind in ("url", "file") else ""
+
+
 class TextBlock(ApiObject):
     """A text."""
 
     type: Literal["text"]
     text: str
     cache_control: CacheControl | None = None
+
+
+class ImageSource(ApiObject):
+    """Where an image is."""
+
+    type: Literal["base64"]
+    media_type: Literal["image/png", "image/jpeg", "image/webp", "image/gif"]
+    data: str
+    """Its file in base64."""
+
+
+class ImageBlock(ApiObject):
+    """An image, in the request itself: nothing is fetched from elsewhere."""
+
+    type: Literal["image"]
+    source: Annotated[ImageSource, one_of("type", ImageSource, refused=_no_source)]
+    cache_control: CacheControl | None = None
+
+    @property
+    def url(self) -> str:
+        """As chats have it."""
+        return f"data:{self.source.media_type};base64,{self.source.data}"
 
 
 class ThinkingBlock(ApiObject):
@@ -84,10 +110,10 @@ class ToolResultBlock(ApiObject):
     cache_control: CacheControl | None = None
 
 
-UserBlock = TextBlock | ToolResultBlock
+UserBlock = TextBlock | ImageBlock | ToolResultBlock
 AssistantBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock
 
-_OfUser = Annotated[UserBlock, one_of("type", TextBlock, ToolResultBlock, refused=_refused)]
+_OfUser = Annotated[UserBlock, one_of("type", TextBlock, ImageBlock, ToolResultBlock, refused=_refused)]
 _OfAssistant = Annotated[
     AssistantBlock, one_of("type", TextBlock, ThinkingBlock, RedactedThinkingBlock, ToolUseBlock, refused=_refused)
 ]

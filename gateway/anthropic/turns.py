@@ -12,7 +12,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.anthropic.content import AssistantTurn, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock, UserTurn
+from gateway.anthropic.content import (
+    AssistantTurn,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserTurn,
+)
 
 ERROR = "Error: "
 """What the result of a call that failed begins with, for the model: chats have no other place for it."""
@@ -49,17 +57,34 @@ def _joined(blocks: Iterable[TextBlock]) -> str:
 
 
 def _of_user(turn: UserTurn, own: str) -> Iterator[NamedMessage]:
-    texts: list[TextBlock] = []
+    said: list[tuple[int, TextBlock | ImageBlock]] = []
     for number, block in enumerate(turn.content):
-        if isinstance(block, TextBlock):
-            texts.append(block)
+        if not isinstance(block, ToolResultBlock):
+            said.append((number, block))
             continue
-        if texts:
-            yield _spoken("user", _joined(texts), own, f"{own}.content")
-            texts = []
+        if said:
+            yield _shown(said, own)
+            said = []
         yield _result(block, f"{own}.content[{number}]")
-    if texts or not turn.content:
-        yield _spoken("user", _joined(texts), own, f"{own}.content")
+    if said or not turn.content:
+        yield _shown(said, own)
+
+
+def _shown(blocks: Sequence[tuple[int, TextBlock | ImageBlock]], own: str) -> NamedMessage:
+    """What the user says: one text, or parts where there are images among it."""
+    texts = [block for _, block in blocks if isinstance(block, TextBlock)]
+    if len(texts) == len(blocks):
+        return _spoken("user", _joined(texts), own, f"{own}.content")
+    parts = [
+        {"type": "text", "text": block.text}
+        if isinstance(block, TextBlock)
+        else {"type": "image_url", "image_url": {"url": block.url}}
+        for _, block in blocks
+    ]
+    names = {"content": f"{own}.content"}
+    for place, (number, _) in enumerate(blocks):
+        names[f"content[{place}].image_url.url"] = f"{own}.content[{number}].source"
+    return NamedMessage({"role": "user", "content": parts}, own, names)
 
 
 def _result(block: ToolResultBlock, own: str) -> NamedMessage:

@@ -15,6 +15,7 @@ from gateway.endpoints.chat_prompt import encode_messages
 from gateway.endpoints.choice_reading import ChoiceReading
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.forced_tools import forced_constraint
+from gateway.endpoints.pictures import read_pictures
 from gateway.endpoints.self_contained import SelfContained
 from gateway.endpoints.thinking import thought_reading, with_effort, with_lead
 from gateway.endpoints.tool_answers import CallReading
@@ -38,6 +39,7 @@ from gateway.openai.tools import num_told_characters
 from gateway.reasoning.marks import ThoughtReading
 from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
+from shared.messages.pictures import Picture
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
 
@@ -70,6 +72,10 @@ class ChatEndpoint(SelfContained):
             lambda: [encode_messages(body.messages, model, body.told_tools, settings=body.chat_template_kwargs)],
             num_characters,
         )
+
+    async def pictures(self, body: ChatCompletionRequest, model: ServedModel, able: list[str]) -> list[Picture]:
+        """Those of its messages."""
+        return await read_pictures(body.messages, model, able)
 
     def token_bytes(self, body: ChatCompletionRequest, model: ServedModel) -> Sequence[bytes]:
         """Marks of calls are seen where there may be calls, those of thoughts where these are told apart."""

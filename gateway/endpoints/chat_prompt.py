@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gateway.endpoints.picture_turns import shown
 from gateway.endpoints.tool_turns import told_tools, turns
 from gateway.models.chat_template import NO_SETTINGS, ChatTemplate, ChatTemplateError, SettingError, Settings
 from gateway.models.models import ServedModel
@@ -39,15 +40,33 @@ def encode_messages(
     own = {name: tokenizer.user_text(one) if isinstance(one, str) else one for name, one in settings.items()}
     spoken = turns(messages, tokenizer, with_none=template.knows_none, with_thinking=template.knows_thinking)
     told = told_tools(tools, tokenizer)
+    if not template.takes_tools:
+        spoken, told = with_hermes(spoken, told), []
+    if model.pictures is not None:
+        spoken = shown(spoken, template, model.pictures)
     try:
-        if template.takes_tools:
-            rendered = template.render(spoken, tools=told or None, is_open=is_open, settings=own)
-        else:
-            rendered = template.render(with_hermes(spoken, told), is_open=is_open, settings=own)
-        return tokenizer.encode_chat(rendered)
+        rendered = template.render(spoken, tools=told or None, is_open=is_open, settings=own)
+        ids = tokenizer.encode_chat(rendered)
     except SettingError as error:
         raise errors.invalid(str(error), "chat_template_kwargs") from error
     except ChatTemplateError as error:
         raise errors.invalid(
             f"the chat template of {model.name!r} refuses these messages: {error}", "messages", code="chat_template"
         ) from error
+    num_images = sum(len(message.images) for message in messages)
+    if num_images:
+        _check_shown(ids, num_images, model)
+    return ids
+
+
+def _check_shown(ids: Sequence[int], num_images: int, model: ServedModel) -> None:
+    """`ApiError` 400 unless each image has its place in the prompt: else another would be put there."""
+    if model.pictures is None:
+        raise errors.takes_no_images(model.name, [])
+    num_shown = ids.count(model.pictures.token_id)
+    if num_shown != num_images:
+        raise errors.invalid(
+            f"the chat template of {model.name!r} shows {num_shown} of these {num_images} images",
+            "messages",
+            code="chat_template",
+        )

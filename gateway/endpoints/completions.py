@@ -12,6 +12,7 @@ from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints import job_parts
 from gateway.endpoints.constraint_check import checked_constraint
 from gateway.endpoints.self_contained import SelfContained
+from gateway.endpoints.text_only import TextOnly
 from gateway.endpoints.text_prompts import text_prompts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
@@ -24,7 +25,7 @@ from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
 
 
-class CompletionEndpoint(SelfContained):
+class CompletionEndpoint(SelfContained, TextOnly):
     """Texts or token ids in, what follows them out."""
 
     operation = "text_completion"

@@ -16,6 +16,7 @@ from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints import job_parts
+from gateway.endpoints.pictures import num_extra_tokens
 from gateway.generation.stop_strings import StopPattern
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import (
@@ -45,6 +46,7 @@ from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
 from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
+from shared.messages.pictures import Picture
 from shared.messages.slo import Slo
 
 JOBS_A_ROUND = 32  # of one call, that are made in one round of the loop
@@ -74,6 +76,9 @@ class Endpoint(Protocol[Body]):
 
     async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
         """The prompts as the model reads them; at least one."""
+
+    async def pictures(self, body: Body, model: ServedModel, able: list[str]) -> list[Picture]:
+        """Images of its one prompt; ``able``: names of the models that take any. `ApiError` 400 for others."""
 
     def token_bytes(self, body: Body, model: ServedModel) -> Sequence[bytes]:
         """The text of each token, as far as the answer shows it."""
@@ -151,12 +156,13 @@ class Handler(Generic[Body]):
             context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
         )
         constraint = await endpoint.constraint(body, model)
+        pictures = await endpoint.pictures(body, model, context.models_with_pictures)
         prompts = await endpoint.prompts(body, model)
-        await self._meter(http, record, sum(map(len, prompts)), room)
-        payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint)
+        await self._meter(http, record, sum(map(len, prompts)) + num_extra_tokens(pictures), room)
+        payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint, pictures)
         # a call has one slot already
         room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
-        jobs = await self._jobs(context, record, body, model, prompts, constraint, promise.slo)
+        jobs = await self._jobs(context, record, body, model, prompts, pictures, constraint, promise.slo)
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
@@ -180,6 +186,7 @@ class Handler(Generic[Body]):
         body: Body,
         model: ServedModel,
         prompts: list[list[int]],
+        pictures: list[Picture],
         constraint: Constraint | None,
         slo: Slo,
     ) -> list[Job]:
@@ -187,8 +194,10 @@ class Handler(Generic[Body]):
         endpoint = self._endpoint
         asked, room = endpoint.asked(body), endpoint.room(body)
         now_s, thoughts = time.time(), endpoint.thoughts(body, model)
+        num_extra = num_extra_tokens(pictures)
         limits = [
-            job_parts.max_tokens(model, one, room, endpoint.prompt_param, asked.num_candidates) for one in prompts
+            job_parts.max_tokens(model, len(one) + num_extra, room, endpoint.prompt_param, asked.num_candidates)
+            for one in prompts
         ]
         jobs, stops = [], [StopPattern(one) for one in asked.stop]
         for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
@@ -210,6 +219,7 @@ class Handler(Generic[Body]):
                     wants_place=asked.include_queue,
                     thoughts=thoughts,
                     block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
+                    pictures=pictures,
                 )
             )
         return jobs

@@ -13,6 +13,7 @@ from gateway.openai import errors
 from gateway.openai.schema import GenerationRequest
 from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint, Sampling
+from shared.messages.pictures import Picture
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
 # less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.
@@ -73,11 +74,8 @@ async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> 
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
-def max_tokens(
-    model: ServedModel, prompt_token_ids: Sequence[int], room: Room, prompt_param: str, num_candidates: int
-) -> int:
+def max_tokens(model: ServedModel, num_prompt: int, room: Room, prompt_param: str, num_candidates: int) -> int:
     """The limit of each candidate; `ApiError` 400 when there is no prompt, or prompt and answer do not fit."""
-    num_prompt = len(prompt_token_ids)
     if num_prompt == 0:
         raise errors.invalid("the prompt is empty", prompt_param)
     fits = model.max_model_len - num_prompt
@@ -93,11 +91,20 @@ def max_tokens(
     return room.wanted
 
 
-def payload_bytes(vocab_size: int, prompts: Sequence[Sequence[int]], constraint: Constraint | None = None) -> int:
-    """What the payloads of these prompts may take, at most; the answer is in a payload only where it is resumed."""
+def payload_bytes(
+    vocab_size: int,
+    prompts: Sequence[Sequence[int]],
+    constraint: Constraint | None = None,
+    pictures: Sequence[Picture] = (),
+) -> int:
+    """What the payloads of these prompts may take, at most; the answer is in a payload only where it is resumed.
+
+    Images (``pictures``) lie beside it, and are held here as long.
+    """
     token_bytes = MAX_SHORT_TOKEN_BYTES if vocab_size <= 1 << 16 else MAX_TOKEN_BYTES
     constraint_bytes = 0 if constraint is None else len(constraint.text.encode()) + len(constraint.lead.encode())
-    return sum(PAYLOAD_BYTES + constraint_bytes + token_bytes * len(prompt) for prompt in prompts)
+    picture_bytes = sum(PAYLOAD_BYTES + len(picture.content) for picture in pictures)
+    return picture_bytes + sum(PAYLOAD_BYTES + constraint_bytes + token_bytes * len(prompt) for prompt in prompts)
 
 
 def sampling(

@@ -64,6 +64,8 @@ def _num_characters(body: TokenizeRequest) -> int:
 
 def num_characters_of(messages: Sequence[ChatMessage], tools: Sequence[Tool]) -> int:
     """Of a conversation, nearly; `ApiError` 400 for more than are tokenised at once."""
+    if any(message.images for message in messages):
+        raise errors.invalid("tokens of images are not counted here: leave them out", "messages")
     num_characters = sum(message.num_characters for message in messages)
     if num_characters > MAX_CHARACTERS:
         raise errors.invalid(f"the messages have more than {MAX_CHARACTERS} characters", "messages")

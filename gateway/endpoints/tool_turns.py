@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from gateway.endpoints.picture_turns import MARK, without_marks
 from gateway.models.tokenizer import PromptTokenizer
-from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.chat_messages import ChatMessage, TextPart
 from gateway.openai.tools import Tool, TurnCall, arguments_of
 
 Hide = Callable[[str], str]
@@ -47,7 +48,8 @@ def turns(
     ``with_none``: calls without a text have no content, and not an empty one. ``with_thinking``: that is what thoughts
     are called.
     """
-    spoken = [_turn(message, tokenizer.user_text, with_none=with_none) for message in messages]
+    hide = tokenizer.user_text
+    spoken = [_turn(message, lambda text: hide(without_marks(text)), with_none=with_none) for message in messages]
     return [_with_thinking(turn) for turn in spoken] if with_thinking else spoken
 
 
@@ -65,7 +67,7 @@ def _turn(message: ChatMessage, hide: Hide, *, with_none: bool) -> dict[str, Any
     # OpenAI renamed its system role for newer models; templates of open models know the old name only
     role = "system" if message.role == "developer" else message.role
     has_none = with_none and message.tool_calls and not message.text
-    turn: dict[str, Any] = {"role": role, "content": None if has_none else hide(message.text)}
+    turn: dict[str, Any] = {"role": role, "content": None if has_none else _content(message, hide)}
     if message.name is not None:
         turn["name"] = hide(message.name)
     if message.reasoning_content is not None:
@@ -75,6 +77,13 @@ def _turn(message: ChatMessage, hide: Hide, *, with_none: bool) -> dict[str, Any
     if message.tool_call_id is not None:
         turn["tool_call_id"] = hide(message.tool_call_id)
     return turn
+
+
+def _content(message: ChatMessage, hide: Hide) -> str:
+    """Its text, with a mark in the place of each image."""
+    if not isinstance(message.content, list):
+        return hide(message.text)
+    return "".join(hide(part.text) if isinstance(part, TextPart) else MARK for part in message.content)
 
 
 def _call(call: TurnCall, hide: Hide) -> dict[str, Any]:

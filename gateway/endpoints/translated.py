@@ -12,6 +12,7 @@ from gateway.openai.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
 from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint
+from shared.messages.pictures import Picture
 
 Translated = TypeVar("Translated", bound=TranslatedRequest)
 
@@ -45,6 +46,11 @@ class TranslatedEndpoint(Generic[Translated]):
         """As for a chat; one."""
         with body.in_own_words():
             return await self._chat.prompts(self.chat_for(body, model), model)
+
+    async def pictures(self, body: Translated, model: ServedModel, able: list[str]) -> list[Picture]:
+        """As for a chat."""
+        with body.in_own_words():
+            return await self._chat.pictures(self.chat_for(body, model), model, able)
 
     def token_bytes(self, body: Translated, model: ServedModel) -> Sequence[bytes]:
         """As for a chat."""

@@ -9,6 +9,7 @@ from gateway.answers.event import SseEvent
 from gateway.answers.settled import Settled
 from gateway.endpoints import job_parts
 from gateway.endpoints.self_contained import SelfContained
+from gateway.endpoints.text_only import TextOnly
 from gateway.models.models import ServedModel
 from gateway.openai.answers import Usage
 from gateway.openai.delta import Delta
@@ -34,7 +35,7 @@ class VectorRequest(Protocol):
 Asking = TypeVar("Asking", bound=VectorRequest)
 
 
-class VectorEndpoint(SelfContained, Generic[Asking]):
+class VectorEndpoint(SelfContained, TextOnly, Generic[Asking]):
     """All of an `Endpoint` but its names, its prompts and how it writes answers."""
 
     prompt_param: str

@@ -58,6 +58,11 @@ class GatewayContext:
     """How the secret of the batch service is read; None where there are no batches."""
     tracer: trace.Tracer = field(default_factory=_tracer)
 
+    @property
+    def models_with_pictures(self) -> list[str]:
+        """Names of the models that take images."""
+        return [name for name, model in self.models.items() if model.pictures is not None]
+
 
 CONTEXT = web.AppKey("CONTEXT", GatewayContext)
 METRICS = web.AppKey("METRICS", GatewayMetrics)

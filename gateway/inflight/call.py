@@ -89,7 +89,7 @@ class InflightCall:
     @property
     def num_prompt_tokens(self) -> int:
         """Of all prompts."""
-        return sum(len(request.job.prompt_token_ids) for request in self.requests)
+        return sum(request.job.num_prompt_tokens for request in self.requests)
 
     @property
     def num_cached_tokens(self) -> int | None:

@@ -10,6 +10,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from gateway.generation.stop_strings import StopPattern
 from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.pictures import Picture
 from shared.messages.prefixes import PromptPrefix, prompt_prefix
 from shared.messages.requests import Submit
 from shared.messages.slo import Slo
@@ -41,6 +42,13 @@ class Job:
     """Which of the model's adapters shall answer; ``""`` for the model itself."""
     thoughts: ThoughtReading | None = None
     """How thoughts are told apart from answers; None where they are not."""
+    pictures: Sequence[Picture] = field(default=(), repr=False)
+    """Images of the prompt, with their content: another attempt may have to bring them again."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """As they are counted everywhere: of an image, as many as the model reads of it at most."""
+        return len(self.prompt_token_ids) + sum(picture.num_tokens - 1 for picture in self.pictures)
 
     @property
     def served_name(self) -> str:
@@ -70,6 +78,7 @@ class Job:
             enqueued_s=self.enqueued_s,
             due_s=self.slo.finish_by_s(self.enqueued_s, self.sampling.max_tokens),
             adapter=self.adapter,
+            pictures=list(self.pictures),
         )
         submit = Submit(
             request_id=self.request_id,
@@ -90,7 +99,7 @@ class Job:
         return payload, submit
 
     def _prefix(self) -> PromptPrefix | None:
-        if not self.block_tokens:
+        if not self.block_tokens or self.pictures:  # names are of tokens, and images have the same ones
             return None
         return prompt_prefix(self.prompt_token_ids, self.block_tokens, self.adapter)
 
@@ -104,4 +113,4 @@ class Job:
         num_done = [len(output.token_ids) for output in choices if not output.finish_reason]
         num_others = sampling.num_candidates - sampling.num_choices  # candidates that the client will not see
         num_left = sampling.max_tokens * (len(num_done) + num_others) - sum(num_done)
-        return len(self.prompt_token_ids) + sum(num_done), num_left
+        return self.num_prompt_tokens + sum(num_done), num_left

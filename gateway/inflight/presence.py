@@ -7,7 +7,7 @@ the end of its log. In both cases nothing is given up: the queue manager is told
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 from redis.asyncio import Redis
@@ -30,13 +30,21 @@ class Presence:
     """One life of one gateway replica. Its calls raise `RedisError`; a beat that failed is made up for by the next."""
 
     def __init__(
-        self, redis: Redis, writer: SystemWriter, gateway: str, reader: StreamReader, released: Released
+        self,
+        redis: Redis,
+        writer: SystemWriter,
+        gateway: str,
+        reader: StreamReader,
+        released: Released,
+        with_pictures: Collection[str] = (),
     ) -> None:
+        """``with_pictures``: requests that have a key for images beside their payload."""
         self._redis = redis
         self._writer = writer
         self._gateway = gateway
         self._reader = reader
         self._released = released
+        self._with_pictures = with_pictures
         self._life = RedisLife(redis)
         self._num_inventories = 0
         self._refresh_at_s = 0.0
@@ -97,6 +105,8 @@ class Presence:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for request_id in request_ids[start : start + MAX_KEYS]:
                     pipe.expire(streams.payload(request_id), streams.PAYLOAD_TTL_S)
+                    if request_id in self._with_pictures:
+                        pipe.expire(streams.pictures(request_id), streams.PAYLOAD_TTL_S)
                 await pipe.execute()
         self._refresh_at_s = _now() + streams.PAYLOAD_REFRESH_S
 

@@ -21,7 +21,7 @@ from shared.bus.bus import StreamReader
 from shared.bus.redis_health import RedisHealth, look
 from shared.bus.system_writes import SystemWriter, Write, add, delete, keep
 from shared.messages.blocks import Locate
-from shared.messages.codec import encode
+from shared.messages.codec import encode, encode_apart
 from shared.messages.messages import AnyMessage
 from shared.messages.payload import Payload
 from shared.messages.requests import Cancel, GatewayBeat, GatewayGone, Submit
@@ -55,7 +55,9 @@ class RedisQueue:
         self._read_ahead: asyncio.Queue[list[Inbound]] = asyncio.Queue(MAX_READS_AHEAD)
         self._tasks = Supervised()
         self._released = Released()
-        self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released)
+        self._with_pictures: set[str] = set()
+        """Requests with images, which have a key more each, until it is deleted."""
+        self._presence = Presence(redis, self._writer, gateway_id, self._reader, self._released, self._with_pictures)
         self._not_ready = "the token stream is not open"
         self.health = RedisHealth()
         """How Redis was when it was asked last; its room for requests is the gateway's."""
@@ -73,7 +75,10 @@ class RedisQueue:
         With them the KV manager is asked (`Locate`): it looks up while the queue manager accepts, which it answers.
         A first attempt is the one thing that a full Redis refuses: all that frees memory goes through.
         """
-        key, data, question = streams.payload(payload.request_id), encode(payload), Locate.of(submit)
+        key, question = streams.payload(payload.request_id), Locate.of(submit)
+        data, contents = encode_apart(payload)
+        if contents:
+            await self._write_pictures(payload.request_id, contents, is_first=not submit.attempt)
         if submit.attempt:
             await self._write(keep(key, data, streams.PAYLOAD_TTL_S), add(streams.QUEUE, submit))
             await self._ask(question)
@@ -93,6 +98,21 @@ class RedisQueue:
             _note_unasked(fault.decode())
         # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
         await self._confirm(key)
+
+    async def _write_pictures(self, request_id: str, contents: bytes, *, is_first: bool) -> None:
+        """Before the request itself: whoever finds that finds them. Again for each attempt, should Redis have lost
+        them; they expire on their own should this gateway die."""
+        key = streams.pictures(request_id)
+        self._with_pictures.add(request_id)
+        if not is_first:
+            await self._write(keep(key, contents, streams.PAYLOAD_TTL_S))
+            return
+        try:
+            await self._redis.set(key, contents, ex=streams.PAYLOAD_TTL_S)
+        except OutOfMemoryError as error:
+            raise QueueFullError(str(error)) from error
+        except (RedisError, OSError) as error:
+            raise QueueUnavailableError(str(error)) from error
 
     async def _ask(self, question: Locate | None) -> None:
         """Of a further attempt, apart from it: that it cannot be asked must not have it submitted once more."""
@@ -116,15 +136,22 @@ class RedisQueue:
 
     async def cancel(self, request_id: str) -> None:
         """Delete the payload and say so."""
-        await self._write(delete(streams.payload(request_id)), add(streams.QUEUE, Cancel(request_id=request_id)))
+        await self._write(*self._deletions(request_id), add(streams.QUEUE, Cancel(request_id=request_id)))
         self._note_released(request_id)
 
     async def finish(self, request_id: str) -> None:
         """Delete the payload; the node has told the queue manager itself."""
-        await self._write(delete(streams.payload(request_id)))
+        await self._write(*self._deletions(request_id))
         self._note_released(request_id)
 
+    def _deletions(self, request_id: str) -> list[Write]:
+        deletions = [delete(streams.payload(request_id))]
+        if request_id in self._with_pictures:
+            deletions.append(delete(streams.pictures(request_id)))
+        return deletions
+
     def _note_released(self, request_id: str) -> None:
+        self._with_pictures.discard(request_id)
         self._released.note(request_id, asyncio.get_running_loop().time())
 
     async def _write(self, *writes: Write) -> None:

@@ -47,7 +47,7 @@ def describe_jobs(span: Span, operation: str, request_id: str, jobs: Sequence[Jo
             "gen_ai.request.temperature": job.sampling.temperature,
             "gen_ai.request.top_p": job.sampling.top_p,
             "gen_ai.response.id": request_id,
-            "gen_ai.usage.input_tokens": sum(len(one.prompt_token_ids) for one in jobs),
+            "gen_ai.usage.input_tokens": sum(one.num_prompt_tokens for one in jobs),
             "treadle.slo_class": job.slo.name,
             "treadle.tenant": job.tenant,
         }

@@ -27,6 +27,7 @@ MAX_KNOWN_SETTINGS = 16
 """Of a template, of which it is remembered whether they leave its prompts among thoughts."""
 _ASKS_FOR_NONE = re.compile(r"\bcontent(?:['\"]\])? is (?:not )?none\b")
 _READS_THINKING = re.compile(r"\bmessage(?:\.thinking\b|\[['\"]thinking['\"]\])")
+_PROBE = "loom"
 _GIVEN = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
@@ -69,6 +70,8 @@ class ChatTemplate:
         """It calls what an assistant thought ``thinking``, as gpt-oss's does."""
         self.settings = frozenset(variables - _GIVEN - environment.globals.keys())
         """Names of what a client may set in it."""
+        self.takes_texts = lru_cache(1)(self._takes_texts)
+        self.takes_parts = lru_cache(1)(self._takes_parts)
         self._leaves_open = lru_cache(MAX_KNOWN_SETTINGS)(self._is_left_open)
         # Jinja joins globals and messages for every prompt; of its chain of mappings, that takes half of a rendering
         self._template.globals = dict(self._template.globals)
@@ -100,6 +103,21 @@ class ChatTemplate:
             # an expression of the template failed on a shape of messages that its author did not think of
             raise ChatTemplateError(f"it failed with {type(error).__name__}: {_text(error)}") from error
         return text
+
+    def _takes_texts(self) -> bool:
+        """A content may be a text: some templates of models that read images know lists of parts alone."""
+        return self._shows(_PROBE)
+
+    def _takes_parts(self) -> bool:
+        """A content may be a list of parts, each with its ``type``."""
+        return self._shows([{"type": "text", "text": _PROBE}])
+
+    def _shows(self, content: str | list[dict[str, str]]) -> bool:
+        try:
+            shown = self.render([{"role": "user", "content": content}])
+        except ChatTemplateError:
+            return False
+        return _PROBE in shown and "'type'" not in shown and '"type"' not in shown  # else as Python writes a list
 
     def leaves_open(self, marks: ReasoningMarks, settings: Settings = NO_SETTINGS) -> bool:
         """Whether a prompt ends among thoughts, so that the output goes on with them."""

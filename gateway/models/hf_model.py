@@ -6,16 +6,19 @@ that may lie beside them are never opened.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.hf_encoding import build_encoders
 from gateway.models.model_parts import ModelParts
+from gateway.models.picture_form import picture_form
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.config.scoring import DOCUMENT, QUERY
 from shared.files.classifier import num_labels_of
 from shared.files.encoder import is_encoder_type, max_length, text_positions
 from shared.files.model_file import ModelFileError
+from shared.files.vision import text_values
 from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
 from shared.vocabulary.model_fields import ModelFields
 from shared.vocabulary.text_edges import TextEdges, text_edges
@@ -28,6 +31,8 @@ _TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
 def read_directory(directory: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file that is missing or cannot be used, and what to do."""
     files = read_files(directory)
+    whole = files.config
+    files = replace(files, config=ModelFields(text_values(whole.values), whole.path))
     vocabulary = read_vocabulary(files)
     config = files.tokenizer_config
     edges = text_edges(files, vocabulary)
@@ -43,6 +48,7 @@ def read_directory(directory: Path) -> ModelParts:
         is_classifier=num_labels_of(files.config.values) is not None,
         is_encoder=is_encoder,
         score_prompt=_pair_prompt(edges, vocabulary) if is_encoder else None,
+        pictures=picture_form(directory, whole, vocabulary),
     )
 
 
@@ -104,13 +110,15 @@ def _template(source: _Source, config: ModelFields, vocabulary: HfVocabulary) ->
         raise ModelFileError(f"{path}: the chat template is no valid template: {error}") from error
 
 
-def _context_length(config: ModelFields) -> int:
+def _context_length(config: ModelFields) -> int | None:
     """``max_position_embeddings`` as it stands (``n_positions`` in GPT-2), with or without scaled embeddings.
 
     Llama 3, YaRN and LongRoPE write the scaled length there. For linear scaling some files write the length before it,
     but a node takes the number as it stands too, and here must not be room that no node has.
     """
     length = config.get("max_position_embeddings", int)
+    if length is None and "text_config" in config.values:
+        return None  # `transformers` leaves out what is its default
     if length is None:
         return config.need("n_positions", int)
     is_encoder = is_encoder_type(config.values.get("model_type"))

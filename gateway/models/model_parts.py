@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.models.chat_template import ChatTemplate
+from gateway.models.picture_form import PictureForm
 from gateway.models.tokenizer import PromptTokenizer
 
 
@@ -27,3 +28,5 @@ class ModelParts:
     """Its tokens see those behind them (`shared.files.encoder`)."""
     score_prompt: str | None = None
     """How a query and a document are put to it, with places as in `shared.config.scoring`, where the files say."""
+    pictures: PictureForm | None = None
+    """How it is shown images; None where it reads none, or where they cannot be counted."""

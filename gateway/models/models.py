@@ -10,6 +10,7 @@ from gateway.models.chat_template import ChatTemplate
 from gateway.models.gguf_model import read_gguf
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
+from gateway.models.picture_form import PictureForm
 from gateway.models.score_form import ScoreForm, score_form
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.reasoning.marks import ReasoningMarks, marks_of
@@ -42,6 +43,8 @@ class ServedModel:
     """What it is served for."""
     score: ScoreForm | None = None
     """How it is asked for scores, where it is served for them."""
+    pictures: PictureForm | None = None
+    """How it is shown images; None where it takes none."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
     _shown: dict[tuple[str, ...], list[bytes]] = field(default_factory=dict, repr=False)  # by marks that are shown
@@ -92,6 +95,7 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
     paths = checked_paths(config.models)
     sources: dict[Path, ModelParts] = {}
     models: dict[str, ServedModel] = {}
+    takes_pictures = any(node.kind == "vllm" for node in (*config.nodes, *config.pools))  # our engine reads none
     for spec in config.models:
         path = paths[spec.name]
         if path not in sources:
@@ -112,6 +116,7 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
             reasoning,
             spec.task,
             score_form(spec, parts, path) if spec.task == "score" else None,
+            parts.pictures if spec.task == "generate" and takes_pictures else None,
         )
         models |= dict.fromkeys((spec.name, *spec.aliases), base)
         models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}

@@ -134,6 +134,17 @@ def wrong_task(name: str, has: ModelTask, task: ModelTask, able: list[str]) -> A
     return invalid(message, "model", code="model_not_supported")
 
 
+def takes_no_images(name: str, able: list[str]) -> ApiError:
+    """The model reads texts alone; ``able``: those that read images."""
+    which = f"these do: {', '.join(able)}" if able else "no model here does"
+    return invalid(f"the model {name!r} takes no images; {which}", "model", code="model_not_supported")
+
+
+def bad_image(why: str, param: str) -> ApiError:
+    """An image of a request that no model could be shown."""
+    return invalid(f"{param!r}: {why}", param)
+
+
 def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: int, param: str) -> ApiError:
     """Prompt and answer do not fit into the model's context."""
     return invalid(

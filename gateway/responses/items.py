@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from gateway.openai.kinds import one_of
 from gateway.openai.part import ApiObject
 from gateway.openai.tools import CallArguments, CallId, FunctionName
-from gateway.responses.parts import TextParts, joined
+from gateway.responses.parts import MessageParts, TextParts, chat_content, joined
 
 MAX_ITEM_ID_CHARACTERS = 256
 
@@ -25,14 +25,14 @@ class InputMessage(_Item):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: TextParts
+    content: MessageParts
     phase: Literal["commentary", "final_answer"] | None = None
     """Taken and not used."""
 
     @property
-    def text(self) -> str:
-        """Its parts as one."""
-        return joined(self.content)
+    def chat_content(self) -> str | list[dict[str, Any]]:
+        """Its texts as one, or its parts where there are images among them."""
+        return chat_content(self.content)
 
 
 class InputCall(_Item):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -38,6 +38,16 @@ class RefusalPart(_Part):
         return self.refusal
 
 
+class InputImagePart(_Part):
+    """An image, in the address itself."""
+
+    type: Literal["input_image"]
+    image_url: str
+    """``data:image/png;base64,…``; nothing is fetched from elsewhere."""
+    detail: Literal["auto", "low", "high"] = "auto"
+    """Taken and not used."""
+
+
 def _refused(kind: str) -> str:
     """Only words of OpenAI's are repeated: what else a client wrote may be long."""
     return f"parts of type {kind!r} are not supported" if kind in _NOT_HERE else ""
@@ -57,6 +67,31 @@ TextParts = Annotated[
     BeforeValidator(_as_parts, json_schema_input_type=str | list[ItemTextPart | RefusalPart]),
 ]
 """A text, or parts of one, which are joined."""
+
+
+MessageParts = Annotated[
+    list[
+        Annotated[
+            ItemTextPart | RefusalPart | InputImagePart,
+            one_of("type", ItemTextPart, RefusalPart, InputImagePart, refused=_refused),
+        ]
+    ],
+    Field(fail_fast=True),
+    BeforeValidator(_as_parts, json_schema_input_type=str | list[ItemTextPart | RefusalPart | InputImagePart]),
+]
+"""The same, and images among them."""
+
+
+def chat_content(parts: Sequence[ItemTextPart | RefusalPart | InputImagePart]) -> str | list[dict[str, Any]]:
+    """What they are in a chat; parts with images keep their places."""
+    if not any(isinstance(part, InputImagePart) for part in parts):
+        return joined(part for part in parts if not isinstance(part, InputImagePart))
+    return [
+        {"type": "image_url", "image_url": {"url": part.image_url}}
+        if isinstance(part, InputImagePart)
+        else {"type": "text", "text": part.text}
+        for part in parts
+    ]
 
 
 def joined(parts: Iterable[ItemTextPart | RefusalPart]) -> str:

@@ -179,7 +179,8 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
         call = re.fullmatch(r"\.tool_calls\[(\d+)\]\.(?:function\.)?(.*)", rest)
         if call is not None:
             return f"{self._turns.call_origins[number, int(call[1])]}.{'call_id' if call[2] == 'id' else call[2]}"
-        return self._turns.origins[number] + rest.replace(".tool_call_id", ".call_id")
+        own = rest.replace(".tool_call_id", ".call_id").replace(".image_url.url", ".image_url")
+        return self._turns.origins[number] + own
 
     @cached_property
     def _turns(self) -> Turns:

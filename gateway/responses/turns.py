@@ -24,9 +24,9 @@ class Turns:
     _takes_more: bool = False
     """The last message is the assistant's, and its next item belongs to it."""
 
-    def say(self, role: str, text: str, origin: str) -> None:
+    def say(self, role: str, content: str | list[dict[str, Any]], origin: str) -> None:
         """A turn of anybody but the assistant."""
-        self._begin({"role": role, "content": text}, origin)
+        self._begin({"role": role, "content": content}, origin)
         self._takes_more = False
 
     def add(self, item: InputItem, origin: str) -> None:
@@ -34,9 +34,9 @@ class Turns:
         match item:
             case InputMessage(role="assistant"):
                 turn = self._assistant(origin, but=("content", "tool_calls"))
-                turn["content"] = item.text
+                turn["content"] = item.chat_content
             case InputMessage():
-                self.say(item.role, item.text, origin)
+                self.say(item.role, item.chat_content, origin)
             case InputReasoning():
                 turn = self._assistant(origin, but=("content", "tool_calls", "reasoning_content"))
                 turn["reasoning_content"] = item.text

@@ -67,7 +67,7 @@ ROLES: tuple[Role, ...] = (
         name="gateway",
         commands=(*_OF_ALL, "zadd", "zrange", "zrem", "incrby", "strlen"),
         reads=(streams.BATCH_TOKEN,),
-        writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.DEAD_LETTER),
+        writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.pictures(ALL), streams.DEAD_LETTER),
         owns=(
             *(streams.tokens(ALL), streams.RATES),
             *(streams.response(ALL), streams.RESPONSES, streams.RESPONSES_BYTES),
@@ -97,7 +97,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         name="node",
         commands=_OF_A_NODE,
-        reads=(streams.payload(ALL),),
+        reads=(streams.payload(ALL), streams.pictures(ALL)),
         writes=(streams.QUEUE, streams.SCHEDULER, streams.KV, streams.tokens(ALL), streams.DEAD_LETTER),
         owns=(streams.node_inbox(ALL), streams.group(ALL)),
     ),

@@ -89,6 +89,14 @@ def payload(request_id: str) -> str:
     return f"treadle:req:{request_id}"
 
 
+def pictures(request_id: str) -> str:
+    """Files of the images of a request, in their order (`shared.messages.codec`); owned by its gateway.
+
+    It lives as the payload does, and apart from it: what only reads prompts does not read megabytes.
+    """
+    return f"treadle:pictures:{request_id}"
+
+
 def rate(what: str, per_minute: int, key_id: str) -> str:
     """What an API key has left of its ``requests`` or ``tokens`` a minute, for all gateways; see `scripts.TELL_RATES`.
 

@@ -14,6 +14,7 @@ from shared.files.encoder import is_encoder_type, max_length, text_positions
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import KvSizes, ModelSizes
+from shared.files.vision import text_values
 
 _CONFIG_FILE = "config.json"
 _QWEN3_HEAD_DIM = 128  # what `transformers` gives a Qwen 3 that does not say it
@@ -57,6 +58,7 @@ def _open(path: Path) -> _Counts:
         raise ModelFileError(f"{file} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
         raise ModelFileError(f"{file}: expected a mapping at the top, found {type(values).__name__}")
+    values = text_values(values)
     return _Counts(values, _GPT2_KEYS if values.get("model_type") == "gpt2" else _OTHER_KEYS, file)
 
 

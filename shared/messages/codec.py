@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from operator import attrgetter
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -12,12 +12,14 @@ import msgspec
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
 from shared.messages.payload import Payload
+from shared.messages.pictures import bare
 
 FIELD = b"m"  # the only field of a stream entry
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 _payload_decoder = msgspec.msgpack.Decoder(Payload)
+_pictures_decoder = msgspec.msgpack.Decoder(list[bytes])
 
 
 class UndecodableError(ValueError):
@@ -103,6 +105,25 @@ def decode_payload(data: bytes) -> Payload:
     """Decode a payload key; raises `UndecodableError` that says what is wrong."""
     payload: Payload = _decode(_payload_decoder, data)
     return payload
+
+
+def encode_apart(payload: Payload) -> tuple[bytes, bytes]:
+    """A payload without the content of its images, and that content; empty where it has none."""
+    if not payload.pictures:
+        return encode(payload), b""
+    contents = _encoder.encode([picture.content for picture in payload.pictures])
+    return encode(replace(payload, pictures=bare(payload.pictures))), contents
+
+
+def with_contents(payload: Payload, data: bytes) -> Payload:
+    """A payload with the content of its images; raises `UndecodableError` that says what is wrong."""
+    contents = _decode(_pictures_decoder, data)
+    if len(contents) != len(payload.pictures):
+        raise UndecodableError(f"{len(contents)} images where the payload names {len(payload.pictures)}")
+    return replace(
+        payload,
+        pictures=[replace(one, content=content) for one, content in zip(payload.pictures, contents, strict=True)],
+    )
 
 
 def _decode(decoder: Any, data: bytes) -> Any:

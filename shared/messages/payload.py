@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shared.messages.pictures import Picture
+
 UNPROMISED_S = 86_400.0
 """A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
 
@@ -118,3 +120,11 @@ class Payload:
     """Likewise, until when its promise wants the last token; 0.0 where it does not say."""
     adapter: str = ""
     """Which of the model's adapters it asks for; ``""`` for the model itself."""
+    pictures: list[Picture] = field(default_factory=list)
+    """Images of the prompt, in its order. In Redis without their content, which has a key of its own
+    (`shared.bus.streams.pictures`)."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """As many as are computed at most: of an image, those that the model reads in the place of its one token."""
+        return len(self.prompt_token_ids) + sum(picture.num_tokens - 1 for picture in self.pictures)

@@ -40,6 +40,7 @@ from shared.messages.nodes import (
     Scaled,
 )
 from shared.messages.payload import Constraint, Output, Payload, Sampling
+from shared.messages.pictures import Picture
 from shared.messages.placement import (
     Arrivals,
     GroupLoad,
@@ -372,6 +373,7 @@ PAYLOAD = Payload(
     enqueued_s=1_700_000_000.25,
     due_s=1_700_000_060.25,
     adapter="legal",
+    pictures=[Picture("9f86d081884c7d65", 640, 480, 1225, b"GIF")],
 )
 
 EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]

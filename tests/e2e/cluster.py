@@ -238,7 +238,9 @@ class Cluster:
             if sorted(memory) != sorted(self.nodes) or any(node["num_used_blocks"] for node in memory.values()):
                 found.append(f"kv manager: {memory}")
         with self.redis() as redis:
-            keys = [key for kind in ("req", "group") for key in redis.scan_iter(f"treadle:{kind}:*", count=1000)]
+            keys = [
+                key for kind in ("req", "pictures", "group") for key in redis.scan_iter(f"treadle:{kind}:*", count=1000)
+            ]
             num_workers = self.config["gateway"].get("workers", 1)
             keys += list(redis.scan_iter("treadle:tokens:*"))[num_workers:]  # each living one has its own
         return found + [key.decode() for key in keys]

@@ -15,6 +15,7 @@ from gateway.endpoints.chat import ChatEndpoint
 from gateway.endpoints.completions import CompletionEndpoint
 from gateway.endpoints.endpoint import Endpoint
 from gateway.endpoints.messages import MessagesEndpoint
+from gateway.endpoints.pictures import num_extra_tokens
 from gateway.endpoints.responses import ResponsesEndpoint
 from gateway.http.body import parse_body
 from gateway.http.context import GatewayContext
@@ -210,9 +211,11 @@ def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     model = job_parts.find_model(context, asked.model)
     choose_promise(context.config, ANYONE, asked.slo, None)
     constraint = _loop().run_until_complete(endpoint.constraint(body, model))
+    pictures = _loop().run_until_complete(endpoint.pictures(body, model, context.models_with_pictures))
     prompts = _loop().run_until_complete(endpoint.prompts(body, model))
     room, candidates = endpoint.room(body), asked.num_candidates
-    limits = [job_parts.max_tokens(model, one, room, endpoint.prompt_param, candidates) for one in prompts]
+    extra, param = num_extra_tokens(pictures), endpoint.prompt_param
+    limits = [job_parts.max_tokens(model, len(one) + extra, room, param, candidates) for one in prompts]
     endpoint.renderer(body, model, "r", 0).opening(Usage(1, 0, 1))
     sampling = [job_parts.sampling(context, model, asked, limit, constraint) for limit in limits]
     return [Payload("r", 0, "g", model.name, ids, how) for ids, how in zip(prompts, sampling, strict=True)]

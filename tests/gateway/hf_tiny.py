@@ -147,7 +147,7 @@ def write_directory(path: Path, style: str = "byte-level", /, **changed: Any) ->
     if "template" in changed:
         (path / "chat_template.jinja").write_text(changed.pop("template"))
     for name, change in changed.items():
-        files[name] = None if change is None else (files[name] or {}) | change
+        files[name] = None if change is None else (files.get(name) or {}) | change
     for name, values in files.items():
         if values is not None:
             (path / f"{name}.json").write_text(json.dumps(values))

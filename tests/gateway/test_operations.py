@@ -213,6 +213,7 @@ async def test_the_document_names_the_kinds_of_what_a_conversation_is_made_of(st
         return [one["$ref"].rpartition("/")[2] for one in items["anyOf"]]
 
     assert kinds("ResponsesRequest", "input") == ["InputMessage", "InputCall", "InputCallOutput", "InputReasoning"]
-    assert kinds("InputMessage", "content") == ["ItemTextPart", "RefusalPart"]
+    assert kinds("InputMessage", "content") == ["ItemTextPart", "RefusalPart", "InputImagePart"]
     assert kinds("MessagesRequest", "messages") == ["UserTurn", "AssistantTurn"]
-    assert kinds("UserTurn", "content") == ["TextBlock", "ToolResultBlock"]
+    assert kinds("ChatMessage", "content") == ["TextPart", "ImagePart"]
+    assert kinds("UserTurn", "content") == ["TextBlock", "ImageBlock", "ToolResultBlock"]

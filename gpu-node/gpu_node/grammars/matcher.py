@@ -19,7 +19,7 @@ class LlMatcher:
     """
 
     def __init__(self, matcher: LLMatcher, trie: LLTokenizer, fail: Callable[[], None]) -> None:
-        """``matcher`` is this output's own, and over the tokens of ``trie``; ``fail`` is called where it has an error."""
+        """``matcher`` is this output's own, over the tokens of ``trie``; ``fail`` is called where it has an error."""
         self._matcher = matcher
         self._trie = trie
         self._fail = fail

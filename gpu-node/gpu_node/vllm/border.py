@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from gpu_node.engine.border.model import LoadedModel
 from shared.config.engine import ModelSpec, ModelTask
-from shared.messages.payload import Constraint
+from shared.messages.payload import Constraint, Payload
 from shared.messages.token_logprob import TokenLogprob
 
 
@@ -18,6 +18,20 @@ class CoreDiedError(RuntimeError):
 
 class ModelRefusedError(RuntimeError):
     """vLLM does not serve this model as it is configured; the text is its own reason."""
+
+
+class PicturesRefusedError(ValueError):
+    """The images of a prompt cannot be read as its model does; the text is for its client."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPrompt:
+    """A prompt with images as vLLM computes it."""
+
+    token_ids: list[int]
+    """With as many for each image as the model reads of it."""
+    features: tuple[Any, ...]
+    """vLLM's own of each image: its pixels as numbers, where in the prompt it is, and its name in caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,8 @@ class CoreRequest:
     """Of the model's, that reads it; ``""``: the model itself."""
     task: ModelTask = "generate"
     """Of any other, a row comes in the place of tokens, and nothing is drawn."""
+    features: tuple[Any, ...] = ()
+    """Of the images in its prompt (`ReadPrompt`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +153,10 @@ class EngineCore(Protocol):
     @property
     def weights_bytes(self) -> int:
         """What they take, on all devices together; in host memory while it sleeps."""
+        ...
+
+    def read_pictures(self, payload: Payload) -> ReadPrompt:
+        """The prompt of a request with images, which vLLM's own processor reads; `PicturesRefusedError`."""
         ...
 
     def add(self, request: CoreRequest) -> None:

@@ -13,11 +13,22 @@ import numpy as np
 import structlog
 
 from gpu_node.executors.draws.not_finite import NOT_FINITE
-from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreKept, CoreOutput, CoreRequest, CoreStep, StepSize
+from gpu_node.vllm.border import (
+    CoreDiedError,
+    CoreEvent,
+    CoreKept,
+    CoreOutput,
+    CoreRequest,
+    CoreStep,
+    PicturesRefusedError,
+    ReadPrompt,
+    StepSize,
+)
 from gpu_node.vllm.constrained import asked_output, told_end
 from gpu_node.vllm.core_adapters import CoreAdapter
 from gpu_node.vllm.draw_state import extra_args
 from gpu_node.vllm.guard import forget_openmp, forget_ranks
+from gpu_node.vllm.picture_reader import PictureReader
 from gpu_node.vllm.pooling import pooling_params
 from gpu_node.vllm.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.transit import KEPT_TOKENS, Transit
@@ -30,6 +41,7 @@ from gpu_node.vllm.vllm_names import (
     SamplingParams,
     SyncMPClient,
 )
+from shared.messages.payload import Payload
 from shared.messages.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
@@ -52,13 +64,16 @@ class VllmCore:
         tell: Callable[[CoreEvent], None],
         transit: Transit | None = None,
         adapters: Iterable[CoreAdapter] = (),
+        pictures: PictureReader | None = None,
     ) -> None:
-        """``transit``: where KV comes and goes; None where it is computed again. ``adapters``: those of the model."""
+        """``transit``: where KV comes and goes; None where it is computed again. ``adapters``: those of the model.
+        ``pictures``: of a model that takes images."""
         self.weights_bytes = weights_bytes
         self._client = client
         self._model = model
         self._transit = transit
         self._adapters = {one.name: LoRARequest(one.name, one.number, str(one.path)) for one in adapters}
+        self._pictures = pictures
         self._tell = tell
         self._is_closing = threading.Event()
         self._began_s = time.time() - START_S
@@ -69,6 +84,12 @@ class VllmCore:
         """Before the first request: of one that cannot be loaded then, vLLM would die. Raises what vLLM says."""
         for adapter in self._adapters.values():
             self._client.add_lora(adapter)
+
+    def read_pictures(self, payload: Payload) -> ReadPrompt:
+        """See `gpu_node.vllm.border.EngineCore`."""
+        if self._pictures is None:
+            raise PicturesRefusedError(f"{self._model!r} takes no images at this node")
+        return self._pictures.read(payload)
 
     def add(self, request: CoreRequest) -> None:
         """Let a continuation run."""
@@ -153,7 +174,7 @@ def engine_request(
     return EngineCoreRequest(
         request_id=request.core_id,
         prompt_token_ids=list(request.token_ids),
-        mm_features=None,
+        mm_features=list(request.features) or None,
         sampling_params=_sampling(request, num_kept_tokens) if is_text else None,
         pooling_params=None if is_text else pooling_params(request.task),
         arrival_time=float(request.core_id),  # who is due at the same time goes by when it came

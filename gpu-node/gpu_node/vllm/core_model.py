@@ -32,7 +32,16 @@ def core_model(spec: ModelSpec, config: Any, max_num_seqs: int, weights: str) ->
         adapters=tuple(one.name for one in spec.adapters),
         task=spec.task,
         step_tokens=config.scheduler_config.max_num_batched_tokens,
+        takes_pictures=takes_pictures(spec, config),
     )
+
+
+def takes_pictures(spec: ModelSpec, config: Any) -> bool:
+    """Whether vLLM reads images for it, in prompts of text."""
+    model = config.model_config
+    if spec.task != "generate" or not model.is_multimodal_model:
+        return False
+    return bool(model.multimodal_config.get_limit_per_prompt("image"))
 
 
 def _layout(config: Any) -> str:

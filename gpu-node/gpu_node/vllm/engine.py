@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.image_store import ImageStore
@@ -12,13 +13,14 @@ from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
-from gpu_node.engine.requests.choices import error_chunk, lost_chunk
+from gpu_node.engine.requests.choices import error_chunk, lost_chunk, refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.vllm.book import Change, CoreBook
-from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, StartCore
+from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, PicturesRefusedError, StartCore
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
+from shared.messages.pictures import bare
 from shared.messages.step_cost import StepCost
 
 
@@ -183,13 +185,22 @@ class VllmEngine:
         if kept is not None and kept.attempt > payload.attempt:
             return []
         self._carry_out(resident, resident.book.remove(payload.request_id))
+        features: tuple[Any, ...] = ()
+        if payload.pictures:
+            try:
+                payload, features = _with_pictures_read(resident, payload)
+            except PicturesRefusedError as error:
+                self._images.drop(payload.request_id)
+                return [refusal_chunk(payload, str(error))]
         try:
             state = self._images.find(payload, resident.book.model, image)
         except ImageError as error:
             return [lost_chunk(payload, str(error))]
         if state is not None:
             self._images.count(TierCounts(in_bytes=state.num_bytes, num_restored=1))
-        return self._carry_out(resident, resident.book.add(payload, self._images.lot.take(payload.request_id)))
+        change = resident.book.add(payload, self._images.lot.take(payload.request_id))
+        begin = [replace(one, features=features) for one in change.begin] if features else change.begin
+        return self._carry_out(resident, replace(change, begin=begin))
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests, and what is kept of them; unknown ones are ignored."""
@@ -322,6 +333,17 @@ class VllmEngine:
         self._images.lot.check()
         for resident in self._residents.values():
             resident.book.check()
+
+
+def _with_pictures_read(resident: _Resident, payload: Payload) -> tuple[Payload, tuple[Any, ...]]:
+    """A request as all books have it: with the tokens that its images are, and without their files."""
+    read = resident.core.read_pictures(payload)
+    num_tokens = len(read.token_ids)
+    if num_tokens > payload.num_prompt_tokens:
+        raise PicturesRefusedError(
+            f"the prompt has {num_tokens} tokens with its images here, and was let in with {payload.num_prompt_tokens}"
+        )
+    return replace(payload, prompt_token_ids=read.token_ids, pictures=bare(payload.pictures)), read.features
 
 
 def _busy(wanted: str, names: list[str]) -> ModelsBusyError:

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,9 +16,10 @@ from gpu_node.executors.memory.kv_identity import image_weights
 from gpu_node.vllm.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.core import VllmCore
 from gpu_node.vllm.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
-from gpu_node.vllm.core_model import core_model
+from gpu_node.vllm.core_model import core_model, takes_pictures
 from gpu_node.vllm.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installed import VllmError
+from gpu_node.vllm.picture_reader import PictureReader, picture_arguments
 from gpu_node.vllm.pooling import hold_whole_texts, pooling_arguments
 from gpu_node.vllm.reasons import first_error, one_line
 from gpu_node.vllm.transit import FOLDER, Transit
@@ -68,11 +70,12 @@ class CoreStarter:
                 if may_copy(self._node):
                     copy_from_now_on()
                     wait_asleep()
+                pictures = PictureReader(config) if takes_pictures(spec, config) else None
                 client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
         except ModelFileError as error:
             raise ModelRefusedError(str(error)) from error
         num_bytes = sum(weights_bytes(one) for one in (path, *(adapter.path for adapter in adapters)))
-        core = self._core(spec, client, num_bytes, adapters, number)
+        core = self._core(spec, client, num_bytes, adapters, pictures, number)
         try:
             with _refusing(spec, self._folder / ERRORS):
                 core.load_adapters()
@@ -82,11 +85,18 @@ class CoreStarter:
         return core, core_model(spec, client.vllm_config, self._options.max_num_seqs, weights)
 
     def _core(
-        self, spec: ModelSpec, client: SyncMPClient, num_bytes: int, adapters: Sequence[CoreAdapter], number: int
+        self,
+        spec: ModelSpec,
+        client: SyncMPClient,
+        num_bytes: int,
+        adapters: Sequence[CoreAdapter],
+        pictures: PictureReader | None,
+        number: int,
     ) -> VllmCore:
         keeps_kv = self._keeps_kv(spec)
         transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if keeps_kv else None
-        return VllmCore(client, spec.name, num_bytes, lambda event: self._tell(spec.name, event), transit, adapters)
+        tell = partial(self._tell, spec.name)
+        return VllmCore(client, spec.name, num_bytes, tell, transit, adapters, pictures)
 
     def _keeps_kv(self, spec: ModelSpec) -> bool:
         """vLLM has a request's way back to its KV among the parameters of draws, which its pooling does not have."""
@@ -99,7 +109,7 @@ class CoreStarter:
         self, spec: ModelSpec, path: Path, adapters: Sequence[CoreAdapter], pooling: dict[str, Any], number: int
     ) -> EngineArgs:
         """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
-        decided = self._decided(spec, path) | self._room_for(adapters) | pooling
+        decided = self._decided(spec, path) | self._room_for(adapters) | picture_arguments(spec, path) | pooling
         if self._keeps_kv(spec):
             decided["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="KeptBlocks",

@@ -15,6 +15,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.engine.arg_utils import EngineArgs
 from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec
+from vllm.multimodal.media.image import ImageMediaIO
+from vllm.multimodal.utils import argsort_mm_positions
+from vllm.renderers import renderer_from_config
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
@@ -38,6 +42,7 @@ __all__ = [
     "EngineDeadError",
     "Executor",
     "FlexibleArgumentParser",
+    "ImageMediaIO",
     "KVConnectorBase_V1",
     "KVConnectorMetadata",
     "KVConnectorRole",
@@ -45,6 +50,7 @@ __all__ = [
     "LoRARequest",
     "LogitsProcessor",
     "MoveDirectionality",
+    "MultiModalFeatureSpec",
     "PoolerConfig",
     "PoolingParams",
     "RequestStatus",
@@ -56,4 +62,6 @@ __all__ = [
     "StructuredOutputGrammar",
     "StructuredOutputsParams",
     "SyncMPClient",
+    "argsort_mm_positions",
+    "renderer_from_config",
 ]

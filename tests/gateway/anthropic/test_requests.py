@@ -17,7 +17,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 GET = {"name": "get", "description": "Gets.", "input_schema": SCHEMA}
 CALL = {"type": "tool_use", "id": "c1", "name": "get", "input": {"city": "Paris"}}
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "12"}
-PICTURE = RESULT | {"content": [{"type": "image"}]}
+PICTURED_RESULT = RESULT | {"content": [{"type": "image"}]}
 CACHED = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
 
 
@@ -214,12 +214,18 @@ def test_fields_that_are_not_here_are_refused_by_name(name: str) -> None:
         ({"messages": [HI | {"name": "n"}]}, "messages[0].name", "not a known field"),
         ({"messages": [HI | {"content": 5}]}, "messages[0].content", "list"),
         ({"messages": heard("x")}, "messages[0].content[0]", "an object"),
-        ({"messages": heard({"text": "x"})}, "messages[0].content[0].type", "'text', 'tool_result'"),
+        ({"messages": heard({"text": "x"})}, "messages[0].content[0].type", "'text', 'image', 'tool_result'"),
         ({"messages": heard({"type": "text"})}, "messages[0].content[0].text", "missing"),
-        ({"messages": heard({"type": "image", "source": {}})}, "messages[0].content[0].type", "type 'image' are not"),
+        ({"messages": heard({"type": "image"})}, "messages[0].content[0].source", "missing"),
+        ({"messages": heard({"type": "image", "source": {}})}, "messages[0].content[0].source.type", "'base64'"),
+        (
+            {"messages": heard({"type": "image", "source": {"type": "url", "url": "https://a.b"}})},
+            "messages[0].content[0].source.type",
+            "nothing is fetched",
+        ),
         ({"messages": heard({"type": "document"})}, "messages[0].content[0].type", "type 'document' are not"),
-        ({"messages": heard({"type": "x" * 999})}, "messages[0].content[0].type", "'text', 'tool_result'"),
-        ({"messages": heard(CALL)}, "messages[0].content[0].type", "'text', 'tool_result'"),
+        ({"messages": heard({"type": "x" * 999})}, "messages[0].content[0].type", "'text', 'image', 'tool_result'"),
+        ({"messages": heard(CALL)}, "messages[0].content[0].type", "'text', 'image', 'tool_result'"),
         (
             {"messages": heard(RESULT | {"content": [{"type": "image"}]})},
             "messages[0].content[0].content[0].type",

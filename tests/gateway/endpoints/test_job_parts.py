@@ -53,24 +53,24 @@ def model(tiny: ServedModel) -> ServedModel:
 def test_several_candidates_are_bounded_together(
     model: ServedModel, wanted: int | None, default: int | None, num_candidates: int, limit: int
 ) -> None:
-    assert max_tokens(model, PROMPT, Room(wanted, default, "max_tokens"), "prompt", num_candidates) == limit
+    assert max_tokens(model, len(PROMPT), Room(wanted, default, "max_tokens"), "prompt", num_candidates) == limit
 
 
 def test_without_a_limit_candidates_share_the_context(tiny: ServedModel) -> None:
     room = Room(None, None, "max_tokens")
-    assert [max_tokens(tiny, PROMPT, room, "prompt", number) for number in (1, 2, 5)] == [54, 27, 10]
-    assert max_tokens(tiny, [1] * 62, room, "prompt", 5) == 1
+    assert [max_tokens(tiny, len(PROMPT), room, "prompt", number) for number in (1, 2, 5)] == [54, 27, 10]
+    assert max_tokens(tiny, 62, room, "prompt", 5) == 1
 
 
 def test_candidates_that_are_too_long_together_are_refused(model: ServedModel) -> None:
     with pytest.raises(ApiError, match="4 candidates of 32769 tokens are 131076 tokens") as caught:
-        max_tokens(model, PROMPT, Room(MAX_CANDIDATE_TOKENS // 4 + 1, None, "max_tokens"), "prompt", 4)
+        max_tokens(model, len(PROMPT), Room(MAX_CANDIDATE_TOKENS // 4 + 1, None, "max_tokens"), "prompt", 4)
     assert (caught.value.status, caught.value.param) == (400, "max_tokens")
 
 
 def test_a_context_that_is_too_short_is_said_first(tiny: ServedModel) -> None:
     with pytest.raises(ApiError) as caught:
-        max_tokens(tiny, PROMPT, Room(MAX_CANDIDATE_TOKENS, None, "max_tokens"), "prompt", 4)
+        max_tokens(tiny, len(PROMPT), Room(MAX_CANDIDATE_TOKENS, None, "max_tokens"), "prompt", 4)
     assert caught.value.code == "context_length_exceeded"
 
 

@@ -118,7 +118,15 @@ def test_what_is_not_supported_yet_is_refused_by_name(field: str, value: Any) ->
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:"}]}]},
+            "messages[0].content[0].image_url",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": 5}}]}]},
+            "messages[0].content[0].image_url.url",
+        ),
         ({"slo": 5}, "slo"),
         ({"slo": {}}, "slo"),
         ({"slo": {"ttft_s": 0}}, "slo.ttft_s"),

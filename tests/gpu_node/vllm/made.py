@@ -6,7 +6,15 @@ import struct
 from collections.abc import Sequence
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.border import CoreKept, CoreOutput, CoreRequest, CoreStep, ModelRefusedError
+from gpu_node.vllm.border import (
+    CoreKept,
+    CoreOutput,
+    CoreRequest,
+    CoreStep,
+    ModelRefusedError,
+    PicturesRefusedError,
+    ReadPrompt,
+)
 from shared.config.engine import EngineOptions, ModelSpec, ModelTask
 from shared.messages.payload import Output, Payload, Sampling
 
@@ -19,7 +27,9 @@ def model(
 ) -> LoadedModel:
     """Of 10 blocks with 4 tokens each."""
     cut = name, num_blocks, 4, 256, 32, 100, frozenset({EOS})
-    return LoadedModel(*cut, kv_layout="two numbers", adapters=tuple(adapters), task=task)
+    return LoadedModel(
+        *cut, kv_layout="two numbers", adapters=tuple(adapters), task=task, takes_pictures=name == "eyes"
+    )
 
 
 def payload(
@@ -68,6 +78,16 @@ class WrittenCore:
         self.leaving: list[str] = []
         self.is_closed = False
         self.is_awake = True
+
+    def read_pictures(self, payload: Payload) -> ReadPrompt:
+        """Token 0 stands for an image, which is as many as its width; one of no height cannot be read."""
+        pictures = iter(payload.pictures)
+        token_ids: list[int] = []
+        for token in payload.prompt_token_ids:
+            token_ids += [token] if token else [0] * next(pictures).width
+        if not all(picture.height for picture in payload.pictures):
+            raise PicturesRefusedError("the images cannot be read: one is flat")
+        return ReadPrompt(token_ids, tuple(picture.content for picture in payload.pictures))
 
     def add(self, request: CoreRequest) -> None:
         assert self.is_awake

@@ -99,7 +99,7 @@ class Ledger:
             num_tokens,
             model=payload.model,
             is_fresh=not enqueued.kv_at,
-            prompt_tokens=len(payload.prompt_token_ids),
+            prompt_tokens=payload.num_prompt_tokens,
             max_tokens=payload.sampling.max_tokens,
         )
 

@@ -15,7 +15,7 @@ from shared.bus.bus import bury, is_refusal
 from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add
 from shared.messages import inventories
 from shared.messages.blocks import BlockNews
-from shared.messages.codec import FIELD, UndecodableError, decode, decode_payload
+from shared.messages.codec import FIELD, UndecodableError, decode, decode_payload, with_contents
 from shared.messages.leases import LeaseAnswer
 from shared.messages.message import Message
 from shared.messages.nodes import Heartbeat, NodeGone
@@ -86,7 +86,14 @@ class NodeBus:
         if data is None:
             return GroupEntry(entry_id, enqueued, None)
         try:
-            return GroupEntry(entry_id, enqueued, decode_payload(data))
+            payload = decode_payload(data)
+            if payload.pictures:
+                contents: Any = await self._redis.get(streams.pictures(enqueued.request_id))
+                if contents is None:  # its gateway writes both again
+                    log.warning("images are gone", request_id=enqueued.request_id, attempt=enqueued.attempt)
+                    return GroupEntry(entry_id, enqueued, None)
+                payload = with_contents(payload, contents)
+            return GroupEntry(entry_id, enqueued, payload)
         except UndecodableError as error:
             log.error("payload undecodable", request_id=enqueued.request_id, error=str(error))
             await bury(self._redis, streams.payload(enqueued.request_id), b"", {FIELD: data}, str(error))

@@ -73,7 +73,7 @@ class RunTimes:
         model = self._models.get(payload.model)
         if model is None:
             model = self._models[payload.model] = _OfModel(payload.model)
-        self._runs[payload.request_id] = _Run(model, len(payload.prompt_token_ids), now)
+        self._runs[payload.request_id] = _Run(model, payload.num_prompt_tokens, now)
 
     def publish(self, publish: Publish, now: float) -> None:
         """Tokens have come, and ends."""

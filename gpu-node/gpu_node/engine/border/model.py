@@ -51,6 +51,8 @@ class LoadedModel:
     """Its tokens see those behind them: a text is computed in one step, and nothing of it serves another text."""
     step_tokens: int = 0
     """Most rows of a step, where they are not what the engine is configured for; 0: they are."""
+    takes_pictures: bool = False
+    """It reads images in a prompt."""
     lacks_pipeline: bool = False
     """Whether one was to be chosen, and nothing is known of any."""
 

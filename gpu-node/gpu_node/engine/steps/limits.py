@@ -33,6 +33,8 @@ def refusal(payload: Payload, model: LoadedModel, options: EngineOptions, gramma
     num_prompt_tokens = len(payload.prompt_token_ids)
     if payload.adapter and payload.adapter not in model.adapters:
         return f"{model.name!r} has no adapter {payload.adapter!r} at this node"
+    if payload.pictures and not model.takes_pictures:
+        return f"{model.name!r} takes no images at this node"
     if num_prompt_tokens == 0:
         return "the prompt has no tokens"
     if num_prompt_tokens >= model.max_model_len:

@@ -1,0 +1,58 @@
+"""Files of images, before anything of them is queued."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+
+from gateway.models.picture_file import PictureFileError, picture_size
+from shared.messages.pictures import MAX_PICTURE_PIXELS
+from tests.gateway.picture_tiny import image_file
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_the_size_of_each_kind(kind: str) -> None:
+    assert picture_size(image_file(kind, (48, 40))) == (48, 40)
+
+
+@pytest.mark.parametrize(("orientation", "size"), [(1, (48, 40)), (3, (48, 40)), (6, (40, 48)), (8, (40, 48))])
+def test_an_image_that_a_camera_has_turned_is_as_it_is_seen(orientation: int, size: tuple[int, int]) -> None:
+    assert picture_size(image_file("JPEG", (48, 40), orientation=orientation)) == size
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF"])
+def test_half_a_file_is_none(kind: str) -> None:
+    whole = image_file(kind, (200, 200))
+    with pytest.raises(PictureFileError, match="cannot be read"):
+        picture_size(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<svg/>", b"%PDF-1.4", b"BM" + bytes(60), image_file("BMP"), image_file("TIFF")]
+)
+def test_other_files_are_not_taken(content: bytes) -> None:
+    with pytest.raises(PictureFileError, match="no whole PNG, JPEG, WebP or GIF"):
+        picture_size(content)
+
+
+def claimed(width: int, height: int) -> bytes:
+    """A PNG of no pixels whose header says that it has many."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("width", "height"), [(4097, 4096), (100_000, 100_000), (1 << 31, 1)])
+def test_a_claim_of_too_many_pixels_is_refused_by_its_header(width: int, height: int) -> None:
+    with pytest.raises(PictureFileError, match=rf"{MAX_PICTURE_PIXELS}|cannot be read"):
+        picture_size(claimed(width, height))
+
+
+def test_the_most_pixels_are_looked_at() -> None:
+    with pytest.raises(PictureFileError, match="cannot be read"):  # its pixels are not there
+        picture_size(claimed(4096, 4096))
