@@ -139,11 +139,11 @@ class VllmCore:
     def _read(self) -> None:
         while True:
             try:
-                outputs = self._client.get_output()
+                step = core_step(self._client.get_output(), self._take_kept)
             except Exception as error:  # whatever it is, nothing more comes
                 self._die(f"{type(error).__name__}: {error}")
                 return
-            self._tell(core_step(outputs, self._take_kept))
+            self._tell(step)
 
     def _take_kept(self, core_id: str, num_tokens: int) -> CoreKept:
         assert self._transit is not None
