@@ -1,7 +1,8 @@
 """A gateway's standing in the cluster: signs of life, its token stream, and what it says again when Redis forgets.
 
 A token stream is gone when the gateway was declared dead while it could not be heard, or when Redis came back without
-the end of its log. In both cases nothing is given up: the queue manager is told what is in flight, and puts it right.
+the end of its log; and nodes trim one that is not read for seconds. In all cases nothing is given up: the queue manager
+is told what is in flight, and puts it right.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Presence:
         self._with_pictures = with_pictures
         self._life = RedisLife(redis)
         self._num_inventories = 0
+        self._num_lacks_told = 0
         self._refresh_at_s = 0.0
 
     async def open(self) -> None:
@@ -62,7 +64,8 @@ class Presence:
         anew gives none: the date of its inventory is its sign.
         """
         is_gone = not await self._redis.exists(self._reader.stream)
-        if await self._life.is_another() or is_gone:
+        has_lack = self._reader.num_lacks > self._num_lacks_told
+        if await self._life.is_another() or is_gone or has_lack:
             await self._say_again(dispatcher, is_gone=is_gone)
         else:
             await self._writer.write(add(streams.QUEUE, GatewayBeat(gateway=self._gateway)))
@@ -79,6 +82,7 @@ class Presence:
 
     async def _say_again(self, dispatcher: Dispatcher, *, is_gone: bool) -> None:
         """Safe to repeat, as after a failure in the middle."""
+        num_lacks = self._reader.num_lacks
         log.warning("saying the inventory", num_inflight=dispatcher.num_inflight, is_stream_gone=is_gone)
         self._num_inventories += 1
         date = GatewayBeat(gateway=self._gateway, inventory=self._num_inventories)
@@ -92,6 +96,7 @@ class Presence:
             await self._writer.write(add(streams.QUEUE, part))
         await self._delete_again(self._released.recent(_now()))
         self._life.settle()
+        self._num_lacks_told = num_lacks
 
     async def _delete_again(self, request_ids: Sequence[str]) -> None:
         for start in range(0, len(request_ids), MAX_KEYS):

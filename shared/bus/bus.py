@@ -137,6 +137,8 @@ class StreamReader:
         self._last_id = BEGINNING
         self._marks = ReadMarks()
         self._num_moves = 0
+        self.num_lacks = 0
+        """Times that entries may have been trimmed before they were read."""
 
     @property
     def last_id(self) -> bytes:
@@ -179,12 +181,18 @@ class StreamReader:
                 messages.append(decode_entry(fields))
             except UndecodableError as error:
                 await bury(self._redis, self.stream, entry_id, fields, str(error))
+        # what is trimmed goes from the oldest on, and only from a stream of more than can be read at once
+        is_behind = len(entries) == max_entries and not await self._is_there(self._last_id)
         if num_moves != self._num_moves:
             return []
+        self.num_lacks += is_behind
         for entry_id, fields in entries:
             self._marks.note(entry_id, fields.get(FIELD, b""))
             self._last_id = entry_id
         return messages
+
+    async def _is_there(self, entry_id: bytes) -> bool:
+        return entry_id == BEGINNING or bool(await self._redis.xrange(self.stream, entry_id, entry_id, count=1))
 
     async def trim(self) -> None:
         """Forget what has been read."""

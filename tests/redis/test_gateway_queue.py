@@ -17,7 +17,7 @@ from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
 from gateway.openai.delta import Delta, Failure, Rejection
 from shared.bus import streams
-from shared.bus.bus import MAX_CONNECTIONS, connect
+from shared.bus.bus import MAX_CONNECTIONS, MAX_READ_ENTRIES, connect
 from shared.messages.blocks import Locate
 from shared.messages.codec import FIELD, decode_entry, decode_payload, encode
 from shared.messages.inventories import GatewayInventory
@@ -243,6 +243,29 @@ async def test_declared_dead_it_opens_again_and_says_what_it_has(redis: Redis, q
         fresh = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
         await redis.xadd(TOKENS, {FIELD: encode(fresh)}, nomkstream=True)
         assert await call.next_news(PATIENCE_S) == [Delta("ab", 2, "stop")]
+
+
+async def test_behind_entries_that_were_trimmed_before_it_read_them_it_says_what_it_has(
+    redis: Redis, queue: RedisQueue
+) -> None:
+    """Else the client of an answer whose end was among them would wait for ever."""
+    dispatcher = Dispatcher(queue, "gw-0")
+    inventory = GatewayInventory(gateway="gw-0", number=1, requests=[Attempt("r-1", 0)])
+
+    async def is_said() -> bool:
+        return inventory in await messages(redis)
+
+    async with queue.serving(dispatcher), dispatcher.run(JOB):
+        end = Tokens(node="n", chunks=[Chunk("r-1", 0, 0, [0, 1], finish_reason="stop", is_last=True)])
+        async with redis.pipeline(transaction=True) as pipe:
+            pipe.xadd(TOKENS, {FIELD: encode(end)})
+            for _ in range(MAX_READ_ENTRIES):
+                pipe.xadd(TOKENS, {FIELD: encode(GatewayBeat(gateway="gw-0"))})
+            pipe.xtrim(TOKENS, maxlen=MAX_READ_ENTRIES, approximate=False)
+            await pipe.execute()
+        await until(is_said)
+        said = await messages(redis)
+        assert said[said.index(inventory) - 1] == GatewayBeat(gateway="gw-0", inventory=1), "which is its date"
 
 
 class NotingDispatcher(Dispatcher):

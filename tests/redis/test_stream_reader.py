@@ -51,6 +51,28 @@ async def test_nothing_is_missed_between_two_reads_however_much_comes(redis: Red
     assert [word for read in reads for word in read] == expected
 
 
+async def test_entries_that_were_trimmed_before_they_were_read_are_noticed(redis: Redis) -> None:
+    new = await reader(redis)
+    await say(redis, "read")
+    assert words(await new.read()) == ["read"]
+    await say(redis, *(str(number) for number in range(2 * MAX_READ_ENTRIES + 1)))
+    await redis.xtrim(INBOX, maxlen=2 * MAX_READ_ENTRIES, approximate=False)
+    assert words(await new.read())[0] == "1", "0 is gone, as what was read is"
+    assert new.num_lacks == 1
+    assert words(await new.read())[-1] == str(2 * MAX_READ_ENTRIES)
+    assert new.num_lacks == 1
+
+
+async def test_what_is_trimmed_when_it_has_been_read_is_not_missed(redis: Redis) -> None:
+    new = await reader(redis)
+    for _ in range(2):
+        await say(redis, *(str(number) for number in range(2 * MAX_READ_ENTRIES)))
+        for _ in range(2):
+            assert len(await new.read()) == MAX_READ_ENTRIES
+            await redis.xtrim(INBOX, minid=new.last_id, approximate=False)
+    assert new.num_lacks == 0
+
+
 async def test_a_bad_entry_is_buried_and_the_others_are_read(redis: Redis) -> None:
     new = await reader(redis)
     await say(redis, "one")
