@@ -80,7 +80,7 @@ async def test_a_named_function_is_called_streamed_or_not(client: AsyncOpenAI, c
         pieces = [one.function for chunk in chunks for one in chunk.choices[0].delta.tool_calls or []]
         assert [one.name for one in pieces if one.name] == ["get_weather"]
         assert "".join(one.arguments or "" for one in pieces) == call.function.arguments
-        assert len(pieces) > 2, "arguments come as they are drawn"
+        assert len(pieces) > 1, "arguments come as they are drawn: several tokens a step, where they can be guessed"
         assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
