@@ -99,6 +99,8 @@ def test_the_bytes_of_a_frame() -> None:
                 "num_lost_remote": 0,
                 "num_draft_tokens": 0,
                 "num_accepted_tokens": 0,
+                "num_structured_drafts": 0,
+                "num_structured_accepted": 0,
                 "kept": dict.fromkeys(kept, 0),
             },
             "num_remote_blocks": 0,
