@@ -18,9 +18,9 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.vllm.book import Change, CoreBook
 from gpu_node.vllm.border import CoreStep, EngineCore, ModelRefusedError, PicturesRefusedError, StartCore
+from gpu_node.vllm.read_pictures import with_read_pictures
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload
-from shared.messages.pictures import bare
 from shared.messages.step_cost import StepCost
 
 
@@ -188,7 +188,7 @@ class VllmEngine:
         features: tuple[Any, ...] = ()
         if payload.pictures:
             try:
-                payload, features = _with_pictures_read(resident, payload)
+                payload, features = with_read_pictures(resident.core, payload)
             except PicturesRefusedError as error:
                 self._images.drop(payload.request_id)
                 return [refusal_chunk(payload, str(error))]
@@ -333,17 +333,6 @@ class VllmEngine:
         self._images.lot.check()
         for resident in self._residents.values():
             resident.book.check()
-
-
-def _with_pictures_read(resident: _Resident, payload: Payload) -> tuple[Payload, tuple[Any, ...]]:
-    """A request as all books have it: with the tokens that its images are, and without their files."""
-    read = resident.core.read_pictures(payload)
-    num_tokens = len(read.token_ids)
-    if num_tokens > payload.num_prompt_tokens:
-        raise PicturesRefusedError(
-            f"the prompt has {num_tokens} tokens with its images here, and was let in with {payload.num_prompt_tokens}"
-        )
-    return replace(payload, prompt_token_ids=read.token_ids, pictures=bare(payload.pictures)), read.features
 
 
 def _busy(wanted: str, names: list[str]) -> ModelsBusyError:
