@@ -10,6 +10,7 @@ from gateway.models.chat_template import NO_SETTINGS, ChatTemplate, ChatTemplate
 from gateway.models.models import ServedModel
 from gateway.openai import errors
 from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.picture_errors import takes_no_images
 from gateway.openai.tools import Tool
 from gateway.tools.hermes_prompt import with_hermes
 
@@ -62,7 +63,7 @@ def encode_messages(
 def _check_shown(ids: Sequence[int], num_images: int, model: ServedModel) -> None:
     """`ApiError` 400 unless each image has its place in the prompt: else another would be put there."""
     if model.pictures is None:
-        raise errors.takes_no_images(model.name, [])
+        raise takes_no_images(model.name, [])
     num_shown = ids.count(model.pictures.token_id)
     if num_shown != num_images:
         raise errors.invalid(

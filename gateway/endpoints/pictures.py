@@ -15,6 +15,7 @@ from gateway.models.picture_counts import MAX_ASPECT
 from gateway.models.picture_file import PictureFileError, picture_size
 from gateway.openai import errors
 from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.picture_errors import bad_image, takes_no_images
 from shared.messages.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
 
 _TYPES = "image/png, image/jpeg, image/webp, image/gif"
@@ -41,7 +42,7 @@ async def read_pictures(messages: Sequence[ChatMessage], model: ServedModel, abl
     if not given:
         return []
     if model.pictures is None:
-        raise errors.takes_no_images(model.name, able)
+        raise takes_no_images(model.name, able)
     if len(given) > MAX_PICTURES:
         raise errors.invalid(f"{len(given)} images are more than the {MAX_PICTURES} of a request", "messages")
     return await asyncio.get_running_loop().run_in_executor(_reading, _read, given, model)
@@ -55,16 +56,16 @@ def _read(given: Sequence[_Given], model: ServedModel) -> list[Picture]:
         content = _content(one)
         num_bytes += len(content)
         if num_bytes > MAX_PICTURES_BYTES:
-            raise errors.bad_image(f"the images have more than {MAX_PICTURES_BYTES} bytes together", one.field)
+            raise bad_image(f"the images have more than {MAX_PICTURES_BYTES} bytes together", one.field)
         try:
             width, height = picture_size(content)
         except PictureFileError as error:
-            raise errors.bad_image(f"the image {error}", one.field) from error
+            raise bad_image(f"the image {error}", one.field) from error
         num_pixels += width * height
         if num_pixels > MAX_PICTURES_PIXELS:
-            raise errors.bad_image(f"the images have more than {MAX_PICTURES_PIXELS} pixels together", one.field)
+            raise bad_image(f"the images have more than {MAX_PICTURES_PIXELS} pixels together", one.field)
         if max(width, height) > MAX_ASPECT * min(width, height):
-            raise errors.bad_image(f"the image is more than {MAX_ASPECT} times as long as it is wide", one.field)
+            raise bad_image(f"the image is more than {MAX_ASPECT} times as long as it is wide", one.field)
         assert model.pictures is not None
         num_tokens = model.pictures.count(width, height)
         pictures.append(Picture(sha256(content).hexdigest(), width, height, num_tokens, content))
@@ -74,11 +75,11 @@ def _read(given: Sequence[_Given], model: ServedModel) -> list[Picture]:
 def _content(given: _Given) -> bytes:
     head = _DATA_URL.match(given.url)
     if head is None:
-        raise errors.bad_image(_INLINE, given.field)
+        raise bad_image(_INLINE, given.field)
     try:
         return base64.b64decode(given.url[head.end() :].encode("ascii"), validate=True)
     except ValueError as error:  # also of characters that are not ASCII
-        raise errors.bad_image("the image is no valid base64", given.field) from error
+        raise bad_image("the image is no valid base64", given.field) from error
 
 
 def num_extra_tokens(pictures: Sequence[Picture]) -> int:

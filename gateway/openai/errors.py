@@ -1,4 +1,4 @@
-"""What a client can be told, in OpenAI's shape. Every refusal in this package is one of the functions below."""
+"""What a client can be told, in OpenAI's shape: every refusal is made below, those of images in `picture_errors`."""
 
 from __future__ import annotations
 
@@ -132,17 +132,6 @@ def wrong_task(name: str, has: ModelTask, task: ModelTask, able: list[str]) -> A
     else:
         message += f"; a model does with task: {task} in the configuration"
     return invalid(message, "model", code="model_not_supported")
-
-
-def takes_no_images(name: str, able: list[str]) -> ApiError:
-    """The model reads texts alone; ``able``: those that read images."""
-    which = f"these do: {', '.join(able)}" if able else "no model here does"
-    return invalid(f"the model {name!r} takes no images; {which}", "model", code="model_not_supported")
-
-
-def bad_image(why: str, param: str) -> ApiError:
-    """An image of a request that no model could be shown."""
-    return invalid(f"{param!r}: {why}", param)
 
 
 def context_length_exceeded(max_model_len: int, prompt_tokens: int, max_tokens: int, param: str) -> ApiError:

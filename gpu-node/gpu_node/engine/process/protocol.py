@@ -1,7 +1,4 @@
-"""What node agent and engine process say to each other; `framing` makes bytes of it.
-
-Both ends run the same version: the agent starts the engine.
-"""
+"""What node agent and engine process, both of one version, say to each other; `framing` makes bytes of it."""
 
 from __future__ import annotations
 
@@ -239,9 +236,8 @@ class ModelLoaded(_Frame, frozen=True):
     tiers: dict[str, str] = {}
     """Where the weights of every model are now that are on the device or in host memory."""
     kv_format: str = ""
-    """As in `ModelRate`."""
     step_tokens: int = 0
-    """Likewise."""
+    """Both as in `ModelRate`."""
 
 
 class ModelFailed(_Frame, frozen=True):
