@@ -14,7 +14,7 @@ _NODE = '{node=~"$node"}'
 _MODEL = '{model=~"$model"}'
 
 
-_now = partial(stat, width=4)
+_now = partial(stat, width=3)
 
 
 CLUSTER = Row(
@@ -30,6 +30,11 @@ CLUSTER = Row(
         ),
         _now("Accepted requests", "Not finished.", "sum(treadle_queue_accepted_requests)"),
         _now("Broken models", "That some node could not load.", "count(treadle_broken_models) or vector(0)"),
+        _now(
+            "Doubted facts",
+            "Numbers that nodes tell of themselves and that cannot be; /status of the scheduler names them.",
+            "count(treadle_doubted_facts) or vector(0)",
+        ),
         _now(
             "Dead letters",
             "Entries that could not be handled, in the time shown.",

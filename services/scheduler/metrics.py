@@ -40,6 +40,12 @@ def measure(core: SchedulerCore) -> Iterator[Metric]:
         (([node.node, model], 1) for node in known for model in node.broken_models),
     )
     yield gauges(
+        "treadle_doubted_facts",
+        "1 for each number that a living node tells of itself and that cannot be: it counts as not measured",
+        ["node", "fact"],
+        (([name, fact], 1) for name, record in state.nodes.items() for fact in record.doubted),
+    )
+    yield gauges(
         "treadle_model_demand_tokens",
         "Tokens still to be computed, as of the last question for a plan",
         ["model"],

@@ -61,6 +61,17 @@ def test_nodes_demand_and_plans() -> None:
     }
 
 
+def test_what_a_node_tells_of_itself_and_cannot_be() -> None:
+    core = SchedulerCore(ClusterConfig())
+    facts = msgspec.structs.replace(beat("n0", "a").facts, swap_s=-1.0, step_tokens=-512)
+    core.handle(msgspec.structs.replace(beat("n0", "a"), facts=facts), 1.0)
+    core.handle(beat("n1", "a"), 1.0)
+    doubted = {key: value for key, value in samples_of(measure(core)).items() if key[0] == "treadle_doubted_facts"}
+    assert doubted == {("treadle_doubted_facts", "n0", "swap_s"): 1, ("treadle_doubted_facts", "n0", "step_tokens"): 1}
+    core.handle(beat("n0", "a"), 2.0)
+    assert not [key for key in samples_of(measure(core)) if key[0] == "treadle_doubted_facts"]
+
+
 def test_pools() -> None:
     pool = NodePool(name="p", max_nodes=3, start_s=30)
     core = SchedulerCore(ClusterConfig(pools=[pool], scaling=ScalingOptions(provider="process")))
