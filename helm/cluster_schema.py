@@ -13,6 +13,7 @@ SECTIONS = (
     "ModelSpec",
     "AdapterSpec",
     "ScoreOptions",
+    "SamplingDefaults",
     "SpeculationOptions",
     "SloClass",
     "TenantSpec",

@@ -194,15 +194,16 @@ class MessagesRequest(Conversation):
 
     def chat_fields(self) -> dict[str, Any]:
         """The conversation, and how its answer is drawn."""
-        return super().chat_fields() | {
-            "max_tokens": self.max_tokens,
-            "stop": self.stop_sequences,
-            "stream": self.stream,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "top_k": self.top_k,
-            "slo": self.slo,
-        }
+        return (
+            super().chat_fields()
+            | {
+                "max_tokens": self.max_tokens,
+                "stop": self.stop_sequences,
+                "stream": self.stream,
+                "slo": self.slo,
+            }
+            | {name: getattr(self, name) for name in ("temperature", "top_p", "top_k") if name in self.model_fields_set}
+        )
 
 
 class CountTokensRequest(Conversation):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from aiohttp import web
 
 from gateway.endpoints.job_parts import find_model
@@ -26,4 +28,13 @@ async def show_model(request: web.Request) -> web.Response:
 def _card(request: web.Request, name: str, model: ServedModel) -> ModelCard:
     created, length = request.app[STARTED_S], model.max_model_len
     parent = None if model.base is None else model.base.name
-    return ModelCard(id=name, created=created, root=model.name, parent=parent, max_model_len=length, task=model.task)
+    sampling = {name: value for name, value in asdict(model.sampling).items() if value is not None}
+    return ModelCard(
+        id=name,
+        created=created,
+        root=model.name,
+        parent=parent,
+        max_model_len=length,
+        task=model.task,
+        sampling=sampling,
+    )

@@ -117,19 +117,21 @@ def sampling(
         raise errors.invalid(f"a node of this cluster runs {max_candidates} candidates at a time", param)
     check_token_ids(model.tokenizer, body.logit_bias, "logit_bias")
     seed = int.from_bytes(context.random_bytes(8), "big") if body.seed is None else body.seed
+    # beams are not drawn
+    drawn = body if body.use_beam_search else body.filled(model.sampling)
     return Sampling(
         max_tokens=limit,
-        temperature=body.temperature,
-        top_k=max(body.top_k, 0),
-        top_p=body.top_p,
-        min_p=body.min_p,
+        temperature=drawn.temperature,
+        top_k=max(drawn.top_k, 0),
+        top_p=drawn.top_p,
+        min_p=drawn.min_p,
         seed=seed & _SEED_MASK,
         is_seeded=body.seed is not None,
         stop_token_ids=[] if body.ignore_eos else list(model.tokenizer.eos_ids),
         ignore_eos=body.ignore_eos,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        repetition_penalty=body.repetition_penalty,
+        presence_penalty=drawn.presence_penalty,
+        frequency_penalty=drawn.frequency_penalty,
+        repetition_penalty=drawn.repetition_penalty,
         logit_bias=sorted(body.logit_bias.items()),
         num_logprobs=body.num_logprobs,
         num_choices=body.n,

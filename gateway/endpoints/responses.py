@@ -64,4 +64,4 @@ class ResponsesEndpoint(TranslatedEndpoint[ResponsesRequest]):
         (reading,) = choice_readings(body.chat, model, request_id)
         writer = LogprobWriter(model.tokenizer, has_top=body.top_logprobs > 0)
         scores = TextScores(writer) if body.tells_logprobs else None
-        return ResponsesRenderer(body, reading, request_id, created, scores)
+        return ResponsesRenderer(body.filled(model.sampling), reading, request_id, created, scores)  # which it tells

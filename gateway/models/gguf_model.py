@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer, models
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.library import refusing
 from gateway.models.model_parts import ModelParts
+from gateway.models.own_sampling import GGUF_NAMES
 from gateway.models.pretokenizers import RECIPES, Recipe
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.files.classifier import CLASSIFIER_TENSOR
@@ -32,6 +33,8 @@ def read_gguf(path: Path) -> ModelParts:
         context_length=fields.get(f"{family}.context_length", int),
         family=family or "",
         is_classifier=head is not None and head.shape[0] == 1,
+        sampling_file=fields,
+        sampling_names=GGUF_NAMES,
         score_prompt=fields.get("tokenizer.chat_template.rerank", str),
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.hf_encoding import build_encoders
 from gateway.models.model_parts import ModelParts
+from gateway.models.own_sampling import HF_NAMES
 from gateway.models.picture_form import picture_form
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.config.scoring import DOCUMENT, QUERY
@@ -48,6 +49,8 @@ def read_directory(directory: Path) -> ModelParts:
         is_classifier=num_labels_of(files.config.values) is not None,
         is_encoder=is_encoder,
         score_prompt=_pair_prompt(edges, vocabulary) if is_encoder else None,
+        sampling_file=files.generation,
+        sampling_names=HF_NAMES,
         pictures=picture_form(directory, whole, vocabulary),
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gateway.models.chat_template import ChatTemplate
 from gateway.models.picture_form import PictureForm
 from gateway.models.tokenizer import PromptTokenizer
+from shared.vocabulary.model_fields import ModelFields
 
 
 @dataclass(frozen=True)
@@ -28,5 +30,9 @@ class ModelParts:
     """Its tokens see those behind them (`shared.files.encoder`)."""
     score_prompt: str | None = None
     """How a query and a document are put to it, with places as in `shared.config.scoring`, where the files say."""
+    sampling_file: ModelFields | None = None
+    """Where it is said how its tokens are drawn; None where nothing says so."""
+    sampling_names: Mapping[str, str] = field(default_factory=dict)
+    """What fields of `SamplingDefaults` are called there."""
     pictures: PictureForm | None = None
     """How it is shown images; None where it reads none, or where they cannot be counted."""

@@ -10,6 +10,7 @@ from gateway.models.chat_template import ChatTemplate
 from gateway.models.gguf_model import read_gguf
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
+from gateway.models.own_sampling import own_sampling
 from gateway.models.picture_form import PictureForm
 from gateway.models.score_form import ScoreForm, score_form
 from gateway.models.tokenizer import PromptTokenizer
@@ -17,6 +18,7 @@ from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec, ModelTask
+from shared.config.sampling import NO_SAMPLING, SamplingDefaults
 from shared.files.all_files import checked_paths
 from shared.files.encoder import encoder_problem, encoder_task_problem
 from shared.files.model_file import ModelFileError
@@ -45,6 +47,8 @@ class ServedModel:
     """How it is asked for scores, where it is served for them."""
     pictures: PictureForm | None = None
     """How it is shown images; None where it takes none."""
+    sampling: SamplingDefaults = NO_SAMPLING
+    """How tokens are drawn where a request does not say."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
     _shown: dict[tuple[str, ...], list[bytes]] = field(default_factory=dict, repr=False)  # by marks that are shown
@@ -117,6 +121,9 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
             spec.task,
             score_form(spec, parts, path) if spec.task == "score" else None,
             parts.pictures if spec.task == "generate" and takes_pictures else None,
+            own_sampling(spec.sampling, parts.sampling_file, parts.sampling_names)
+            if spec.task == "generate"
+            else NO_SAMPLING,
         )
         models |= dict.fromkeys((spec.name, *spec.aliases), base)
         models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}

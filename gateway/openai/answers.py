@@ -199,7 +199,9 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     """The model that it is an adapter of; null where it is none."""
     max_model_len: int
     task: ModelTask = "generate"
-    """What it is served for: ``generate`` or ``embed``."""
+    """What it is served for: ``generate``, ``embed`` or ``score``."""
+    sampling: dict[str, float]
+    """How its tokens are drawn where a request does not say, where that is not as OpenAI's API has it."""
 
 
 class ModelList(Struct, frozen=True, kw_only=True):

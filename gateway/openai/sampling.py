@@ -10,11 +10,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import fields
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.openai.part import ApiObject, FieldConflictError
+from shared.config.sampling import SamplingDefaults
 
 MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at the same time
 MAX_LOGIT_BIASES = 1024
@@ -68,6 +70,13 @@ class DrawFields(ApiObject):
         BeforeValidator(_by_token_id, json_schema_input_type=dict[TokenIdKey, Bias]),
     ] = Field(default_factory=dict)
     """Token ids of the model, each with what is added to its logit."""
+
+    def filled(self, defaults: SamplingDefaults) -> Self:
+        """The same, with what the request does not say as the model has it."""
+        own = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
+        given = self.model_fields_set
+        left_out = {name: value for name, value in own.items() if value is not None and name not in given}
+        return self.model_copy(update=left_out) if left_out else self
 
 
 class SamplingFields(DrawFields):

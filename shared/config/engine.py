@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 
 from shared.config.adapters import AdapterSpec
 from shared.config.bounds import STRICT, Matching, NumberRange
+from shared.config.sampling import NO_SAMPLING, SamplingDefaults
 from shared.config.scoring import DEFAULT_SCORE, ScoreOptions
 from shared.config.speculation import SpeculationOptions
 from shared.config.tiers import NO_TIERS, TierOptions
@@ -91,6 +92,9 @@ class ModelSpec:
     (``/v1/embeddings``); ``score``: how well documents fit a query (``/v1/rerank``, ``/v1/score``)."""
     score: ScoreOptions = DEFAULT_SCORE
     """How it is asked for scores (``task: score``)."""
+    sampling: SamplingDefaults = NO_SAMPLING
+    """How tokens are drawn where a request does not say; what is left out, as the model's files say
+    (``generation_config.json``, ``general.sampling`` of a GGUF file), else as in OpenAI's API."""
     tool_calls: ToolCalls = "auto"
     """How the model writes calls of functions. ``auto``: as its chat template shows, else ``hermes``."""
     reasoning: Reasoning = "auto"

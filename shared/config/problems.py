@@ -11,6 +11,7 @@ from shared.config.adapters import MAX_ADAPTERS
 from shared.config.engine import MAX_ALIASES, NO_PIPELINE, TASK_ANSWERS, ModelSpec
 from shared.config.hardware import MODELS
 from shared.config.model_source import adapter_source_problem, source_problem
+from shared.config.sampling import NO_SAMPLING
 from shared.config.scoring import DEFAULT_SCORE
 
 SPECULATING_KINDS = ("cpu", "reference")
@@ -135,6 +136,15 @@ def task_problems(models: Sequence[ModelSpec]) -> list[str]:
         f"models.{number}.score: it says how a model is asked for scores; set task: score, or leave it out"
         for number, model in enumerate(models)
         if model.score != DEFAULT_SCORE and model.task != "score"
+    ]
+
+
+def sampling_problems(models: Sequence[ModelSpec]) -> list[str]:
+    """Models that draw no tokens, and say how."""
+    return [
+        f"models.{number}.sampling: nothing is drawn with task: {model.task}; leave it out"
+        for number, model in enumerate(models)
+        if model.sampling != NO_SAMPLING and model.task != "generate"
     ]
 
 

@@ -22,3 +22,10 @@ def test_how_a_model_is_asked_for_scores_belongs_to_one_that_scores(task: str) -
     models = [MODELS[0], MODELS[1] | {"task": task, "score": {"labels": ["a", "b"]}}]
     with pytest.raises(ValueError, match=r"models\.1\.score: it says how a model is asked for scores; set task: score"):
         ClusterConfig.model_validate({"models": models})
+
+
+@pytest.mark.parametrize("task", ["embed", "score"])
+def test_how_tokens_are_drawn_belongs_to_a_model_that_draws(task: str) -> None:
+    models = [MODELS[0], MODELS[1] | {"task": task, "sampling": {"top_k": 20}}]
+    with pytest.raises(ValueError, match=rf"models\.1\.sampling: nothing is drawn with task: {task}; leave it out"):
+        ClusterConfig.model_validate({"models": models})
