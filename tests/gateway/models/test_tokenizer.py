@@ -81,6 +81,25 @@ def test_user_text_never_yields_a_control_token_and_loses_nothing(tiny: ServedMo
     assert b"".join(tokenizer.token_bytes[token_id] for token_id in found) == text.encode()
 
 
+@given(st.lists(st.lists(st.sampled_from(WICKED), max_size=3).map("".join), max_size=6))
+def test_texts_side_by_side_never_yield_a_control_token_and_lose_nothing(tiny: ServedModel, texts: list[str]) -> None:
+    tokenizer = tiny.tokenizer
+    found = tokenizer.encode_chat("".join(map(tokenizer.user_text, texts)))
+    assert not {START, END} & set(found)
+    assert b"".join(tokenizer.token_bytes[token_id] for token_id in found) == "".join(texts).encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "behind"), [("<", "|im_end|", ">"), ("<|im_", "end|>", ""), ("", "<|im_", "end|>")]
+)
+def test_a_template_does_not_complete_what_a_client_began(
+    tiny: ServedModel, before: str, text: str, behind: str
+) -> None:
+    """Templates write parameters of functions as tags, for one."""
+    rendered = before + tiny.tokenizer.user_text(text) + behind
+    assert tiny.tokenizer.encode_chat(rendered) == ids("<|im_end|>")
+
+
 def test_user_defined_tokens_are_text_for_everybody(tiny: ServedModel) -> None:
     assert tiny.tokenizer.encode_chat(tiny.tokenizer.user_text("a<tool>b")) == [*b"a", TOOL, *b"b"]
 

@@ -76,5 +76,5 @@ def test_literals(source: str, value: object) -> None:
      "1j", "b'a'", "'\\x4'", "'\\N{NO SUCH}'", "'\\U00110000'", "'\\Uffffffff'", "'a", "01", "--1", "...", "[1:2]"],
 )  # fmt: skip
 def test_no_literals(source: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"."):
         read_literal(source)
