@@ -38,8 +38,7 @@ _CLOSING = {"[": "]", "(": ")", "{": "}"}
 def read_literal(text: str) -> object:
     """The value, of lists in the place of tuples; `ValueError` for what is none."""
     reading, end = _Reading(), 0
-    tokens = _TOKEN.scanner(text)
-    while (found := tokens.match()) is not None:
+    while (found := _TOKEN.match(text, end)) is not None:
         kind, end = found.lastindex, found.end()
         if kind == _MARK:
             reading.mark(found[_MARK])
