@@ -65,11 +65,12 @@ class PromptTokenizer:
         """The text of each token id, as bytes; end tokens have none."""
         self._prefix_ids = list(parts.prefix_ids)
         self._suffix_ids = list(parts.suffix_ids)
-        self._control = parts.control
+        # files of others have tokens without a name, which would be found everywhere; the mark is ours
+        self._control = {text: token for text, token in parts.control.items() if text and _MARK not in text}
         self._control_names = {control.id: text for text, control in parts.control.items()}
-        self._split = _any_of(list(parts.control))
-        whole = [*parts.control, _MARK]
-        self._edges = ControlEdges(parts.control)
+        self._split = _any_of(list(self._control))
+        whole = [*self._control, _MARK]
+        self._edges = ControlEdges(self._control)
         self._hidden = [*dict.fromkeys((*whole, *sorted(self._edges.characters)))]
         assert len(self._hidden) <= _MAX_HIDDEN
         self._codes = {text: _MARK + chr(_FIRST_HIDDEN + number) for number, text in enumerate(self._hidden)}

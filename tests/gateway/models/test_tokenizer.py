@@ -13,7 +13,8 @@ from gateway.models.models import ServedModel, load_models
 from gateway.models.pretokenizers import RECIPES
 from gateway.models.tokenizer import PromptTokenizer
 from shared.config.config import ClusterConfig
-from tests.gateway.tiny import END, HELLO, START, TOKENS, TOOL, ids, write_model
+from shared.vocabulary.gguf_vocabulary import TokenType
+from tests.gateway.tiny import END, HELLO, KINDS, START, TOKENS, TOOL, ids, write_model
 
 AWKWARD = [
     "",
@@ -102,6 +103,17 @@ def test_a_template_does_not_complete_what_a_client_began(
 
 def test_user_defined_tokens_are_text_for_everybody(tiny: ServedModel) -> None:
     assert tiny.tokenizer.encode_chat(tiny.tokenizer.user_text("a<tool>b")) == [*b"a", TOOL, *b"b"]
+
+
+def test_a_control_token_that_nobody_can_write_is_not_looked_for(tmp_path: Path) -> None:
+    """One without a name would be found at each place of a text, for ever."""
+    names = ["", "\U000f0000\U000f0001"]
+    kinds = [*KINDS, TokenType.CONTROL, TokenType.CONTROL]
+    tokenizer = tokenizer_of(write_model(tmp_path / "odd.gguf", tokens=[*TOKENS, *names], kinds=kinds))
+    assert tokenizer.encode("a<|im_end|>b") == [*b"a", END, *b"b"]
+    text = f"a{names[1]}<|im_end|>"
+    assert tokenizer.encode_chat(tokenizer.user_text(text)) == ids(text)
+    assert tokenizer.token_text(len(TOKENS) + 1) == names[1]
 
 
 def test_bos_comes_first_once(tmp_path: Path) -> None:
