@@ -85,13 +85,14 @@ def test_what_costs_too_much_is_a_problem() -> None:
 def test_remainders_are_bounded_wherever_they_stand() -> None:
     schema = '{"type": "integer", "multipleOf": 100000007}'
     hidden = schema.replace("Of", "\\u004ff")
-    for kind, text in (
+    cases: list[tuple[ConstraintKind, str]] = [
         ("json_schema", schema),
         ("json_schema", hidden),
         ("grammar", f"start: %json {schema}"),
         ("grammar", f"start: %json {hidden}"),
         ("grammar", f"start: %json // of these\n {schema}"),
-    ):
+    ]
+    for kind, text in cases:
         for said in (problem_of(Constraint(kind, text)), build_problem_of(Constraint(kind, text))):
             assert "multipleOf" in said or "%json" in said
 
