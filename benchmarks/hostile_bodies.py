@@ -78,6 +78,12 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "64 prompts": (TEXT, lambda: _valid(prompt=["the quick brown fox " * 64] * 64)),
     "4096 messages": (CHAT, lambda: _valid(messages=[{"role": "user", "content": "x"}] * 4096)),
     "16 stop strings": (TEXT, lambda: _valid(prompt="x", stop=["a" * 255 + chr(97 + n) for n in range(16)])),
+    # short ones: forms that are looked at before anything is queued
+    "empty lines as a grammar": (TEXT, lambda: _valid(prompt="x", structured_outputs={"grammar": "\n" * (1 << 14)})),
+    "many remainders": (
+        TEXT,
+        lambda: _valid(prompt="x", structured_outputs={"json": {"type": "integer", "multipleOf": 100_000_007}}),
+    ),
     "digits that nearly fit": (TEXT, lambda: _valid(prompt="1" * 160_000)),
 }
 """By name: the path, and what makes the body."""

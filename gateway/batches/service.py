@@ -32,6 +32,9 @@ WRONG_TOKEN = "wrong_token"  # noqa: S105 (a code)
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_WAYS = {".": "%252E", "..": "%252E%252E"}
+"""What an address takes for a way to another place, and not for a name, with what it takes for a name."""
+
 
 class BatchService:
     """For one process and one interface; its connections are kept. Needs a running loop."""
@@ -57,16 +60,16 @@ class BatchService:
 
     async def file(self, tenant: str, file: str) -> StoredFile:
         """One."""
-        return await self._ask("GET", f"/files/{quote(file, safe='')}", tenant, StoredFile)
+        return await self._ask("GET", f"/files/{_named(file)}", tenant, StoredFile)
 
     async def remove_file(self, tenant: str, file: str) -> StoredFile:
         """The one that is no more."""
-        return await self._ask("DELETE", f"/files/{quote(file, safe='')}", tenant, StoredFile)
+        return await self._ask("DELETE", f"/files/{_named(file)}", tenant, StoredFile)
 
     @asynccontextmanager
     async def content(self, tenant: str, file: str) -> AsyncIterator[aiohttp.ClientResponse]:
         """Its bytes, to be read from the answer."""
-        url = f"{self._url}/files/{quote(file, safe='')}/content"
+        url = f"{self._url}/files/{_named(file)}/content"
         try:
             async with self._session.get(url, headers=await self._headers(tenant)) as response:
                 if response.status != 200:
@@ -85,7 +88,7 @@ class BatchService:
 
     async def remove_batch(self, tenant: str, batch: str) -> BatchRecord:
         """The one that is no more, nor are its results."""
-        return await self._ask("DELETE", f"/batches/{quote(batch, safe='')}", tenant, BatchRecord)
+        return await self._ask("DELETE", f"/batches/{_named(batch)}", tenant, BatchRecord)
 
     async def batches(self, tenant: str, query: Mapping[str, str]) -> BatchPage:
         """A page of them."""
@@ -93,11 +96,11 @@ class BatchService:
 
     async def batch(self, tenant: str, batch: str) -> BatchRecord:
         """One."""
-        return await self._ask("GET", f"/batches/{quote(batch, safe='')}", tenant, BatchRecord)
+        return await self._ask("GET", f"/batches/{_named(batch)}", tenant, BatchRecord)
 
     async def cancel_batch(self, tenant: str, batch: str) -> BatchRecord:
         """One that is to end."""
-        return await self._ask("POST", f"/batches/{quote(batch, safe='')}/cancel", tenant, BatchRecord)
+        return await self._ask("POST", f"/batches/{_named(batch)}/cancel", tenant, BatchRecord)
 
     async def _give(
         self, path: str, body: AsyncIterable[bytes], tenant: str, headers: Mapping[str, str], kind: type[T]
@@ -152,6 +155,11 @@ class BatchService:
         if token is None:
             raise _unreachable()
         return {TOKEN_HEADER: token, TENANT_HEADER: tenant, INTERFACE_HEADER: self._interface}
+
+
+def _named(name: str) -> str:
+    """A client's word as one part of an address."""
+    return _WAYS.get(name) or quote(name, safe="")
 
 
 def _decoded(data: bytes, kind: type[T]) -> T:

@@ -158,6 +158,7 @@ class Handler(Generic[Body]):
         constraint = await endpoint.constraint(body, model)
         pictures = await endpoint.pictures(body, model, context.models_with_pictures)
         prompts = await endpoint.prompts(body, model)
+        http.app[SLOTS].check_fits(http[CLIENT], len(prompts), endpoint.prompt_param)
         await self._meter(http, record, sum(map(len, prompts)) + num_extra_tokens(pictures), room)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint, pictures)
         # a call has one slot already

@@ -134,4 +134,4 @@ def _invalid(error: ValidationError) -> errors.ApiError:
         return errors.invalid(f"{param!r} is not a known field", param, code="unknown_parameter")
     if problem["type"] == "missing":
         return errors.missing(param)
-    return errors.invalid(f"{param!r}: {text}" if param else text, param)
+    return errors.invalid(f"{param!r}: {text}" if param else f"the body: {text}", param)

@@ -3,7 +3,8 @@
 A chat prompt has two authors, the template and the client. If ``<|im_end|>`` in a client's message became the control
 token, the client could end its own turn and speak as the system. So control tokens are found here, by splitting,
 and the text between them goes to an encoder that does not have them in its vocabulary; `user_text` hides
-the ones that a client wrote from the splitting, and they come back as the plain characters they are.
+the ones that a client wrote from the splitting, and they come back as the plain characters they are. So it does with a
+part of one at a text's edge: a template, or another text of the client's, may write the other part beside it.
 The prompt of ``/v1/completions`` has one author, who may write control tokens just as he may send their ids.
 """
 
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from gateway.models.control_edges import ControlEdges
 from gateway.models.known_texts import TextEncoder
 from shared.vocabulary.control_token import ControlToken
 
-# Two characters of a private plane stand for a hidden control token: the mark, and one that says which. The mark
-# itself is hidden in the same way, so that text which contains it comes back unharmed.
+# Two characters of a private plane stand for a hidden control token, or for a character of one: the mark, and one that
+# says which. The mark itself is hidden in the same way, so that text which contains it comes back unharmed.
 _MARK = "\U000f0000"
 _FIRST_HIDDEN = ord(_MARK) + 1
 _MAX_HIDDEN = 65_000  # what the private plane has room for
@@ -63,14 +65,17 @@ class PromptTokenizer:
         """The text of each token id, as bytes; end tokens have none."""
         self._prefix_ids = list(parts.prefix_ids)
         self._suffix_ids = list(parts.suffix_ids)
-        self._control = parts.control
+        # files of others have tokens without a name, which would be found everywhere; the mark is ours
+        self._control = {text: token for text, token in parts.control.items() if text and _MARK not in text}
         self._control_names = {control.id: text for text, control in parts.control.items()}
-        self._split = _any_of(list(parts.control))
-        self._hidden = [*parts.control, _MARK]
+        self._split = _any_of(list(self._control))
+        whole = [*self._control, _MARK]
+        self._edges = ControlEdges(self._control)
+        self._hidden = [*dict.fromkeys((*whole, *sorted(self._edges.characters)))]
         assert len(self._hidden) <= _MAX_HIDDEN
         self._codes = {text: _MARK + chr(_FIRST_HIDDEN + number) for number, text in enumerate(self._hidden)}
-        self._hide = _any_of(self._hidden)
-        self._longest_hidden = max(map(len, self._hidden))
+        self._hide = _any_of(whole)
+        self._longest_hidden = max(map(len, whole))
         self.max_token_characters = max(self._longest_hidden, *map(len, parts.token_bytes))
         """No token stands for more text than this."""
         self._opening = TextEncoder(parts.opening)
@@ -138,13 +143,23 @@ class PromptTokenizer:
         return self._encode([self._reveal(part) for part in self._parts(rendered)])
 
     def user_text(self, text: str) -> str:
-        """Prepare a client's text for a template: control tokens in it are hidden until the text is encoded."""
+        """Prepare a client's text for a template: control tokens in it are hidden until the text is encoded.
+
+        So are parts of one at its edges; texts that are put together are hidden each.
+        """
         pieces = []
         position = 0
         for found in self._matches(self._hide, text):
             pieces += [text[position : found.start()], self._codes[found[0]]]
             position = found.end()
-        return "".join(pieces) + text[position:]
+        hidden = "".join(pieces) + text[position:]
+        begin, end = self._edges.inside(hidden)
+        if begin == 0 and end == len(hidden):
+            return hidden
+        return self._coded(hidden[:begin]) + hidden[begin:end] + self._coded(hidden[end:])
+
+    def _coded(self, fragment: str) -> str:
+        return "".join(self._codes[character] for character in fragment)
 
     def _parts(self, text: str) -> list[str]:
         """Text, control token, text, …"""

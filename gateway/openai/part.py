@@ -75,7 +75,9 @@ def path_of(loc: Sequence[int | str]) -> str | None:
 
 
 def text_of(problem: ErrorDetails) -> str:
-    """What pydantic found, without what it adds to our own words."""
+    """What pydantic found, without what it adds to our own words, nor the names of our classes."""
+    if problem["type"] in ("model_type", "model_attributes_type"):
+        return "it is no JSON object"
     return problem["msg"].removeprefix("Value error, ")
 
 

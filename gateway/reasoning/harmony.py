@@ -51,6 +51,7 @@ class HarmonySplitter:
     def __init__(self, reading: ThoughtReading) -> None:
         self._kind = _Kind.THOUGHTS if reading.is_open else _Kind.BETWEEN
         self._held = ""
+        self._spaces: list[str] = []  # what is held where that is white space alone: a model may write it without end
         self._found: list[tuple[bool, str]] = []  # texts in their order, and whether each is thought
         self.has_thoughts = reading.is_open
         """Thoughts were begun, be they empty."""
@@ -63,19 +64,29 @@ class HarmonySplitter:
 
     def feed(self, text: str) -> list[Split]:
         """What the next piece shows."""
-        self._held += text
+        if self._kind is _Kind.BETWEEN and not self._held and not text.strip(_SPACE):
+            self._spaces.append(text)
+            return []
+        self._held = self._all_held() + text
         while self._step():
             pass
+        if self._kind is _Kind.BETWEEN and self._held and not self._held.strip(_SPACE):
+            self._spaces, self._held = [self._held], ""
         return self._taken()
 
     def end(self) -> list[Split]:
         """What was held back; the output is over. A header that was cut is no text."""
-        held, self._held = self._held, ""
+        held = self._all_held()
         if self._kind is _Kind.THOUGHTS:
             self._think(held)
         elif self._kind is not _Kind.HEADER or not held.lstrip(_SPACE).startswith("<"):
             self._answer(held)
         return self._taken()
+
+    def _all_held(self) -> str:
+        held = "".join(self._spaces) + self._held
+        self._spaces, self._held = [], ""
+        return held
 
     def _taken(self) -> list[Split]:
         found, self._found = self._found, []

@@ -27,6 +27,10 @@ class _State(Enum):
     ANSWER = auto()
 
 
+_KEEPS_SPACE = (_State.BEGIN, _State.THOUGHTS)
+"""White space that comes then may be text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """What a piece of the output adds to either, thoughts before the answer; both may be empty."""
@@ -42,6 +46,7 @@ class ReasoningSplitter:
         self._marks = reading.marks
         self._state = _State.OPENED if reading.is_open else _State.BEGIN
         self._held = ""
+        self._spaces: list[str] = []  # what is held where that is white space alone: a model may write it without end
         self.has_thoughts = reading.is_open
         """Thoughts were begun, be they empty."""
 
@@ -58,9 +63,25 @@ class ReasoningSplitter:
         """What the next piece shows."""
         if self._state is _State.ANSWER:  # most of most outputs
             return [Split(answer=text)]
-        if self._state is _State.THOUGHTS and not self._held and self._is_plain(text):  # most of what is thought
+        is_held = bool(self._held or self._spaces)
+        if self._state is _State.THOUGHTS and not is_held and self._is_plain(text):  # most of what is thought
             return [Split(thoughts=text)]
-        self._held += text
+        if self._state in _KEEPS_SPACE and not self._held and not text.strip(_SPACE):
+            self._spaces.append(text)
+            return [Split()]
+        self._held = self._all_held() + text
+        split = self._read()
+        if self._state in _KEEPS_SPACE and self._held and not self._held.strip(_SPACE):
+            self._spaces, self._held = [self._held], ""
+        return [split]
+
+    def _all_held(self) -> str:
+        held = "".join(self._spaces) + self._held
+        self._spaces, self._held = [], ""
+        return held
+
+    def _read(self) -> Split:
+        """What of all that is held is known."""
         thoughts = ""
         if self._state is _State.BEGIN:
             self._begin()
@@ -70,11 +91,11 @@ class ReasoningSplitter:
                 self._state = _State.THOUGHTS
         if self._state in (_State.OPENED, _State.THOUGHTS):
             thoughts = self._think()
-        return [Split(thoughts, self._answer())]
+        return Split(thoughts, self._answer())
 
     def end(self) -> list[Split]:
         """What was held back; the output is over."""
-        held, self._held = self._held, ""
+        held = self._all_held()
         if self._state in (_State.OPENED, _State.THOUGHTS):
             return [Split(thoughts=held)]
         return [Split(answer="" if self._state is _State.CLOSED else held)]

@@ -69,6 +69,13 @@ class Shares:
         weights = sum(map(self._weight, self._holdings.keys() | {tenant})) + DEFAULT_WEIGHT
         return self.limit * self._weight(tenant) / weights
 
+    def most(self, tenant: str, *, has_others: bool) -> int:
+        """What the tenant may have where nobody else has or asks for anything."""
+        if not has_others:
+            return self.limit
+        weight = self._weight(tenant)
+        return max(self.limit - self._reserve, int(self.limit * weight / (weight + DEFAULT_WEIGHT)))
+
     def refusal(self, tenant: str, num: int, now: float, *, has_others: bool) -> ShareRefusal | None:
         """Why the tenant may not take so much now; None if it may. Notes that it asked."""
         share = self.share_of(tenant, now, has_others=has_others)

@@ -84,6 +84,14 @@ class Slots:
         """A holder needs so many fewer."""
         self._bytes.give_back(tenant, num_bytes)
 
+    def check_fits(self, client: Client, num_slots: int, param: str) -> None:
+        """`ApiError` 400 for a call of more requests than its tenant can ever have here: it would be 429 for ever."""
+        most = self._requests.most(client.tenant, has_others=self._has_others())
+        if num_slots > most:
+            raise errors.invalid(
+                f"these are {num_slots} requests; at most {most} are taken at a time: send fewer", param
+            )
+
     def take(self, client: Client, num_slots: int = 1, num_bytes: int = 0) -> Held:
         """Slots and bytes, to be held by entering what is returned.
 

@@ -6,17 +6,19 @@ a string. An argument is told when it is whole.
 
 from __future__ import annotations
 
-import ast
 import json
+import re
 from collections.abc import Collection
 
 from gateway.tools.call_reader import CallReader, Functions
 from gateway.tools.json_value import JsonStep
+from gateway.tools.python_literal import read_literal
 from gateway.tools.word import NameWord
 
 MAX_VALUE_CHARACTERS = 1 << 18
 MAX_VALUE_DEPTH = 64
-_WORDS = {"true": True, "false": False, "null": None}
+MAX_KEY_CHARACTERS = 256
+_HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _KEY_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
 _OPEN, _CLOSE = "([{", ")]}"
 _SPACE = " \t\n\r"
@@ -81,7 +83,7 @@ class PythonCall:
         if character == "=" and self._key and self._key not in self._keys:
             self._wants = _VALUE
             return JsonStep.TAKEN
-        if character not in _KEY_CHARACTERS:
+        if character not in _KEY_CHARACTERS or len(self._key) == MAX_KEY_CHARACTERS:
             return JsonStep.WRONG
         self._key += character
         self._wants = _KEY
@@ -128,28 +130,17 @@ class PythonCall:
 
 
 def _as_json(text: str) -> str:
-    for read in (json.loads, _literal):
+    for read in (json.loads, read_literal):
         try:
             return _written(read(text))
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        except (ValueError, TypeError, RecursionError):
             continue  # not of this kind, or a value that JSON has not
     return _written(text)
 
 
-def _literal(text: str) -> object:
-    return ast.literal_eval(_JsonWords().visit(ast.parse(text, mode="eval")))
-
-
-class _JsonWords(ast.NodeTransformer):
-    """Makes JSON's words constants."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
-
-
 def _written(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    is_sent = not any("\ud800" <= character <= "\udfff" for character in text)  # half a character cannot be
+    is_sent = _HALF_CHARACTER.search(text) is None  # half a character cannot be
     return text if is_sent else json.dumps(value, allow_nan=False)
 
 

@@ -66,7 +66,10 @@ class KeyWatch:
             await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Read the file if it is another one than at the last look."""
+        """Read the file if it is another one than the one that was read last.
+
+        One that cannot be used is read at each look: who lets it be read, or its folder, does not change the file.
+        """
         seen = await asyncio.to_thread(_signature, self._path)
         if seen == self._seen and seen is not None:
             return
@@ -74,9 +77,10 @@ class KeyWatch:
             ring = KeyRing(await asyncio.to_thread(self._read), self._num_processes)
         except ConfigError as error:
             self._complain(str(error))
+            self._seen = None
         else:
             self._adopt(ring)
-        self._seen = seen
+            self._seen = seen
 
     def _adopt(self, ring: KeyRing) -> None:
         is_news = ring != self._keys.ring

@@ -7,10 +7,14 @@ model may else write nothing but spaces until its tokens are spent.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from llguidance import grammar_from
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from shared.grammars.multiples import multiples_problem, schemas_in
 from shared.messages.payload import Constraint
 
 if TYPE_CHECKING:
@@ -29,6 +33,10 @@ JSON_OPTIONS: JsonCompileOptions = {
 }
 """How JSON is written; a schema's own ``x-guidance`` is overruled. Not lenient: a keyword that cannot be kept is an
 error, never left out in silence."""
+
+_LARK = re.compile(r"^[^\S\n]*+(?:%llguidance\b|start\s*+:)", re.MULTILINE)
+"""What tells Lark's notation from llama.cpp's. As llguidance has it, but each character is looked at once: its own
+would hold up the interpreter for seconds with a grammar of empty lines."""
 
 
 class GrammarError(ValueError):
@@ -56,6 +64,7 @@ def _part(constraint: Constraint) -> dict[str, Any]:
         schema = _json(constraint.text)
         if not isinstance(schema, dict):
             raise GrammarError("a schema is a JSON object")
+        _check_multiples([schema])
         return {"json_schema": schema | {"x-guidance": JSON_OPTIONS}}
     if constraint.kind == "choice":
         texts = _json(constraint.text)
@@ -64,7 +73,27 @@ def _part(constraint: Constraint) -> dict[str, Any]:
     if constraint.kind == "regex":
         part: dict[str, Any] = json.loads(grammar_from("regex", constraint.text))["grammars"][0]
         return part
+    if constraint.kind == "grammar":
+        lark = _in_lark(constraint.text)
+        _check_multiples(schemas_in(lark))
+        return {"lark_grammar": lark}
     return {"lark_grammar": grammar_from(constraint.kind, constraint.text)}
+
+
+def _in_lark(text: str) -> str:
+    """A grammar in Lark's or llama.cpp's notation, in Lark's."""
+    if _LARK.search(text) is not None:
+        return text
+    try:
+        return gbnf_to_lark(text)
+    except Exception as error:  # it raises whatever a text of others leads it to
+        raise GrammarError(f"it is no grammar of llama.cpp's: {error}") from error
+
+
+def _check_multiples(schemas: Iterable[Any]) -> None:
+    problem = multiples_problem(schemas)
+    if problem:
+        raise GrammarError(problem)
 
 
 def _json(text: str) -> Any:

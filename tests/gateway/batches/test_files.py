@@ -12,6 +12,7 @@ import aiohttp
 import openai
 import pytest
 from openai import AsyncOpenAI
+from yarl import URL
 
 from tests.gateway.batches.conftest import CHAT, BatchWorld, WorldFactory, chat
 
@@ -52,6 +53,13 @@ async def test_files_and_batches_of_another_tenant_are_not_there(start_world: Wo
                 await ask_batch(batch.id)
         with pytest.raises(openai.BadRequestError, match="there is no file"):
             await other.batches.create(input_file_id=batch.input_file_id, endpoint=CHAT, completion_window="24h")
+
+
+@pytest.mark.parametrize("path", ["files/%2e%2e", "files/%2e", "files/%2e%2e/content", "batches/%2e%2e"])
+async def test_a_name_is_no_way_to_another_place_of_the_service(start_world: WorldFactory, path: str) -> None:
+    world = await start_world()
+    async with world.there.http.get(URL(f"{world.there.url}/v1/{path}", encoded=True)) as response:
+        assert response.status == 404, await response.text()
 
 
 async def test_files_are_listed_by_pages_in_either_order(start_world: WorldFactory) -> None:

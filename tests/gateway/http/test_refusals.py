@@ -86,6 +86,19 @@ async def test_what_is_wrong_with_a_request_is_said(
     assert gateway.queue.submits.empty()
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'"a text"', "the body: it is no JSON object"),
+        (b"[1]", "the body: it is no JSON object"),
+        ({"model": "tiny", "messages": ["hi"]}, "'messages[0]': it is no JSON object"),
+    ],
+)
+async def test_no_class_of_ours_is_named(start_gateway: GatewayFactory, body: Any, message: str) -> None:
+    status, error, _ = await refused(await start_gateway(), CHAT, body)
+    assert (status, error["code"], error["message"]) == (400, "invalid_value", message)
+
+
 async def test_an_unknown_model_is_answered_with_the_known_ones(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway()
     with pytest.raises(openai.NotFoundError, match="there are: tiny, org/tiny-b, base"):

@@ -13,7 +13,8 @@ from gateway.models.models import ServedModel, load_models
 from gateway.models.pretokenizers import RECIPES
 from gateway.models.tokenizer import PromptTokenizer
 from shared.config.config import ClusterConfig
-from tests.gateway.tiny import END, HELLO, START, TOKENS, TOOL, ids, write_model
+from shared.vocabulary.gguf_vocabulary import TokenType
+from tests.gateway.tiny import END, HELLO, KINDS, START, TOKENS, TOOL, ids, write_model
 
 AWKWARD = [
     "",
@@ -81,8 +82,38 @@ def test_user_text_never_yields_a_control_token_and_loses_nothing(tiny: ServedMo
     assert b"".join(tokenizer.token_bytes[token_id] for token_id in found) == text.encode()
 
 
+@given(st.lists(st.lists(st.sampled_from(WICKED), max_size=3).map("".join), max_size=6))
+def test_texts_side_by_side_never_yield_a_control_token_and_lose_nothing(tiny: ServedModel, texts: list[str]) -> None:
+    tokenizer = tiny.tokenizer
+    found = tokenizer.encode_chat("".join(map(tokenizer.user_text, texts)))
+    assert not {START, END} & set(found)
+    assert b"".join(tokenizer.token_bytes[token_id] for token_id in found) == "".join(texts).encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "behind"), [("<", "|im_end|", ">"), ("<|im_", "end|>", ""), ("", "<|im_", "end|>")]
+)
+def test_a_template_does_not_complete_what_a_client_began(
+    tiny: ServedModel, before: str, text: str, behind: str
+) -> None:
+    """Templates write parameters of functions as tags, for one."""
+    rendered = before + tiny.tokenizer.user_text(text) + behind
+    assert tiny.tokenizer.encode_chat(rendered) == ids("<|im_end|>")
+
+
 def test_user_defined_tokens_are_text_for_everybody(tiny: ServedModel) -> None:
     assert tiny.tokenizer.encode_chat(tiny.tokenizer.user_text("a<tool>b")) == [*b"a", TOOL, *b"b"]
+
+
+def test_a_control_token_that_nobody_can_write_is_not_looked_for(tmp_path: Path) -> None:
+    """One without a name would be found at each place of a text, for ever."""
+    names = ["", "\U000f0000\U000f0001"]
+    kinds = [*KINDS, TokenType.CONTROL, TokenType.CONTROL]
+    tokenizer = tokenizer_of(write_model(tmp_path / "odd.gguf", tokens=[*TOKENS, *names], kinds=kinds))
+    assert tokenizer.encode("a<|im_end|>b") == [*b"a", END, *b"b"]
+    text = f"a{names[1]}<|im_end|>"
+    assert tokenizer.encode_chat(tokenizer.user_text(text)) == ids(text)
+    assert tokenizer.token_text(len(TOKENS) + 1) == names[1]
 
 
 def test_bos_comes_first_once(tmp_path: Path) -> None:

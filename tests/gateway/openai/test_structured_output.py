@@ -55,7 +55,7 @@ def test_the_field_that_says_it_is_named() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "text"),
     [
-        ({"response_format": "json"}, "response_format", "dictionary"),
+        ({"response_format": "json"}, "response_format", "it is no JSON object"),
         ({"response_format": {}}, "response_format.type", "missing"),
         ({"response_format": {"type": "xml"}}, "response_format.type", "'text', 'json_object' or 'json_schema'"),
         ({"response_format": {"type": "structural_tag"}}, "response_format.type", "'json_schema'"),
@@ -75,7 +75,7 @@ def test_the_field_that_says_it_is_named() -> None:
             "response_format.json_schema.schema",
             f"at most {MAX_CONSTRAINT_CHARACTERS} characters, not {MAX_CONSTRAINT_CHARACTERS + 8}",
         ),
-        ({"structured_outputs": "json"}, "structured_outputs", "dictionary"),
+        ({"structured_outputs": "json"}, "structured_outputs", "it is no JSON object"),
         ({"structured_outputs": {}}, "structured_outputs", "exactly one of json, json_object, regex, choice, grammar"),
         ({"structured_outputs": {"regex": None}}, "structured_outputs", "exactly one"),
         ({"structured_outputs": {"regex": "a", "json_object": True}}, "structured_outputs", "exactly one"),

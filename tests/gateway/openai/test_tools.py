@@ -80,7 +80,7 @@ def test_functions_are_told_as_templates_expect_them() -> None:
     ("fields", "param", "text"),
     [
         ({"tools": {}}, "tools", "list"),
-        ({"tools": [5]}, "tools[0]", "dictionary"),
+        ({"tools": [5]}, "tools[0]", "it is no JSON object"),
         ({"tools": [{"type": "function"}]}, "tools[0].function", "missing"),
         ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type", "missing"),
         ({"tools": [{"type": "web_search", "function": {"name": "f"}}]}, "tools[0].type", "'function'"),
@@ -113,7 +113,7 @@ def test_functions_are_told_as_templates_expect_them() -> None:
         ({"tool_choice": "auto"}, "tool_choice", "only allowed with tools"),
         ({"tool_choice": "required", "tools": []}, "tool_choice", "only allowed with tools"),
         ({"tool_choice": "any", "tools": [GET]}, "tool_choice", "'none', 'auto', 'required', or an object"),
-        ({"tool_choice": 5, "tools": [GET]}, "tool_choice", "dictionary"),
+        ({"tool_choice": 5, "tools": [GET]}, "tool_choice", "it is no JSON object"),
         ({"tool_choice": {"type": "auto"}, "tools": [GET]}, "tool_choice", "an object names a function"),
         ({"tool_choice": {"type": "function"}, "tools": [GET]}, "tool_choice", "function is given where"),
         ({"tool_choice": {"function": {"name": "get"}}, "tools": [GET]}, "tool_choice.type", "missing"),

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.reasoning.marks import THINK, ThoughtReading, is_left_open, marks_of
+from gateway.reasoning.marks import HARMONY, THINK, ReasoningMarks, ThoughtReading, is_left_open, marks_of
+from gateway.reasoning.output_splitter import splitter_of
 from gateway.reasoning.splitter import ReasoningSplitter
+
+NUM_SPACES = 300_000
 
 
 def split(*pieces: str, is_open: bool = False) -> tuple[str, str]:
@@ -55,6 +58,25 @@ def test_thoughts_come_before_the_answer(text: str, thoughts: str, answer: str) 
 def test_an_output_that_begins_among_thoughts(text: str, thoughts: str, answer: str) -> None:
     assert split(text, is_open=True) == (thoughts, answer)
     assert split(*text, is_open=True) == (thoughts, answer)
+
+
+@pytest.mark.timeout(120)  # a second or two; looked at anew with each piece, it would take minutes
+@pytest.mark.parametrize("marks", [THINK, HARMONY])
+def test_white_space_may_come_without_end(marks: ReasoningMarks) -> None:
+    splitter = splitter_of(ThoughtReading(marks, is_open=False))
+    parts = [part for _ in range(NUM_SPACES) for part in splitter.feed("\n")]
+    parts += splitter.feed("a")
+    assert "".join(part.answer for part in parts) == "\n" * NUM_SPACES + "a"
+
+
+@pytest.mark.timeout(120)
+def test_white_space_may_come_without_end_among_thoughts() -> None:
+    splitter = ReasoningSplitter(ThoughtReading(THINK, is_open=True))
+    parts = splitter.feed("a")
+    parts += [part for _ in range(NUM_SPACES) for part in splitter.feed("\n")]
+    parts += [*splitter.feed("b"), *splitter.feed(" </think>c")]
+    assert "".join(part.thoughts for part in parts) == "a" + "\n" * NUM_SPACES + "b"
+    assert parts[-1].answer == "c"
 
 
 def test_no_more_is_held_back_than_may_be_a_mark() -> None:

@@ -16,6 +16,7 @@ from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.workers.key_watch import KeyMetrics, KeyWatch
 from shared.config.config import KEYS_ENV, ApiKey, ClusterConfig, reload_keys
+from shared.config.files import ConfigError
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import WAIT_S
 from tests.gateway.tiny import ids
@@ -82,6 +83,29 @@ async def test_a_file_that_has_not_changed_is_not_read(watched: Watched) -> None
     await watched.watch.look()
     assert watched.keys.ring is before
     assert watched.metric("treadle_key_reloads_total", outcome="ok") is None, "it says what the configuration said"
+
+
+async def test_a_file_that_may_be_read_again_is_read_though_it_has_not_changed(watched: Watched) -> None:
+    """Its owner, its mode or its folder's may keep it from being read, and they are none of the file's own."""
+    answers: list[list[ApiKey] | ConfigError] = [
+        ConfigError("permission denied"),
+        [ApiKey(key="second", tenant="acme")],  # type: ignore[arg-type]
+    ]
+
+    def read() -> list[ApiKey]:
+        answer = answers.pop(0)
+        if isinstance(answer, ConfigError):
+            raise answer
+        return answer
+
+    watched.write("second")
+    watch = KeyWatch(watched.path, read, watched.keys, KeyMetrics(CollectorRegistry()))
+    await watch.look()
+    assert (watched.holds("first"), watched.keys.problem) == (True, "permission denied")
+    await watch.look()
+    assert (watched.holds("first"), watched.holds("second"), watched.keys.problem) == (False, True, "")
+    await watch.look()
+    assert answers == []
 
 
 async def test_a_secret_that_kubernetes_renews(watched: Watched, tmp_path: Path) -> None:

@@ -29,6 +29,14 @@ def most(shares: Shares, tenant: str, now: float = 0.0) -> int:
     return num
 
 
+@pytest.mark.parametrize("weight", [0.25, 1.0, 3.0, 99.0])
+def test_the_most_is_what_a_tenant_gets_that_is_alone(weight: float) -> None:
+    for has_others in (True, False):
+        found = Shares(100, 6, {"a": weight}).most("a", has_others=has_others)
+        assert hold(Shares(100, 6, {"a": weight}), "a", found, has_others=has_others) is None
+        assert hold(Shares(100, 6, {"a": weight}), "a", found + 1, has_others=has_others) is not None
+
+
 def test_a_hundred_slots_by_hand() -> None:
     shares = Shares(100, 6, WEIGHTS)
     assert most(shares, "flood") == 94, "alone: all but the reserve"

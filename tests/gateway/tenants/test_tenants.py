@@ -92,6 +92,16 @@ async def test_prompts_count_one_by_one_for_a_key(start_gateway: GatewayFactory)
         assert response.status == 200
 
 
+async def test_more_prompts_than_can_ever_be_held_are_told_so(start_gateway: GatewayFactory) -> None:
+    """Else a batch would send them again and again, until its window is over."""
+    gateway = await start_gateway(saying("a"), gateway={"max_inflight": 32}, keys=KEYS)
+    status, error, _ = await refused(gateway, TEXT, BODY | {"prompt": ["x"] * 31}, **FLOOD)
+    assert (status, error["code"], error["param"]) == (400, "invalid_value", "prompt")
+    assert error["message"] == "these are 31 requests; at most 30 are taken at a time: send fewer"
+    async with gateway.http.post(TEXT, json=BODY | {"prompt": ["x"] * 30}, headers=FLOOD) as response:
+        assert response.status == 200
+
+
 async def test_a_key_s_limit_is_told_before_the_body_is_read(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(keys=KEYS)
     async with AsyncExitStack() as sent:

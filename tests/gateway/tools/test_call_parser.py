@@ -35,7 +35,7 @@ from gateway.tools.notation import (
     QWEN3_CODER,
     Notation,
 )
-from gateway.tools.python_call import MAX_VALUE_CHARACTERS
+from gateway.tools.python_call import MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS
 from tests.gateway.tools.written_calls import in_objects, in_tags
 
 NAMES: Functions = {
@@ -306,6 +306,10 @@ def test_a_value_that_is_too_deep_or_too_long_ends_its_call() -> None:
     assert parsed(PYTHONIC, deep) == [CallBegin("get"), Arguments("{"), Text("[")]
     long = f"[get(a='{'x' * MAX_VALUE_CHARACTERS}"
     assert parsed(PYTHONIC, long) == [CallBegin("get"), Arguments("{"), Text("x")]
+
+
+def test_a_key_that_is_too_long_ends_its_call() -> None:
+    assert parsed(PYTHONIC, f"[get({'x' * (MAX_KEY_CHARACTERS + 1)}") == [CallBegin("get"), Arguments("{"), Text("x")]
 
 
 @pytest.mark.parametrize(

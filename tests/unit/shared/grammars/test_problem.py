@@ -82,6 +82,28 @@ def test_what_costs_too_much_is_a_problem() -> None:
     assert "too big" in build_problem_of(Constraint("grammar", f'start: A\n{tripled}\nQ: "x"'))
 
 
+def test_remainders_are_bounded_wherever_they_stand() -> None:
+    schema = '{"type": "integer", "multipleOf": 100000007}'
+    hidden = schema.replace("Of", "\\u004ff")
+    cases: list[tuple[ConstraintKind, str]] = [
+        ("json_schema", schema),
+        ("json_schema", hidden),
+        ("grammar", f"start: %json {schema}"),
+        ("grammar", f"start: %json {hidden}"),
+        ("grammar", f"start: %json // of these\n {schema}"),
+    ]
+    for kind, text in cases:
+        for said in (problem_of(Constraint(kind, text)), build_problem_of(Constraint(kind, text))):
+            assert "multipleOf" in said or "%json" in said
+
+
+def test_empty_lines_and_notations() -> None:
+    empty = "\n \t\r\n" * 4
+    assert problem_of(Constraint("grammar", f'{empty}start : "a"{empty}')) == ""
+    assert problem_of(Constraint("grammar", f'{empty}root ::= "start: "{empty}')) == ""
+    assert "No 'root' rule found" in problem_of(Constraint("grammar", "\n" * (1 << 14)))
+
+
 def test_a_large_schema_is_fine() -> None:
     properties = {f"property {number}": {"type": "string"} for number in range(1000)}
     assert problem_of(Constraint("json_schema", json.dumps({"type": "object", "properties": properties}))) == ""
