@@ -91,5 +91,5 @@ def test_values_that_make_no_cluster_are_refused(chart: Chart, values: dict[str,
 
 
 def test_a_release_whose_name_is_none_of_a_service_is_refused(chart: Chart) -> None:
-    with pytest.raises(ValueError, match='services are called after "team.llm-treadle"'):
+    with pytest.raises(ValueError, match=r'services are called after "team\.llm-treadle"'):
         chart.files({}, "team.llm")
