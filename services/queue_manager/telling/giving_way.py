@@ -1,4 +1,4 @@
-"""Groups that give their place to others at a node: as the plan has it (QLM, SoCC'24 §5), or where a promise cannot wait for one.
+"""Groups that give their place to others at a node: as the plan has it (QLM, SoCC'24 §5), or sooner for a promise.
 
 A plan weighs what an eviction costs. But plans are made one after the other, and a first token that was promised within
 a second is late by then: where batches are full of work that has hours, all of it begun together, no place comes free
