@@ -10,7 +10,7 @@ import click
 class FiniteRange(click.FloatRange):
     """A number within limits. `click.FloatRange` takes NaN for one, since it is neither above nor below a limit."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number; `click.BadParameter` for what is none, is endless, or lies beyond a limit."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
