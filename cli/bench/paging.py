@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from cli.errors import CliError
+from cli.finite_range import FiniteRange
 from cli.tables import print_table
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.paging.comparison import NUM_PARTS, Comparison, compare
@@ -43,7 +44,7 @@ _KINDS = {
     "headroom": ("free", "#e7e6e6"),
 }
 _AT_LEAST_ONE = click.IntRange(min=1)
-_RATE = click.FloatRange(min=0, min_open=True)
+_RATE = FiniteRange(min=0, min_open=True)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 

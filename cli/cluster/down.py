@@ -22,7 +22,7 @@ def command(config_file: Path | None) -> None:
     What Redis holds stays on disk for the next start.
     """
     run_dir = RunDir(load_config(config_file))
-    if not run_dir.state_file.exists():
+    if not run_dir.has_state():
         click.echo(f"nothing runs in {run_dir.root}")
         return
     with run_dir.lock():

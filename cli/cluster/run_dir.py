@@ -14,6 +14,7 @@ from shared.config.config import ClusterConfig
 from shared.telemetry import log_files
 
 _PRIVATE = 0o700  # the configuration copy holds API keys, and Redis holds prompts
+_WHOSE = "is data_dir that of your cluster?"
 
 
 class RunDir:
@@ -37,14 +38,26 @@ class RunDir:
                     f"{folder}: cannot be created: {error.strerror}; set data_dir to another folder"
                 ) from error
 
+    def has_state(self) -> bool:
+        """Whether a cluster was ever started here; `CliError` where that is not for this user to see."""
+        try:
+            return self.state_file.exists()
+        except OSError as error:
+            raise CliError(f"{self.state_file} cannot be read: {error.strerror}; {_WHOSE}") from error
+
     def log_file(self, name: str) -> Path:
         """Log of a process."""
         return log_files.log_file(self.root, name)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Held while a command changes the cluster; a second such command is refused at once."""
-        with (self.run / "lock").open("a") as file:
+        """Held while a command changes the cluster; a second such command is refused at once, as is another user's."""
+        path = self.run / "lock"
+        try:
+            file = path.open("a")
+        except OSError as error:
+            raise CliError(f"{path} cannot be written: {error.strerror}; {_WHOSE}") from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

@@ -22,11 +22,13 @@ class ClusterState:
 
     @staticmethod
     def load(path: Path) -> ClusterState:
-        """The state in ``path``; empty when there is none yet."""
+        """The state in ``path``; empty when there is none yet. `CliError` for what cannot be read."""
         try:
             return msgspec.json.decode(path.read_bytes(), type=ClusterState)
         except FileNotFoundError:
             return ClusterState()
+        except OSError as error:
+            raise CliError(f"{path} cannot be read: {error.strerror}; is data_dir that of your cluster?") from error
         except msgspec.MsgspecError as error:
             raise CliError(
                 f"{path} is damaged ({error}); end the processes of this cluster by hand (`ps -ef | grep python`), "

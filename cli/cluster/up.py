@@ -15,6 +15,7 @@ from cli.cluster.start_display import StartDisplay
 from cli.config.check import check_start
 from cli.config.option import config_option
 from cli.errors import ClusterError
+from cli.finite_range import FiniteRange
 from cli.models.pull import pull_models
 from shared.config.addresses import gateway_url
 from shared.config.config import ClusterConfig, load_config
@@ -24,7 +25,7 @@ READY_TIMEOUT_S = 120.0  # a cold disk takes a while to give up torch and the we
 
 @click.command("up")
 @config_option
-@click.option("--wait-s", type=click.FloatRange(min=0.1), default=READY_TIMEOUT_S, show_default=True, help="Patience.")
+@click.option("--wait-s", type=FiniteRange(min=0.1), default=READY_TIMEOUT_S, show_default=True, help="Patience.")
 def command(config_file: Path | None, wait_s: float) -> None:
     """Start the cluster, or what is missing of it, and wait until it serves.
 

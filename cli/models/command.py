@@ -14,7 +14,7 @@ from cli.models.argument import find_model
 from cli.models.export import export_model
 from cli.models.hub_download import latest_commit
 from cli.models.pull import pull_models
-from cli.models.source import HUB_PREFIX
+from cli.models.source import HUB_PREFIX, hub_branch
 from cli.tables import print_table
 from shared.config.adapters import AdapterSpec
 from shared.config.config import load_config
@@ -39,8 +39,8 @@ def pull(config_file: Path | None) -> None:
 @click.argument("source")
 def pin(source: str) -> None:
     """Print SOURCE, hf:ORG/NAME or hf:ORG/NAME@BRANCH, with the commit that it stands at now."""
-    repository, _, revision = source.removeprefix(HUB_PREFIX).partition("@")
-    click.echo(f"{HUB_PREFIX}{repository}@{latest_commit(repository, revision or 'main')}")
+    repository, branch = hub_branch(source)
+    click.echo(f"{HUB_PREFIX}{repository}@{latest_commit(repository, branch)}")
 
 
 @command.command("export")

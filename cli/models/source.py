@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from cli.errors import CliError
 from shared.config import model_source
 from shared.config.model_source import HUB_PREFIX as HUB_PREFIX
@@ -9,6 +11,16 @@ from shared.config.model_source import PREFIX as PREFIX
 from shared.config.model_source import HubModel as HubModel
 from shared.config.model_source import ModelSourceError
 from shared.config.model_source import PackagedModel as PackagedModel
+
+_BRANCH = re.compile(r"(?:hf:)?([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?:@([^@\s]+))?")
+
+
+def hub_branch(source: str) -> tuple[str, str]:
+    """Repository and branch or tag of ``hf:ORG/NAME[@BRANCH]``, by default ``main``; `CliError` for what is none."""
+    match = _BRANCH.fullmatch(source)
+    if match is None:
+        raise CliError(f"{source!r}: expected hf:ORG/NAME or hf:ORG/NAME@BRANCH")
+    return match[1], match[2] or "main"
 
 
 def packaged_model(source: str) -> PackagedModel:

@@ -9,6 +9,7 @@ import click
 
 from cli.config.option import config_option
 from cli.errors import CliError
+from cli.finite_range import FiniteRange
 from cli.models.argument import find_model
 from cli.program.report import report
 from cli.program.svg import program_svg
@@ -25,7 +26,7 @@ from shared.config.config import load_config
 from shared.files.model_file import ModelFileError, model_path
 
 _COUNT = click.IntRange(min=0)
-_RATE = click.FloatRange(min=0, min_open=True)
+_RATE = FiniteRange(min=0, min_open=True)
 
 
 @click.command("program")

@@ -13,6 +13,7 @@ import click
 from rich.table import Table
 
 from cli.errors import CliError
+from cli.finite_range import FiniteRange
 from cli.progress_bar import progress_bar
 from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COSTS, SLO_MIX, WorkloadChoice, workload_choice
@@ -26,7 +27,7 @@ from shared.config.hardware import DEVICES
 from shared.config.queue import QueueOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
+_SHARE = FiniteRange(0, 1, min_open=True, max_open=True)
 _KIND = click.Choice(list(DEVICES))
 
 
@@ -50,7 +51,7 @@ class Fleet:
 @click.option("--slo-attainment", "target", type=_SHARE, default=0.9, show_default=True, help="Promises to keep.")
 @click.option("--device", "kinds", type=_KIND, multiple=True, required=True, help="Several: the cheapest is found.")
 @click.option("--cost", "costs", type=DEVICE_COSTS, help="Of a device, such as a100=4,a10=1.  [default: 1 each]")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
 @click.option(
     "--requests", "num_requests", type=click.IntRange(min=10), default=1000, show_default=True, help="A trial."
 )
@@ -109,12 +110,12 @@ def command(
         "num_trials": num_trials,
         "seed": seed,
     }
-    if plot is not None:
-        _draw(fleets, target, plot)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         _print(found, fleets)
+    if plot is not None:  # behind the report, which a file that cannot be written shall not cost
+        _draw(fleets, target, plot)
 
 
 def _trial(choice: WorkloadChoice, kind: str, num_requests: int, max_num_seqs: int, seed: int) -> Trial:

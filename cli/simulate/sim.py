@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from cli.errors import CliError
+from cli.finite_range import FiniteRange
 from cli.progress_bar import progress_bar
 from cli.simulate.checked_run import checked_run
 from cli.simulate.workload_option import ALLOW_LEFT_OUT, DEVICE_COUNTS, SLO_MIX, workload_choice
@@ -30,7 +32,7 @@ from services.simulator.devices.device import SimulatedDevice
 from services.simulator.devices.device_group import group_name
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
-from services.simulator.simulation import PLAN_VISITS, Scenario, SimulationRun
+from services.simulator.simulation import PLAN_VISITS, Scenario
 from shared.config.corrections import PredictionOptions
 from shared.config.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, read_pipeline
 from shared.config.policies import PolicyName
@@ -63,14 +65,14 @@ def command() -> None:
 @click.option("--decode", type=DEVICE_COUNTS, default={}, help="Likewise, those that only decode.")
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
 @click.option("--pipeline", type=_FILE, help="Of `treadle pipeline search`: devices run it where it is shorter.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Arrivals a second.  [default: the file's]")
 @click.option("--requests", "num_requests", type=click.IntRange(min=1), default=3500, show_default=True)
 @click.option("--slo", type=SLO_MIX, help="Mix of classes, such as interactive=1,batch-1=2.  [default: workload's]")
 @click.option("--models", help="Served for those of a file, the most popular first: A,B.  [default: QLM's three]")
 @ALLOW_LEFT_OUT
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For all that is drawn.")
 @click.option(
-    "--delta", type=click.FloatRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
+    "--delta", type=FiniteRange(min=0, max=64, min_open=True), default=QueueOptions().delta, show_default=True
 )
 @click.option("--max-num-seqs", type=click.IntRange(1, 4096), default=MAX_NUM_SEQS, show_default=True, help="Batch.")
 @click.option("--evict/--no-evict", default=None, help="Running requests give way.  [these: what the policy can use]")
@@ -150,11 +152,18 @@ def run(
         **report(done),
         "sim_wall_s": round(time.perf_counter() - began_s, 3),
     }
-    _write_files(done, trace_file, plot)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         _print(found)
+    if trace_file is not None:
+        with _writing(trace_file, "written"):
+            trace_file.write_text(json.dumps(chrome_trace(done)), encoding="utf-8")
+    if plot is not None:
+        from services.simulator.reports.plot import draw  # matplotlib takes a second to import
+
+        with _writing(plot, "drawn"):
+            draw(done, plot)
 
 
 def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
@@ -230,18 +239,14 @@ def _piped(nodes: Mapping[str, SimulatedDevice], file: PipelineFile) -> dict[str
         raise CliError(f"--pipeline: {error}") from error
 
 
-def _write_files(done: SimulationRun, trace_file: Path | None, plot: Path | None) -> None:
+@contextmanager
+def _writing(path: Path, what: str) -> Iterator[None]:
+    """Says that a file was written; `CliError` where it cannot be. The report is out by then."""
     try:
-        if trace_file is not None:
-            trace_file.write_text(json.dumps(chrome_trace(done)), encoding="utf-8")
-            click.echo(f"written: {trace_file}", err=True)
-        if plot is not None:
-            from services.simulator.reports.plot import draw  # matplotlib takes a second to import
-
-            draw(done, plot)
-            click.echo(f"drawn: {plot}", err=True)
+        yield
     except (OSError, ValueError) as error:
-        raise CliError(f"{trace_file or plot} cannot be written: {error}") from error
+        raise CliError(f"{path} cannot be written: {error}") from error
+    click.echo(f"{what}: {path}", err=True)
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ class WorkloadChoice:
                 first=first,
             )
         except WorkloadError as error:
-            raise CliError(f"{error}; say it with --rate") from error
+            raise CliError(str(error)) from error
 
 
 def workload_choice(

@@ -41,18 +41,18 @@ _BEGIN: list[structlog.types.Processor] = [
 _RENDERER = structlog.processors.JSONRenderer(serializer=_to_json)
 
 
-def configure_logging(service: str, instance: str, level: int = logging.INFO) -> None:
+def configure_logging(service: str, instance: str) -> None:
     """Send this process's logs, ours and those of libraries, to stderr as JSON lines that name service and instance."""
     folder = LogFolder(_say)
     structlog.configure(
         processors=[*_BEGIN, folder, *_rest(service, instance), _RENDERER],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(_stream()),  # a line is one write: no other comes between
         cache_logger_on_first_use=True,
     )
     handler = json_handler(service, instance)
     handler.addFilter(folder)
-    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     _log_what_python_says()
 
 

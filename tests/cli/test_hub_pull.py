@@ -194,6 +194,15 @@ def test_a_repository_is_pinned_to_the_commit_of_its_branch(hub: Hub) -> None:
         assert (done.exit_code, done.output) == (0, f"{SOURCE}\n")
 
 
+@pytest.mark.parametrize(
+    "source", ["", "hf:", "tiny", "hf:acme/tiny@", "hf:acme/tiny@a@b", "hf:acme/tiny/more", "../a/b"]
+)
+def test_what_names_no_branch_of_a_repository_is_not_asked_for(hub: Hub, source: str) -> None:
+    done = CliRunner().invoke(main, ["models", "pin", source])
+    assert (done.exit_code, done.output) == (2, f"Error: {source!r}: expected hf:ORG/NAME or hf:ORG/NAME@BRANCH\n")
+    assert hub.asked == []
+
+
 def test_a_check_of_the_configuration_says_what_is_to_come(hub: Hub, tmp_path: Path) -> None:
     whole, here = write_whole(tmp_path / "here.gguf"), tmp_path / "cluster.yaml"
     legal = f"{{name: legal, source: '{SOURCE}'}}"

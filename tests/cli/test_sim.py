@@ -192,6 +192,9 @@ def test_more_than_a_hundredth_is_left_out_only_where_that_is_allowed(tmp_path: 
         (["--workload", "wa", "--rate", "1", "--slo", "fast=1"], "'fast' is no SLO class"),
         (["--workload", "wb", "--rate", "1", "--devices", "a10=1"], "no device can serve 'llama-70b'"),
         (["--workload", "wa", "--rate", "1", "--models", "mistral-7b"], "--models maps those of a trace"),
+        (["--workload", "wa", "--rate", "nan"], "'--rate': nan is no finite number"),
+        (["--workload", "wa", "--rate", "inf"], "'--rate': inf is no finite number"),
+        (["--workload", "wa", "--rate", "1", "--delta", "nan"], "'--delta': nan is no finite number"),
     ],
 )
 def test_bad_input_is_one_message_that_says_what_to_do(arguments: list[str], message: str) -> None:
@@ -199,6 +202,30 @@ def test_bad_input_is_one_message_that_says_what_to_do(arguments: list[str], mes
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("option", ["--slo-attainment", "--confidence"])
+def test_a_share_that_is_no_number_is_refused(option: str) -> None:
+    result = invoke("plan", "--trace", "wa", "--rate", "1", "--requests", "10", "--device", "a100", option, "nan")
+    assert (result.exit_code, f"'{option}': nan is no finite number" in result.output) == (2, True)
+
+
+def test_requests_that_come_at_one_time_have_no_rate_to_change(tmp_path: Path) -> None:
+    path = tmp_path / "burst.csv"
+    path.write_text("input_tokens,output_tokens,arrival_s\n" + "10,5,1\n" * 3)
+    assert found("sim", "run", "--workload", str(path))["num_answered"] == 3
+    result = invoke("sim", "run", "--workload", str(path), "--rate", "5")
+    assert (result.exit_code, "come at one time, which no rate changes: say none" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "command", [["sim", "run", *SMALL], ["plan", "--trace", "wa", "--rate", "1", "--requests", "10"]]
+)
+def test_a_picture_that_cannot_be_written_does_not_cost_the_report(command: list[str], tmp_path: Path) -> None:
+    more = ["--trace", str(tmp_path / "trace.json")] if command[0] == "sim" else ["--device", "a100", "--trials", "2"]
+    result = invoke(*command, *more, "--plot", str(tmp_path / "none" / "a.png"), "--json")
+    assert (result.exit_code, json.loads(result.stdout)["seed"]) == (2, 0)
+    assert "none/a.png cannot be written" in result.stderr
 
 
 def test_the_option_that_was_given_is_the_one_that_is_named() -> None:

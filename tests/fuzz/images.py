@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from gpu_node.engine.evictions.image_codec import decode_image, encode_image
+from gpu_node.engine.evictions.image_codec import decode_image
 from gpu_node.engine.requests.image import ImageError, RequestImage
 from gpu_node.engine.steps.resumption import resumed
 from shared.messages.payload import Payload, Sampling
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import msgpack_mutator
 from tests.gpu_node.engine.requests.test_image import MODEL, STATE
+from tests.gpu_node.image_bytes import encode_image
 
 PAYLOAD = Payload("a", 1, "g", MODEL.name, [1, 2, 3, 4, 5], Sampling(max_tokens=8, num_choices=3, num_candidates=3))
 

@@ -59,6 +59,16 @@ def test_a_redis_of_ones_own_is_outside(chart: Chart) -> None:
     assert ports_outside(objects, "treadle-kv-manager") == DNS | {(6380, "TCP"), (443, "TCP")}, "443: traces, by https"
 
 
+def test_ports_in_the_address_of_a_redis_of_ones_own_are_let_through(chart: Chart) -> None:
+    for url, ports in (
+        ("redis://user:pass:word%40@r", {6379}),
+        ("redis://:12345@a:7000,b:7001,c/0", {6379, 7000, 7001}),
+        ("rediss+sentinel://[fd00::1]:26380/master/0", {6379, 26380}),
+    ):
+        objects = chart.objects({"redis": {"enabled": False, "url": url}})
+        assert ports_outside(objects, "treadle-kv-manager") == DNS | {(port, "TCP") for port in ports}, url
+
+
 def test_where_nobody_may_read_metrics_nobody_reaches_a_service(chart: Chart) -> None:
     objects = chart.objects(VALUES["own-redis"])
     for service in SERVICES:

@@ -56,7 +56,17 @@ POOL = {"name": "cpu"}
         ),
         ({"httpRoute": {"enabled": True}}, ["httpRoute.parentRefs"]),
         ({"cluster": {"batches": {"max_inflight": 9}}}, ["cluster.batches: nobody takes batches"]),
+        ({"fullnameOverride": "LLM"}, ['fullnameOverride: services are called after "LLM"']),
+        (
+            {"gateway": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 2}}},
+            ["gateway.autoscaling: minReplicas (5) is above maxReplicas (2)"],
+        ),
         # what follows is refused by the schema
+        ({"gpuNode": {"pools": [{"name": "batches"}]}}, ["/gpuNode/pools/0/name"]),
+        ({"commonLabels": {"app.kubernetes.io/name": "mine"}}, ["invalid propertyName 'app.kubernetes.io/name'"]),
+        ({"gateway": {"podLabels": {"app.kubernetes.io/component": "mine"}}}, ["invalid propertyName"]),
+        ({"redis": {"podLabels": {"app.kubernetes.io/instance": "mine"}}}, ["invalid propertyName"]),
+        ({"gpuNode": {"podLabels": {"treadle/pool": "mine"}}}, ["invalid propertyName"]),
         ({"gateway": {"replica": 2}}, ["/gateway", "replica"]),
         ({"gpuNode": {"pools": [{"name": "gateway"}]}}, ["/gpuNode/pools/0/name"]),
         ({"gpuNode": {"pools": [{"name": "a-name-that-is-too-long"}]}}, ["/gpuNode/pools/0/name"]),
@@ -78,3 +88,8 @@ def test_values_that_make_no_cluster_are_refused(chart: Chart, values: dict[str,
     with pytest.raises(ValueError, match=r"(?s).+") as caught:
         chart.files(values)
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+
+
+def test_a_release_whose_name_is_none_of_a_service_is_refused(chart: Chart) -> None:
+    with pytest.raises(ValueError, match=r'services are called after "team\.llm-treadle"'):
+        chart.files({}, "team.llm")

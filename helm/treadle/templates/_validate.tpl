@@ -40,6 +40,15 @@
 {{- if and .Values.cluster.batches (not .Values.batches.enabled) -}}
 {{- $problems = append $problems "cluster.batches: nobody takes batches; set batches.enabled" -}}
 {{- end -}}
+{{- $fullname := include "treadle.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
+{{- $problems = append $problems (printf "fullnameOverride: services are called after %q, so it begins with a small letter, and has small letters, digits and hyphens; set another" $fullname) -}}
+{{- end -}}
+{{- with .Values.gateway.autoscaling -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- $problems = append $problems (printf "gateway.autoscaling: minReplicas (%d) is above maxReplicas (%d)" (int .minReplicas) (int .maxReplicas)) -}}
+{{- end -}}
+{{- end -}}
 {{- $names := list -}}
 {{- range $number, $pool := .Values.gpuNode.pools -}}
 {{- if has $pool.name $names -}}

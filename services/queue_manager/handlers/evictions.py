@@ -21,7 +21,7 @@ from shared.estimator.hand_over import hand_over_cost
 from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
 from shared.service.core import Effect, Send
 
-MAX_HAND_OVERS = 16  # groups on their way at a time: nobody pulls from them meanwhile
+MAX_HAND_OVERS = 16  # groups on their way at a time: no node pulls from them meanwhile
 HAND_OVER_TIMEOUT_S = 30.0  # a hand-over that takes longer is forgotten, and the group served where it is
 
 

@@ -1,7 +1,7 @@
 """Requests that are placed when the KV manager has said who has the beginning of their prompts.
 
 Its gateway asks that with the request. A request is accepted when it comes and placed when the answer is there: a
-millisecond later, as a rule. Nobody waits for more than `WAIT_S`; a KV manager that was silent for so long is not
+millisecond later, as a rule. No request waits for more than `WAIT_S`; a KV manager that was silent for so long is not
 waited for until it has answered in time again. Then requests are placed blindly, as those are for which there is no
 choice, or nothing was asked.
 """
@@ -62,7 +62,7 @@ class Locations:
         if waiting is None:
             return []
         assert waiting.message.prefix is not None
-        # where nobody has it, or says so, what is found of such prompts on average is the better guess
+        # where no node has it, or says so, what is found of such prompts on average is the better guess
         warm = WarmPrefix.of(waiting.message.prefix, answer.nodes) if answer.nodes else None
         return self._place(waiting.message, now, warm)
 

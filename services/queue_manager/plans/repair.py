@@ -41,7 +41,7 @@ def apply(state: State, queues: VirtualQueues, planned: dict[str, list[str]], no
 
 
 def await_models(state: State, queues: VirtualQueues, loads: Iterable[ModelLoad]) -> None:
-    """Take over which nodes are to load a model for those who come: where nobody has come since who waits there.
+    """Take over which nodes are to load a model for those who come: where no request has come since that waits there.
 
     A node that only decodes has been sent nothing since it was told, and what is decoded elsewhere meanwhile would be a
     reason to go back: it loads what it was told, unless the plan names another model, or another node for that one. Who

@@ -4,14 +4,14 @@ A step takes the longer the more requests are in the batch, so whoever joins slo
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
 the queue. So who has time waits, where one more in the batch would do harm: where more than `MAX_LATE` of those who
 stand at the node would be late because so many run together (`shared.estimator.harm`: of QLM's C = W + P + D,
-SoCC'24 §5, with D = O ε d, this bounds ε d). Where nobody is in a hurry, or nobody can be helped any more, nothing is
+SoCC'24 §5, with D = O ε d, this bounds ε d). Where no group is in a hurry, or none can be helped any more, nothing is
 bounded, and the device does all that it can.
 
 Requests are taken for typical ones of the model: the few that run at one node are a small sample, and by them the bound
 would jump.
 
 Who has time is patient: in time even if all at the node that is due before it is done first, at `SLOWEST` of the
-node's pace. All others join as long as they fit. So do those who were found to harm nobody by that, each by itself,
+node's pace. All others join as long as they fit. So do those that were found to harm none by that, each by itself,
 when they came.
 """
 
@@ -29,7 +29,7 @@ from shared.estimator.batching import batching
 from shared.estimator.harm import harmless_batch
 
 SLOWEST = 0.5  # of a full batch's throughput: who has time can wait for so slow a node
-MAX_GROUPS = 64  # first groups in which somebody waits: while a bound holds, nobody is pulled from behind them
+MAX_GROUPS = 64  # first groups with a waiting request: while a bound holds, none is pulled from behind them
 STALE_S = 0.25  # who stands at a node changes slowly: a limit holds for so long
 
 
@@ -60,7 +60,7 @@ class BatchLimits:
     def _with_slack_behind(self, node: Node, first: Sequence[Group], now: float) -> tuple[int, int]:
         """Of groups behind the ``first`` that have slack though all at the node is done before them: requests, tokens.
 
-        Nobody is pulled from there while a bound holds, so they are no members of the batch, however many they are.
+        No request is pulled from there while a bound holds, so they are no members of the batch, however many they are.
         """
         num_requests = num_tokens = 0
         begins_s = now + node.drain_s / SLOWEST
@@ -81,7 +81,7 @@ class BatchLimits:
 
 
 def first_groups(state: State, node: Node) -> list[Group]:
-    """Of a queue, up to the last of the first `MAX_GROUPS` in which somebody waits."""
+    """Of a queue, up to the last of the first `MAX_GROUPS` with a waiting request."""
     groups = state.groups
     first: list[Group] = []
     num_waiting = 0
@@ -109,7 +109,7 @@ def slacks_s(groups: Sequence[Group], now: float) -> dict[str, float]:
 
 
 def _patient(groups: Sequence[Group], now: float) -> list[str]:
-    """Those of which somebody waits and all have time, due first first."""
+    """Groups of which a request waits and all have time, due first first."""
     patient: list[str] = []
     ahead_s = 0.0
     for group in sorted(groups, key=attrgetter("start_by_s")):

@@ -1,7 +1,7 @@
 """At which node a newcomer begins, while it begins at once at any: where it costs the promises least.
 
-A batch that has room takes a request at once, so nobody waits; what the choice decides is how long answers take, and so
-who keeps what was promised. With r requests there, the newcomer's answer of n tokens takes
+A batch that has room takes a request at once, so none waits; what the choice decides is how long answers take, and so
+which keep what was promised. With r requests there, the newcomer's answer of n tokens takes
 (`shared.estimator.batching`; QLM's C = W + P + D, SoCC'24 §5, W = 0) ::
 
     answer_s(n) = prompts_s + first_token_at(r + 1) + (n - 1) * pace_at(r + 1)
@@ -14,16 +14,16 @@ to ``pace_at(r + 1)``. The newcomer goes where it breaks fewest promises::
     P(late | r + 1) + Σ_r [P(late | r + 1) - P(late | r)] + SECONDS_WEIGHT * shares + FIRST_WEIGHT * first_token_s
 
 A node that has something of the prompt in a cache computes the rest of it (`warm_prefix`): its prompt is shorter, for
-the newcomer and for the others, whom it keeps from their steps. What it has below its device comes in beside the
+the newcomer and for the others, which it keeps from their steps. What it has below its device comes in beside the
 prompts before it.
 
 Where nearly none are in danger, time decides, as shares of what was promised: ``answer_s / promise_s`` and, for each of
-the others, ``prompt_rows_s + o * row_s`` by which their steps grow; and the time to the first token, for which somebody
+the others, ``prompt_rows_s + o * row_s`` by which their steps grow; and the time to the first token, for which a client
 looks at an empty page, whatever was promised for the end. So devices part by themselves: work that has time fills
-batches in which nobody is in a hurry, and urgent work has small ones.
+batches in which no request is in a hurry, and urgent work has small ones.
 
 A request that has time need not begin at once. It does as long as that does no harm: where, at all nodes, more than
-`MAX_LATE` of a kind would be late because of the size of the batch, or where somebody urgent waits for the places, it
+`MAX_LATE` of a kind would be late because of the size of the batch, or where an urgent request waits for the places, it
 waits, and the batch keeps its pace (`batch_limit`). The bound is on what all do together: each alone does little.
 """
 
@@ -90,7 +90,7 @@ class ImmediateStarts:
         return best
 
     def _is_wanted(self, load: GroupLoad) -> bool:
-        """Whether somebody waits at a node with the model, for such a place, who was not told to leave the batch its
+        """Whether a request waits at a node with the model, for such a place, that was not told to leave the batch its
         pace."""
         waiting = (self._state.nodes.get(name) for name in self._state.waiting_at)
         return any(
@@ -128,7 +128,7 @@ class ImmediateStarts:
 
 
 def harm_of_one_more(work: Batching, promised: Promises, num_running: int) -> float:
-    """Promises that are expected to be broken because of one more in a batch of so many, to whom these were made."""
+    """Promises that are expected to be broken because of one more in a batch of so many, to which these were made."""
     before_s, after_s = work.pace_at(num_running), work.pace_at(num_running + 1)
     first_s = work.chunks * work.step_s
     harm = 0.0

@@ -31,7 +31,7 @@ class VirtualQueues:
         self._state = state
         self._groups = groups
         self._journal = groups.journal
-        self._seats = ImmediateStarts(state)
+        self._starts = ImmediateStarts(state)
         self._predicts = options.rules.predicts
         self._may_evict = options.uses("evict")
         self._begins_at_once = options.uses("immediate")
@@ -66,7 +66,7 @@ class VirtualQueues:
 
     def seat_of(self, newcomer: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "") -> Node | None:
         """The node at which a request that comes now is to begin at once, any ``but`` one; None if it has to wait."""
-        return self._seats.best(newcomer, slo, warm, but=but) if self._begins_at_once else None
+        return self._starts.best(newcomer, slo, warm, but=but) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model and take it as it is the one that ends an answer of it first, by the rule.

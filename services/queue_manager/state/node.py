@@ -49,7 +49,7 @@ class TenantShare(msgspec.Struct, array_like=True):
 
 
 class WaitingGroups(msgspec.Struct, frozen=True, array_like=True):
-    """Groups of a queue in which somebody waits for the model that the node holds."""
+    """Groups of a queue in which a request waits for the model that the node holds."""
 
     model: str
     by_tenant: dict[str, list[str]]

@@ -1,4 +1,4 @@
-"""Who gives its place to whom at a node: as the plan has it (QLM, SoCC'24 §5), or where a promise cannot wait for one.
+"""Groups that give their place to others at a node: as the plan has it (QLM, SoCC'24 §5), or sooner for a promise.
 
 A plan weighs what an eviction costs. But plans are made one after the other, and a first token that was promised within
 a second is late by then: where batches are full of work that has hours, all of it begun together, no place comes free
@@ -60,7 +60,7 @@ def yielding(state: State, node: Node, head: Sequence[GroupRef]) -> list[str]:
 
 
 def _running(state: State, node: Node) -> Iterator[Group]:
-    """Those that run among the first groups of a queue; behind the last of them nobody is looked at."""
+    """Those that run among the first groups of a queue; behind the last of them no group is looked at."""
     num_left = node.num_running
     for gid in islice(node.queue, MAX_LOOKED_AT):
         if num_left <= 0:

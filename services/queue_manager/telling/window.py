@@ -1,4 +1,4 @@
-"""What a node sees of its virtual queue: the groups that it may pull from, and models that nobody can load."""
+"""What a node sees of its virtual queue: the groups that it may pull from, and models that no node can load."""
 
 from __future__ import annotations
 

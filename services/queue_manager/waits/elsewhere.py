@@ -3,7 +3,7 @@
 A queue tells when its groups start if nothing is moved any more. Two things are known of the moves to come.
 
 **Served elsewhere.** A group that stands behind a load of its model, while other nodes serve that model, is given to
-them among their own. Which groups go when, nobody knows before; but these nodes are done with their queues and with all
+them among their own. Which groups go when, is not known before; but these nodes are done with their queues and with all
 such groups of a kind together after::
 
     end_s = (Σ drain of the nodes that serve the model + Σ drain of these groups) / nodes that serve it
@@ -17,7 +17,7 @@ work off together what stands before a place in any queue. What a queue would co
     start_s = (Σ min(t, D_i)) / N
 
 where D_i is when node i could begin with other work of this model: its drain and, where it holds another model, the
-load. Nodes with no less to do than the group's own count as t: they help nobody. Two nodes with 4 and 20 s are both
+load. Nodes with no less to do than the group's own count as t: they help no other. Two nodes with 4 and 20 s are both
 done at 12. Nodes are taken to be equally fast.
 """
 

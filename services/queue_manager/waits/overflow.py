@@ -1,6 +1,6 @@
-"""Whether more comes for a model than the nodes that hold it can do, though nobody may wait yet.
+"""Whether more comes for a model than the nodes that hold it can do, though no request may wait yet.
 
-Requests begin at once while batches have room, so nobody waits until all batches are full; a load that is made only
+Requests begin at once while batches have room, so no request waits until all batches are full; a load that is made only
 then comes late by as long as it takes. Of λ requests a second a node does 1 / request_s
 (`shared.estimator.batching`), in the batch that keeps their promises (`shared.estimator.harm`). So they come faster
 than they leave where ::

@@ -21,11 +21,13 @@ import highspy
 
 from services.highs import Expression, new_solver
 from services.scheduler.solving.cost import LATE_WEIGHT, late_pieces, total_cost
+from services.scheduler.solving.exact_size import horizon_s
 from services.scheduler.solving.instance import Instance, Queues
 
 MAX_TREE_NODES = 20_000  # of the search tree: bounds the time alike on every machine
 TIME_LIMIT_S = 10.0  # for a machine that is stuck; a plan that comes later is asked for again anyway
 RELATIVE_GAP = 1e-7
+LEAST_FACTOR = 1e-9  # HiGHS's small_matrix_value: what is not above it is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ class _Program:
         return self.solver.addVariable(0.0, 1.0)
 
     def require(self, constraint: Expression) -> None:
-        """Add a constraint."""
+        """Add a constraint. What is hardly more than no time is none: HiGHS would warn, which its package raises."""
+        constraint.idxs, factors = constraint.unique_elements()
+        factors[abs(factors) <= LEAST_FACTOR] = 0.0
+        constraint.vals = factors
         self.solver.addConstr(constraint)
 
 
@@ -86,27 +91,13 @@ def solve_exactly(instance: Instance, known: Queues) -> Solution:
 def _write(instance: Instance) -> _Program:
     solver = new_solver(RELATIVE_GAP, TIME_LIMIT_S, MAX_TREE_NODES)
     num_slots = [sum(node in group.places for group in instance.groups) for node in range(len(instance.nodes))]
-    program = _Program(instance, solver, _horizon_s(instance), num_slots)
+    program = _Program(instance, solver, horizon_s(instance), num_slots)
     _place_once(program)
     for node in range(len(instance.nodes)):
         _keep_rules(program, node)
         _keep_time(program, node)
     solver.minimize(solver.qsum(_cost(program, group) for group, facts in enumerate(instance.groups) if facts.places))
     return program
-
-
-def _horizon_s(instance: Instance) -> float:
-    """No time of a sensible order is later: each group once, with everything that can come before it."""
-    total_s = sum(node.ready_s + node.yield_s + sum(node.rest_s.values()) for node in instance.nodes)
-    for number, group in enumerate(instance.groups):
-        total_s += max(
-            (
-                node.work_s[number] + node.setup_s[number] + node.tail_s[number] + node.load_s[group.model]
-                for node in instance.nodes
-            ),
-            default=0.0,
-        )
-    return total_s
 
 
 def _place_once(program: _Program) -> None:

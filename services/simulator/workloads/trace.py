@@ -63,6 +63,10 @@ class Trace:
         else:
             lines = self.lines[first : first + num_requests]
             scale = 1.0 if rate_per_s is None else self.rate_per_s() / rate_per_s
+            if not math.isfinite(scale):
+                raise WorkloadError(
+                    f"{self.source}: all its requests come at one time, which no rate changes: say none"
+                )
             known = [line.arrival_s for line in lines if line.arrival_s is not None]
             times = [(time_s - known[0]) * scale for time_s in known]
         return [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, run_program
-from gpu_node.executors.reference.receiver import InMemoryReceiver, NoReceiverError
+from gpu_node.executors.reference.receiver import NoReceiverError
 from gpu_node.graph.cost import NumberBytes, program_costs
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
@@ -26,6 +26,7 @@ from tests.gpu_node.batch_cuts import RandomCuts, in_shares
 from tests.gpu_node.family_programs import BLOCK_SIZE, CONFIGS, HEAD_DIM, LAYERS, VOCAB, of_program, random_weights
 from tests.gpu_node.family_programs import config as family
 from tests.gpu_node.graph.test_program_cost import config
+from tests.gpu_node.in_memory_receiver import InMemoryReceiver
 
 AHEAD: Pass = partial(offload, runs_ahead=True)
 FORMS = [offload, AHEAD]

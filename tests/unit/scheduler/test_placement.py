@@ -260,3 +260,10 @@ def test_the_order_in_which_groups_are_named_does_not_matter(problem: PlacementP
         operations=problem.operations,
     )
     assert solve(again) == solve(problem)
+
+
+def test_a_node_whose_steps_take_a_day_spoils_no_plan() -> None:
+    """What it tells can be, as far as anybody knows; HiGHS refuses the prices of such lateness."""
+    groups = [running("g0", "slow", rest_s=1000.0, due_s=1.0), load("g1", due_s=1.0), load("g2", due_s=1.0)]
+    queues = plan([node("n0"), node("slow", speed=1e-6)], groups).queues
+    assert sorted(name for queue in queues.values() for name in queue) == ["g0", "g1", "g2"]

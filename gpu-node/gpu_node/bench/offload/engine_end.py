@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -128,7 +128,6 @@ def engine_end(
     name: str,
     config: Path,
     cpus: Sequence[int] = (),
-    environment: Mapping[str, str] | None = None,
     module: str = "gpu_node.engine",
 ) -> Iterator[EngineEnd]:
     """An engine on node ``name`` of a configuration, all its threads on ``cpus``; gone at the end.
@@ -146,7 +145,7 @@ def engine_end(
             with log_file.open("ab") as log:
                 process = subprocess.Popen(  # noqa: S603
                     command,
-                    env={**os.environ, "TREADLE_CONFIG": str(config), **(environment or {})},
+                    env={**os.environ, "TREADLE_CONFIG": str(config)},
                     pass_fds=[theirs.fileno()],
                     stderr=log,
                 )

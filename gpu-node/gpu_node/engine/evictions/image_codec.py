@@ -28,11 +28,6 @@ def image_pieces(image: RequestImage) -> tuple[bytes, memoryview]:
     return _LENGTH.pack(len(header)) + header, image.content
 
 
-def encode_image(image: RequestImage) -> bytes:
-    """The serialised form in one piece."""
-    return b"".join(image_pieces(image))
-
-
 def decode_image(data: SerialisedImage) -> RequestImage:
     """The image of a serialised form, whose memory it keeps; `ImageError` where it is of another version, or torn."""
     view = memoryview(data)

@@ -97,11 +97,10 @@ class StepOutcome:
             self._end(request, sequence)
         return chunks
 
-    def _error(self, request: EngineRequest, sequence: Sequence, error: str, start: int | None = None) -> OutputChunk:
-        """The request is over with it, behind the sequence's tokens, or those before ``start``."""
+    def _error(self, request: EngineRequest, sequence: Sequence, error: str) -> OutputChunk:
+        """The request is over with it, behind the sequence's tokens."""
         self._roster.remove(request)
-        position = sequence.num_output_tokens if start is None else start
-        return error_chunk(request.payload, error, sequence.choice, position)
+        return error_chunk(request.payload, error, sequence.choice, sequence.num_output_tokens)
 
     def _take_candidate(
         self, request: EngineRequest, sequence: Sequence, logprobs: list[TokenLogprob], reason: str

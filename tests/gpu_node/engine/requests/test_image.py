@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_node.engine.evictions.image_codec import decode_image, encode_image
+from gpu_node.engine.evictions.image_codec import decode_image
 from gpu_node.engine.evictions.parking_lot import ParkingLot
 from gpu_node.engine.requests.beams import Hypothesis
 from gpu_node.engine.requests.image import BlockFormat, ImageError, RequestImage, RequestState, SequenceState
 from shared.messages.token_logprob import TokenLogprob
 from tests.gpu_node import bookkeeping
+from tests.gpu_node.image_bytes import encode_image
 
 MODEL = replace(bookkeeping.model(), block_bytes=4, kv_layout="test")
 LOGPROB = TokenLogprob(-0.1, [(7, -0.1), (8, -2.0)])

@@ -66,6 +66,15 @@ def test_a_node_that_loads_takes_what_it_loads_for_and_leaves_the_rest_to_others
     assert total_cost(empty, found.queues) == 3 + 1
 
 
+def test_times_of_less_than_a_nanosecond_count_as_none() -> None:
+    """As differences of equal times are: HiGHS warns of such a factor, and no plan came."""
+    loads = [Load("a", work_s=2, tail_s=1e-12), Load("a", work_s=1, tail_s=1e-300), Load("b", evict_s=1e-10)]
+    problem = instance([Place("a", overlap_s=1e-11), Place("b")], loads)
+    found = solve_exactly(problem, some_order(problem))
+    assert found.is_optimal
+    assert total_cost(problem, found.queues) == pytest.approx(least_of_all(problem), rel=1e-6)
+
+
 def test_more_are_too_many() -> None:
     assert not is_small(instance([Place()], [Load()] * (MAX_GROUPS + 1)))
     assert not is_small(instance([Place()] * 4, [Load()] * MAX_GROUPS))
