@@ -87,9 +87,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _all_garbage() -> Iterator[None]:
+    """What outlived its file (`_garbage`) is looked through once, at the end."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _garbage() -> Iterator[None]:
-    """What a file leaves behind unclosed fails its last test, and not some test of another file that collects it."""
+    """What a file leaves behind unclosed fails its last test, and not some test of another file that collects it.
+
+    What was there before the file is not looked through again: with all that a process keeps of hundreds of files, each
+    collection would take a second.
+    """
+    gc.collect()
+    gc.freeze()
     yield
     gc.collect()
 

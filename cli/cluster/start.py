@@ -20,7 +20,10 @@ from shared.processes.node_processes import find_nodes
 from shared.processes.processes import exit_status, launch, stop
 from shared.telemetry.log_files import rotate, tail
 
-_POLL_S = 0.1
+_POLL_S, _MOST_POLL_S = 0.1, 0.5
+_POLL_SHARE = 0.05
+"""Of the time so far, which passes between two looks: each asks all that are not ready yet, on the cores on which they
+start, and whoever waits a minute may hear of its end half a second later."""
 
 
 class ClusterStart:
@@ -110,15 +113,16 @@ class ClusterStart:
         self._state.save(self._run_dir.state_file)  # after each: a start that is killed leaves no stranger
 
     def _wait(self, wait_s: float) -> None:
-        deadline = time.monotonic() + wait_s
+        began_s = time.monotonic()
         waiting = list(self._plan)
         while waiting:
             self._check_alive(waiting)
             waiting = [spec for spec in waiting if not self._is_ready(spec)]
-            if waiting and time.monotonic() > deadline:
+            waited_s = time.monotonic() - began_s
+            if waiting and waited_s > wait_s:
                 raise ClusterError(self._overdue(waiting, wait_s))
             if waiting:
-                time.sleep(_POLL_S)
+                time.sleep(min(max(_POLL_S, _POLL_SHARE * waited_s), _MOST_POLL_S))
 
     def _is_ready(self, spec: ProcessSpec) -> bool:
         found = readiness(spec)

@@ -8,8 +8,6 @@ node counts as not told. The node itself goes on.
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import msgspec
 
 from shared.messages.nodes import UNMEASURED, NodeFacts
@@ -40,7 +38,9 @@ def credible(facts: NodeFacts) -> tuple[NodeFacts, list[str]]:
     if not _is_time(facts.swap_s):
         kept["swap_s"] = UNMEASURED
     rates = [rate for rate in facts.rates if _can_be(rate)]
-    doubted = [*kept, *(f"rates: {rate.model}" for rate in facts.rates if not _can_be(rate))]
+    doubted = list(kept)
+    if len(rates) < len(facts.rates):
+        doubted += (f"rates: {rate.model}" for rate in facts.rates if not _can_be(rate))
     if not doubted:
         return facts, []
     return msgspec.structs.replace(facts, **kept, rates=rates), doubted
@@ -50,7 +50,7 @@ def _can_be(rate: ModelRate) -> bool:
     """A step takes some time, and no number of it is negative, endless or none (NaN compares with nothing)."""
     cost = rate.cost
     return (
-        all(map(_is_time, astuple(cost)))
+        all(map(_is_time, cost.numbers))
         and cost.step_s + cost.token_s >= LEAST_STEP_S
         and _is_count(rate.kv_tokens)
         and _is_count(rate.kv_token_bytes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
-
 import msgspec
 
 from shared.estimator.estimator import swap_s
@@ -46,8 +44,8 @@ def _rate_is_off(told: ModelRate, rate: ModelRate) -> bool:
         != (rate.kv_tokens, rate.kv_token_bytes, rate.step_tokens)
         or _is_off(told.load_s, rate.load_s)
         or abs(told.cached_share - rate.cached_share) > NEWS_SHARE
-        or any(map(_is_off, astuple(told.cost), astuple(rate.cost)))
-        or any(map(_is_off, astuple(told.decode), astuple(rate.decode)))
+        or any(map(_is_off, told.cost.numbers, rate.cost.numbers))
+        or any(map(_is_off, told.decode.numbers, rate.decode.numbers))
     )
 
 

@@ -29,6 +29,11 @@ class StepCost:
     as other work does not cover the wait. 0.0 where nothing is lent."""
 
     @property
+    def numbers(self) -> tuple[float, ...]:
+        """All of them in their order, as `dataclasses.astuple` has them, which copies each: heartbeats are asked."""
+        return (self.step_s, self.token_s, self.context_token_s, self.attended_token_s, self.remote_token_s)
+
+    @property
     def decode_context_token_s(self) -> float:
         """Of a token in the context of a sequence that has one row, as every one has that decodes."""
         return self.context_token_s + self.attended_token_s
@@ -72,6 +77,11 @@ class DecodeYield:
     """Its last token, and the guesses behind it."""
     tokens: float = 1.0
     """At most as many."""
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Both, as of a `StepCost`."""
+        return (self.rows, self.tokens)
 
 
 ONE_TOKEN = DecodeYield()

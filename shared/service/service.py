@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -57,6 +58,7 @@ def run_process(main: Callable[[ClusterConfig], Coroutine[None, None, None]]) ->
 
     Status 1 where a task failed that the process cannot do without: its supervisor starts it again.
     """
+    gc.enable()  # `shared.processes.start` has it off until all is imported
     try:
         uvloop.run(main(load_config()))
     except OperatorError as error:

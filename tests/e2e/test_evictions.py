@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
@@ -16,6 +17,7 @@ from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.collector import Collector
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
+from tests.e2e.wide_model import TOKEN_BYTES, write_wide_model
 from tests.redis.waiting import until
 
 pytestmark = pytest.mark.usefixtures("model_file")
@@ -38,10 +40,14 @@ async def ask_once(client: AsyncOpenAI, known_answers: list[str]) -> list[str]:
     return known_answers
 
 
+SMOLLM2 = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 8192}
+
+
 @contextmanager
-def started(folder: Path, models: list[str], num_nodes: int, collector: Collector) -> Iterator[Cluster]:
+def started(
+    folder: Path, models: list[str], num_nodes: int, collector: Collector, weights: dict[str, Any] = SMOLLM2
+) -> Iterator[Cluster]:
     """A cluster whose nodes run three requests at a time, with a promise that leaves no time to wait."""
-    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 8192}
     cluster = Cluster.create(
         folder,
         models=[{"name": name, **weights} for name in models],
@@ -152,14 +158,16 @@ def check_moved(cluster: Cluster, gone: str, at_least_bytes: int) -> None:
 
 
 MAX_REDIS_BYTES = 64 << 20  # that an image might have when they went through Redis
-LONG_PROMPT = " ".join(f"{number} is a number." for number in range(100, 520))
+LONG_PROMPT = " ".join(f"{number} is a number." for number in range(100, 175))
 
 
 async def test_an_answer_behind_a_long_prompt_goes_on_elsewhere_with_all_its_kv(
     tmp_path: Path, own_collector: Collector
 ) -> None:
-    ask = Ask("first", LONG_PROMPT, 150, "batch")
-    with started(tmp_path, ["first"], num_nodes=2, collector=own_collector) as cluster:
+    assert len(LONG_PROMPT) * TOKEN_BYTES > MAX_REDIS_BYTES, "each character is a token"
+    ask = Ask("first", LONG_PROMPT, LONG, "batch")
+    wide = {"source": str(write_wide_model(tmp_path / "wide.gguf"))}
+    with started(tmp_path, ["first"], num_nodes=2, collector=own_collector, weights=wide) as cluster:
         async with openai_client(cluster) as client:
             (expected,) = await complete(client, [ask])
             answer = Answer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import socket
 import sys
@@ -31,6 +32,7 @@ from shared.telemetry.telemetry import configure_logging
 
 def main() -> int:
     """Serve the agent at the other end of the inherited socket; the process's exit status."""
+    gc.enable()  # `shared.processes.start` has it off until all is imported
     parser = argparse.ArgumentParser(prog="python -m gpu_node.engine", description=__doc__)
     parser.add_argument("--node", required=True, help="name of the node in the configuration")
     parser.add_argument("--fd", required=True, type=int, help="inherited Unix stream socket to the agent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from math import fsum, log
 from operator import mul
 
@@ -115,7 +115,7 @@ def _kind(node: NodeState) -> object:
             rate.kv_tokens,
             rate.step_tokens,
             round(rate.cached_share / COST_STEP),
-            *map(_level, astuple(rate.cost) + astuple(rate.decode)),
+            *map(_level, rate.cost.numbers + rate.decode.numbers),
         )
         for rate in node.rates
     ]

@@ -123,18 +123,23 @@ class Run:
     def arrivals(self, step: int) -> None:
         """Who comes, leaves, or goes on after the loss of a node."""
         for client in self._clients.values():
-            request_id = client.request_id
-            if client.back_at == step and request_id in self._images and self.one.attempt_of(request_id) is None:
-                self._add(client.payload, self._images[request_id][0])
-            elif client.evicted_at == step and self.one.attempt_of(request_id) is not None:
-                self._evict(client)
-            elif client.arrives_at == step:
-                self._add(client.payload)
-            elif client.resumed_at == step and self._forget(request_id):
-                self._add(client.next_attempt())
-            if client.cancelled_at == step and self._forget(request_id):
-                client.is_over = True
-            self.one.check()
+            times = (client.arrives_at, client.evicted_at, client.back_at, client.resumed_at, client.cancelled_at)
+            if step in times:  # else nothing can have changed since the last check
+                self._happen(client, step)
+                self.one.check()
+
+    def _happen(self, client: Client, step: int) -> None:
+        request_id = client.request_id
+        if client.back_at == step and request_id in self._images and self.one.attempt_of(request_id) is None:
+            self._add(client.payload, self._images[request_id][0])
+        elif client.evicted_at == step and self.one.attempt_of(request_id) is not None:
+            self._evict(client)
+        elif client.arrives_at == step:
+            self._add(client.payload)
+        elif client.resumed_at == step and self._forget(request_id):
+            self._add(client.next_attempt())
+        if client.cancelled_at == step and self._forget(request_id):
+            client.is_over = True
 
     def _add(self, asked: Payload, state: RequestState | None = None) -> None:
         grammar = None if asked.sampling.constraint is None else IntegerGrammar()
