@@ -38,3 +38,8 @@ def new_solver(relative_gap: float, time_limit_s: float, max_tree_nodes: int | N
     for option, value in options.items():
         solver.setOptionValue(option, value)
     return solver
+
+
+def proven_gap(solver: SilentHighs) -> float:
+    """How far what was found may be above the least, as a share of it: 1 where nothing better than that is known."""
+    return min(1.0, float(solver.getInfo().mip_gap))

@@ -48,6 +48,7 @@ const LinkShape& checked(const LinkShape& shape) {
     require(0 < number && number <= 1 << 20, "a link has sizes from 1 to 1,048,576");
   require((shape.num_slots & (shape.num_slots - 1)) == 0, "a link's slots are a power of two");
   require(shape.num_heads % shape.num_kv_heads == 0, "a link's heads share KV heads evenly");
+  require(shape.num_heads / shape.num_kv_heads <= kMaxQueries, "too many heads of a link share a KV head");
   return shape;
 }
 

@@ -23,7 +23,7 @@ from itertools import combinations
 
 import highspy
 
-from services.highs import Expression, SilentHighs, new_solver
+from services.highs import Expression, SilentHighs, new_solver, proven_gap
 from services.pipeline.lanes import Interference, ResourceLane
 from services.pipeline.layer import Edge
 from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S, PartSlot, Schedule
@@ -102,7 +102,7 @@ def solve_allocation(
     for window in windows if time_limit_s >= MIN_WINDOWS_S else []:
         best = _run(program, best, window, time_limit_s / 2 / len(windows)) or best
     last = _run(program, best, everything, time_limit_s / 2)
-    gap = 1.0 if last is None else min(1.0, program.solver.getInfo().mip_gap)
+    gap = 1.0 if last is None else proven_gap(program.solver)
     found = _schedule(program, last or best, interference)
     return Allocation(min(found, known, key=lambda one: one.makespan_s(num_layers)), gap)
 

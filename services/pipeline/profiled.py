@@ -35,7 +35,8 @@ def profiled_setting(profile: PipelineProfile, model: ModelShape, batch: DenseBa
             f"{model.num_layers} of {model.hidden_size}; {MEASURE} again"
         )
     missing = {*PRODUCTS, *ATTENTIONS} - {time.name for time in profile.operators}
-    if missing or not profile.pairs:
+    is_paired = profile.copy_bytes_per_s > 0 and any(pair.lane == "memory" for pair in profile.pairs)
+    if missing or not is_paired:
         what = f"times of {', '.join(sorted(missing))}" if missing else "what operators keep beside one another"
         raise PipelineProfileError(f"the profile lacks {what}; {MEASURE}")
     copied = model.kv_token_bytes / model.num_layers

@@ -20,7 +20,7 @@ from itertools import combinations, pairwise
 
 import highspy
 
-from services.highs import Expression, SilentHighs, new_solver
+from services.highs import Expression, SilentHighs, new_solver, proven_gap
 from services.pipeline.lanes import ResourceLane
 from services.pipeline.layer import Cuts, Edge, LayerOperator, NanoOperator, edges, split
 from services.pipeline.schedule import PartSlot, Schedule
@@ -215,5 +215,5 @@ def _read(program: _Program, operators: Sequence[LayerOperator]) -> Structure:
     parts = split(operators, cuts)
     starts = [values[part.start.index] / _US + round(values[part.laps.index]) * period_s for part in program.parts]
     slots = tuple(PartSlot(part, start, part.best_s, 1.0) for part, start in zip(parts, starts, strict=True))
-    gap = program.solver.getInfo().mip_gap
+    gap = proven_gap(program.solver)
     return Structure(tuple(parts), tuple(edges(operators, parts)), Schedule(period_s, slots), gap)

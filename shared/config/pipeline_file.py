@@ -6,6 +6,7 @@ Written by ``treadle pipeline search``, read where an engine starts; in the stan
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -98,11 +99,11 @@ def read_pipeline(path: Path) -> PipelineFile:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise PipelineError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PipelineError(f"{path}: is no JSON ({error}); {SEARCH_AGAIN}") from error
     try:
         pipeline = _decode(raw)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise PipelineError(f"{path}: holds no pipeline ({error}); {SEARCH_AGAIN}") from error
     if pipeline.format != FORMAT:
         raise PipelineError(f"{path}: has the format {pipeline.format!r}, not {FORMAT!r}; {SEARCH_AGAIN}")
@@ -148,6 +149,11 @@ def _problems(pipeline: PipelineFile) -> list[str]:
     problems = []
     if not pipeline.operators:
         problems.append("it has no operators")
+    for name, seconds in (("layer_s", pipeline.layer_s), ("sequential_s", pipeline.sequential_s)):
+        if not 0 < seconds < math.inf:
+            problems.append(f"{name}: a layer takes some time, not {seconds}")
+    if not pipeline.gap >= 0:
+        problems.append(f"gap: a share of a layer's time, not {pipeline.gap}")
     covered: dict[str, list[tuple[int, int]]] = {}
     for one in pipeline.operators:
         if one.lane not in LANES:
@@ -156,8 +162,8 @@ def _problems(pipeline: PipelineFile) -> list[str]:
             problems.append(f"{one.name}: rows {one.rows[0]} to {one.rows[1]} are not in a batch of {pipeline.rows}")
         if not 0 < one.r <= 1:
             problems.append(f"{one.name}: a part of the device is above 0 and at most 1, not {one.r}")
-        if not 0 <= one.start_s < one.end_s:
-            problems.append(f"{one.name}: ends before it starts")
+        if not 0 <= one.start_s < one.end_s < math.inf:
+            problems.append(f"{one.name}: ends before it starts, or never")
         covered.setdefault(one.name, []).append(one.rows)
     for name, ranges in covered.items():
         ranges.sort()

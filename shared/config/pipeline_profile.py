@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,6 +15,13 @@ from shared.config.config import ClusterConfig
 from shared.errors import OperatorError
 
 FORMAT = "treadle pipeline profile 2"
+LEAST_S, MOST_S = 1e-9, 1e3
+"""Of one operator in one layer: what is outside was measured by nobody."""
+
+CountFromOne = Annotated[int, msgspec.Meta(ge=1)]
+NumThreads = Annotated[int, msgspec.Meta(ge=1, le=256)]
+KeptSpeed = Annotated[float, msgspec.Meta(gt=0)]
+"""Part of a speed."""
 
 
 class PipelineProfileError(OperatorError, ValueError):
@@ -25,9 +33,9 @@ class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     """As in a pipeline: KQV, DecAttn, PfAttn, O, UGD."""
-    context_tokens: int
+    context_tokens: Annotated[int, msgspec.Meta(ge=0)]
     """That each row of attention reads, about; 0 for products."""
-    rows: int
+    rows: CountFromOne
     seconds: float
     """Of one layer."""
 
@@ -35,15 +43,15 @@ class OperatorTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A product beside something of another lane, each with a part of the device's threads."""
 
-    lane: str
+    lane: Literal["memory", "network", "copy"]
     """Of the other."""
-    rows: int
-    context_tokens: int
-    num_threads: int
+    rows: CountFromOne
+    context_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    num_threads: NumThreads
     """The other's; the product has the rest."""
-    product_performance: float
+    product_performance: KeptSpeed
     """Of its best speed with the whole device."""
-    performance: float
+    performance: KeptSpeed
     """The other's, likewise."""
 
 
@@ -55,16 +63,16 @@ class PipelineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     source: str
     weights: str
     device: str
-    num_threads: int
+    num_threads: NumThreads
     level: str
     """Of the device's kernels."""
     kernels: str
     """Their level, and a digest of their sources and of how these were compiled: times are stale where it differs."""
-    num_layers: int
-    hidden_size: int
-    granule_rows: int
+    num_layers: CountFromOne
+    hidden_size: CountFromOne
+    granule_rows: CountFromOne
     """Sizes of parts are multiples of it."""
-    copy_bytes_per_s: float
+    copy_bytes_per_s: Annotated[float, msgspec.Meta(ge=0)]
     """Of keys and values, by one thread; 0.0 until pairs are measured."""
     operators: list[OperatorTime]
     pairs: list[Pair]
@@ -107,8 +115,8 @@ def read_pipeline_profile(path: Path) -> PipelineProfile:
         raise PipelineProfileError(f"{path}: holds no profile of operators ({error}); {MEASURE}") from error
     if profile.format != FORMAT:
         raise PipelineProfileError(f"{path}: has the format {profile.format!r}, not {FORMAT!r}; {MEASURE}")
-    if min((time.seconds for time in profile.operators), default=1.0) <= 0:
-        raise PipelineProfileError(f"{path}: an operator takes no time; {MEASURE}, while nothing else runs")
+    if not all(LEAST_S <= time.seconds <= MOST_S for time in profile.operators):
+        raise PipelineProfileError(f"{path}: an operator takes no time, or no end; {MEASURE}, while nothing else runs")
     return profile
 
 

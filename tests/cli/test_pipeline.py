@@ -154,6 +154,14 @@ def test_copies_to_the_host_are_a_part_of_it_at_the_measured_speed(tmp_path: Pat
         ({"format": "treadle pipeline profile 0"}, "has the format 'treadle pipeline profile 0'"),
         ({"pairs": []}, "the profile lacks what operators keep beside one another"),
         ({"operators": []}, "the profile lacks times of DecAttn, KQV, O, PfAttn, UGD"),
+        ({"copy_bytes_per_s": 0.0}, "the profile lacks what operators keep beside one another"),
+        ({"pairs": [Pair("network", 64, 0, 1, 0.5, 0.8)]}, "the profile lacks what operators keep beside one another"),
+        ({"copy_bytes_per_s": -1.0}, "Expected `float` >= 0.0 - at `$.copy_bytes_per_s`"),
+        ({"granule_rows": 0}, "Expected `int` >= 1 - at `$.granule_rows`"),
+        ({"num_threads": 0}, "Expected `int` >= 1 - at `$.num_threads`"),
+        ({"pairs": [Pair("memory", 64, 128, 1, 0.5, -0.8)]}, "Expected `float` > 0.0 - at `$.pairs[0].performance`"),
+        ({"operators": [OperatorTime("KQV", 0, 16, 0.0)]}, "an operator takes no time, or no end"),
+        ({"operators": [OperatorTime("KQV", 0, 16, 1e300)]}, "an operator takes no time, or no end"),
     ],
 )
 def test_a_profile_of_something_else_is_refused(tmp_path: Path, changed: dict[str, object], problem: str) -> None:

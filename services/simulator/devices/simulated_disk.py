@@ -31,6 +31,10 @@ class SimulatedDisk:
         """It begins empty."""
         return []
 
+    def num_bytes(self, segment: int, slot_bytes: int) -> int:
+        """There is none."""
+        raise AssertionError(f"nothing was left in segment {segment} of {slot_bytes} bytes a slot")
+
     def remove(self, segment: int, slot_bytes: int) -> None:
         """Nothing is there."""
         raise AssertionError(f"no segment {segment} of slots of {slot_bytes} bytes")

@@ -103,6 +103,8 @@ def test_sizes_that_make_no_link_are_refused(tmp_path: Path) -> None:
         heads = (4, 2, 16)
         with pytest.raises(LinkError, match=what):
             sender(tmp_path, CpuLinkShape(1, 16, *heads, number, 4, 4, 4))
+    with pytest.raises(LinkError, match="too many heads of a link share a KV head"):
+        sender(tmp_path, CpuLinkShape(1, 16, 49, 1, 16, 4, 4, 4, 4))  # a task's room is for 48
     with pytest.raises(LinkError, match="cannot be part of a file's name"):
         sender(tmp_path, name="../hot")
     assert list(tmp_path.iterdir()) == []

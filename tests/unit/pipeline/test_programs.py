@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
+from services.highs import new_solver, proven_gap
 from services.pipeline.allocation import solve_allocation
 from services.pipeline.beginnings import candidate, greedy_schedule
 from services.pipeline.descent import descend
@@ -120,3 +121,14 @@ def test_annealing_comes_near_the_program_of_stage_two() -> None:
     first = candidate({"A": (), "M": ()}, greedy_schedule(operators, {}), TABLE_3)
     (found,) = descend([(ElasticLayer(operators, TABLE_3), first)], 300, 128)
     assert found.schedule.period_s == pytest.approx(80 * US / 0.55, rel=1e-3)
+
+
+def test_a_gap_that_nobody_knows_is_the_largest_and_a_number_of_json() -> None:
+    """A search whose time ended before a bound was found has told an infinite one, which no JSON has."""
+    solver = new_solver(1e-4, time_limit_s=0.0)
+    variables = [solver.addBinary() for _ in range(30)]
+    for one, other in pairwise(variables):
+        solver.addConstr(one + other >= 1)
+    solver.minimize(solver.qsum(variables))
+    solver.run()
+    assert proven_gap(solver) == 1.0

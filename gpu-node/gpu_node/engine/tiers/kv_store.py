@@ -42,6 +42,10 @@ class BlockFolder(Protocol):
         """Number and bytes of a slot of each that is there."""
         ...
 
+    def num_bytes(self, segment: int, slot_bytes: int) -> int:
+        """How long one is."""
+        ...
+
     def remove(self, segment: int, slot_bytes: int) -> None:
         """Delete one."""
         ...
@@ -97,7 +101,8 @@ class KvStore:
         self._index = SsdIndex(capacity_bytes, segment_bytes(capacity_bytes), self._gone)
         segments = []
         for number, size in folder.segments():
-            if self._index.reopen(number, size):
+            fits = folder.num_bytes(number, size) <= self._index.segment_bytes
+            if fits and self._index.reopen(number, size):
                 segments.append((number, size))
             else:
                 folder.remove(number, size)  # of a larger budget

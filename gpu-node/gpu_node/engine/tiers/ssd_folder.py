@@ -68,6 +68,10 @@ class SsdFolder:
         found = (_SEGMENT.fullmatch(file.name) for file in self.path.iterdir())
         return sorted((int(one[1]), int(one[2])) for one in found if one is not None and int(one[2]) > HEADER_BYTES)
 
+    def num_bytes(self, segment: int, slot_bytes: int) -> int:
+        """Of a segment's file; with a larger budget it may have been longer than it should be. `OSError`."""
+        return self._path(segment, slot_bytes).lstat().st_size
+
     def headers(self, segment: int, slot_bytes: int) -> list[tuple[int, bytes, Slot]]:
         """Order, digest and slot of each block in a segment whose header is whole. `OSError`."""
         fd = self._open(segment, slot_bytes)

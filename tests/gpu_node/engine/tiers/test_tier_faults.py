@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -164,6 +165,18 @@ def test_another_models_folder_has_nothing_for_this_one(
         assert kept.store.num_blocks > 0
         assert kept.play(LAST) == expected
         assert kept.engine.counts.kept.store_tokens == 0
+
+
+def test_a_smaller_budget_deletes_files_that_are_too_long_for_it(path: Path, plain: Answers, tmp_path: Path) -> None:
+    """Budgets below 2 GiB are cut into shorter files: what lay behind their ends was no slot of any segment."""
+    for ssd_bytes in (8 << 20, 1 << 20):
+        with engine(path, "cpu", replace(host_ssd(tmp_path, host_bytes=1 << 18), ssd_bytes=ssd_bytes)) as kept:
+            assert kept.store is not None
+            kept.store.settle()
+            assert kept.play() == plain
+            kept.store.check()
+        lengths = [file.stat().st_size for file in (tmp_path / "node").glob("segment-*")]
+        assert 0 < max(lengths) <= ssd_bytes // 8
 
 
 def test_nobody_waits_long_for_a_slow_disk(path: Path, plain: Answers, written: tuple[Path, list[list[int]]]) -> None:

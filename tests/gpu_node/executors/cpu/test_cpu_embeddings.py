@@ -13,8 +13,10 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.polls import insert_polls
 from shared.config.engine import EngineOptions
+from shared.config.pipelines import Pipelines, cpu_name
 from tests.gpu_node.embedding_model import OPTIONS, embedded, engine_of, expected, texts
 from tests.gpu_node.models.test_families_models import FAMILIES, save
+from tests.gpu_node.random_pipelines import random_pipeline
 
 SIMILARITY = 0.99
 """Least cosine beside float32: of bfloat16 through tiny models, whose large random weights make an error grow."""
@@ -38,6 +40,17 @@ def plain(tmp_path: Path) -> Iterator[tuple[Path, torch.Tensor]]:
     with closing(CpuExecutor(EngineOptions(**OPTIONS), 1, optimize=False)) as executor:
         engine = engine_of(executor, tmp_path)
         yield tmp_path, torch.cat([embedded(engine, [text]) for text in texts(9)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 12, 40])
+def test_nor_on_the_lanes_of_a_pipeline(plain: tuple[Path, torch.Tensor], rows: int) -> None:
+    path, expected_bits = plain
+    pipelines = Pipelines("any.json", rows, (random_pipeline(rows, rows=rows, device=cpu_name(2)),))
+    with closing(CpuExecutor(EngineOptions(**OPTIONS), 2, pipelines=pipelines)) as executor:
+        engine = engine_of(executor, path, step_tokens=40)
+        assert torch.equal(embedded(engine, texts(9)), expected_bits)
+        assert engine.counts.num_piped > 0
 
 
 @pytest.mark.slow

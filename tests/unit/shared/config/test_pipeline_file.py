@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,11 @@ def test_a_pipeline_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"more": 1}, "unknown key 'more'"),
         ({"layer_s": "soon"}, "holds no pipeline"),
         ({"operators": [{"name": "KQV"}]}, "holds no pipeline"),
+        ({"rows": math.inf}, "holds no pipeline"),
+        ({"layer_s": math.nan}, "layer_s: a layer takes some time, not nan"),
+        ({"layer_s": -1}, "layer_s: a layer takes some time, not -1.0"),
+        ({"sequential_s": math.inf}, "sequential_s: a layer takes some time, not inf"),
+        ({"gap": math.nan}, "gap: a share of a layer's time, not nan"),
     ],
 )
 def test_what_is_no_pipeline_is_refused(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
@@ -66,6 +72,8 @@ def test_what_is_no_pipeline_is_refused(tmp_path: Path, change: dict[str, Any], 
         ({"lane": "tape"}, "no lane 'tape' is known"),
         ({"r": 1.5}, "above 0 and at most 1, not 1.5"),
         ({"end_s": 1e-4}, "ends before it starts"),
+        ({"end_s": math.inf}, "ends before it starts, or never"),
+        ({"rows": (128,)}, "holds no pipeline"),
         ({"rows": (64, 256)}, "leave rows out, or have some twice"),
     ],
 )
@@ -82,6 +90,9 @@ def test_a_file_that_is_not_there_or_no_json(tmp_path: Path) -> None:
         read_pipeline(tmp_path / "none.json")
     path = tmp_path / "pipeline.json"
     path.write_text("{")
+    with pytest.raises(PipelineError, match="is no JSON"):
+        read_pipeline(path)
+    path.write_text("[" * 100_000)
     with pytest.raises(PipelineError, match="is no JSON"):
         read_pipeline(path)
 
