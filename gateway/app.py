@@ -13,16 +13,18 @@ from aiohttp.typedefs import Middleware
 
 from gateway.batches.calls import BatchCall
 from gateway.document.openapi import RERANK_PATHS, SCORE_PATHS, openapi_document
-from gateway.endpoints import catalogue, kept_responses, tokenization
-from gateway.endpoints.batch_routes import batch_routes
-from gateway.endpoints.chat import ChatEndpoint
-from gateway.endpoints.completions import CompletionEndpoint
-from gateway.endpoints.embeddings import EmbeddingEndpoint
-from gateway.endpoints.endpoint import Handler
-from gateway.endpoints.messages import MessagesEndpoint, count_tokens
-from gateway.endpoints.queue_report import show_queue
-from gateway.endpoints.responses import ResponsesEndpoint
-from gateway.endpoints.scores import RerankEndpoint, ScoreEndpoint
+from gateway.endpoints.call.endpoint import Handler
+from gateway.endpoints.chats import tokenization
+from gateway.endpoints.chats.chat import ChatEndpoint
+from gateway.endpoints.chats.messages import MessagesEndpoint, count_tokens
+from gateway.endpoints.chats.responses import ResponsesEndpoint
+from gateway.endpoints.listings import catalogue
+from gateway.endpoints.listings.queue_report import show_queue
+from gateway.endpoints.pooled.embeddings import EmbeddingEndpoint
+from gateway.endpoints.pooled.scores import RerankEndpoint, ScoreEndpoint
+from gateway.endpoints.stored import kept_responses
+from gateway.endpoints.stored.batch_routes import batch_routes
+from gateway.endpoints.texts.completions import CompletionEndpoint
 from gateway.http import probes
 from gateway.http.anthropic_errors import is_messages
 from gateway.http.connection_metrics import ConnectionCollector

@@ -41,5 +41,5 @@ END
 "${pip[@]}" -r "$directory/requirements.txt"
 # as an editable installation would: the folders of the packages, which need not be written to
 printf '%s\n' "$root" "$root/gpu-node" > "$("$directory/bin/python" -c 'import site; print(site.getsitepackages()[0])')/treadle.pth"
-"$directory/bin/python" -c 'from gpu_node.vllm.installed import check_libraries; check_libraries()'
+"$directory/bin/python" -c 'from gpu_node.vllm.installation.installed import check_libraries; check_libraries()'
 "$directory/bin/python" -c 'import vllm, gpu_node.vllm; print("vllm", vllm.__version__)'

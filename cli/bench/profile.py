@@ -167,7 +167,7 @@ def _lines(config: ClusterConfig) -> Generator[Said]:
     (node,) = config.nodes
     if node.engine == "vllm":
         python = str(node.vllm_options.python.expanduser().absolute())
-        return lines_of(config, (), module="gpu_node.vllm.profiling", python=python)
+        return lines_of(config, (), module="gpu_node.vllm.serving.profiling", python=python)
     return lines_of(config, (), module="gpu_node.bench.profiling")
 
 

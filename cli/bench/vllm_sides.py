@@ -59,7 +59,7 @@ class Setup:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """For `gpu_node.vllm.direct`."""
+        """For `gpu_node.vllm.installation.direct`."""
         names = ("num_threads", "kv_bytes", "max_num_seqs", "step_tokens", "max_model_len")
         return {"dtype": "auto"} | {name: getattr(self, name) for name in names}
 
@@ -117,7 +117,13 @@ class Direct:
 @contextmanager
 def direct(setup: Setup) -> Iterator[Direct]:
     """Started before the block; it may still load."""
-    command = [str(setup.python), "-m", "gpu_node.vllm.direct", str(setup.model.absolute()), json.dumps(setup.sizes)]
+    command = [
+        str(setup.python),
+        "-m",
+        "gpu_node.vllm.installation.direct",
+        str(setup.model.absolute()),
+        json.dumps(setup.sizes),
+    ]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, **pipes) as process:  # noqa: S603 - our own module
         try:

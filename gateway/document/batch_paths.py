@@ -7,8 +7,8 @@ from typing import Any, get_args
 import msgspec
 
 from gateway.document.operations import KEYED, REFUSED, json_of, operation, takes
-from gateway.endpoints.batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE
-from gateway.endpoints.files import MAX_FILES_A_PAGE
+from gateway.endpoints.stored.batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE
+from gateway.endpoints.stored.files import MAX_FILES_A_PAGE
 from gateway.openai.batches import BatchAnswer, BatchList, FileAnswer, FileList, FileRemoved
 from shared.messages.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
 

@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.document.batch_paths import query
 from gateway.document.operations import KEYED, REFUSED, json_of, operation
-from gateway.endpoints.kept_responses import ITEMS_A_PAGE, MAX_ITEMS_A_PAGE
+from gateway.endpoints.stored.kept_responses import ITEMS_A_PAGE, MAX_ITEMS_A_PAGE
 from gateway.responses.answer import DeletedResponse, InputItemList
 
 KEPT_RESPONSE_ANSWERS: list[type[msgspec.Struct]] = [InputItemList, DeletedResponse]

@@ -10,7 +10,7 @@ from gateway.anthropic.batch_results import MessageBatchResult
 from gateway.anthropic.batches import MessageBatch, MessageBatchList, MessageBatchRemoved
 from gateway.document.batch_paths import BUSY, GONE, NO_SERVICE, one_of, query
 from gateway.document.operations import KEYED, REFUSED, SCHEMAS, json_of, operation
-from gateway.endpoints.message_batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE, RESULTS_TYPE
+from gateway.endpoints.stored.message_batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE, RESULTS_TYPE
 
 MESSAGE_BATCH_ANSWERS: list[type[msgspec.Struct]] = [
     MessageBatch,

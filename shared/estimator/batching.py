@@ -26,7 +26,8 @@ the context, which all rows of a sequence read together::
 
     a = s / o * (step_s / b + r * token_s + (context_token_s + r * attended_token_s) * (p + m))
 
-Guesses have the rows that others leave (`gpu_node.engine.steps.speculation`), so they feed no batch and starve none.
+Guesses have the rows that others leave (`gpu_node.engine.steps.guesses.speculation`), so they feed no batch and starve
+none.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ STOP_GRACE_S = 20.0  # SIGTERM to SIGKILL: the gateway drains its streams within
 KILL_WAIT_S = 5.0  # SIGKILL works at once, unless a process hangs inside the kernel
 CLEAN_WAIT_S = 5.0  # for those that clean up behind others, once these are gone
 POLL_S = 0.02
-CLEANERS = ("multiprocessing.resource_tracker", "gpu_node/vllm/guard.py")
+CLEANERS = ("multiprocessing.resource_tracker", "gpu_node/vllm/installation/guard.py")
 """In the command lines of processes that end by themselves when all that they look after is gone, and give back what it
 shared. Killed together with it, they would leave that behind."""
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer
 
-from gateway.endpoints import job_parts
-from gateway.endpoints.chat import ChatEndpoint
-from gateway.endpoints.completions import CompletionEndpoint
-from gateway.endpoints.endpoint import Endpoint
-from gateway.endpoints.messages import MessagesEndpoint
-from gateway.endpoints.pictures import num_extra_tokens
-from gateway.endpoints.responses import ResponsesEndpoint
+from gateway.endpoints.call import job_parts
+from gateway.endpoints.call.endpoint import Endpoint
+from gateway.endpoints.call.pictures import num_extra_tokens
+from gateway.endpoints.chats.chat import ChatEndpoint
+from gateway.endpoints.chats.messages import MessagesEndpoint
+from gateway.endpoints.chats.responses import ResponsesEndpoint
+from gateway.endpoints.texts.completions import CompletionEndpoint
 from gateway.http.body import parse_body
 from gateway.http.context import GatewayContext
 from gateway.inflight import tracing
@@ -204,7 +204,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
-    """As `gateway.endpoints.endpoint` makes them, up to the queue."""
+    """As `gateway.endpoints.call.endpoint` makes them, up to the queue."""
     context = _context()
     body = parse_body(data, endpoint.body_model)
     asked = endpoint.asked(body)

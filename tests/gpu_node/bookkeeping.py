@@ -15,7 +15,7 @@ from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.forecast import WINDOW_REQUESTS
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.preemption import AlwaysRecompute, PreemptionPolicy
+from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.config.engine import EngineOptions
 from shared.config.tiers import TierOptions

@@ -60,7 +60,7 @@ def plain(smol: Path, vllm_python: Path, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def direct(smol: Path, vllm_python: Path, prompts: list[list[int]]) -> list[list[int]]:
     """What vLLM says to each prompt alone, without Treadle."""
-    command = [str(vllm_python), "-m", "gpu_node.vllm.direct", str(smol), json.dumps(SIZES)]
+    command = [str(vllm_python), "-m", "gpu_node.vllm.installation.direct", str(smol), json.dumps(SIZES)]
     asked = [json.dumps({"prompts": [prompt], "max_tokens": NUM_TOKENS}) for prompt in prompts]
     done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

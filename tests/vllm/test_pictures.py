@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.endpoints.chat_prompt import encode_messages
+from gateway.endpoints.chats.chat_prompt import encode_messages
 from gateway.models.models import ServedModel, load_models
 from gateway.openai.chat_messages import ChatMessage
 from gpu_node.engine.process.protocol import ModelLoaded, Reset, RunAttempt, StepReport, TakenOut, TakeOut

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import zmq
 
-from gpu_node.vllm.vllm_names import SpinCondition
-from gpu_node.vllm.waiting import wait_asleep
+from gpu_node.vllm.inside.waiting import wait_asleep
+from gpu_node.vllm.words.vllm_names import SpinCondition
 
 NUM_PAIRS = 100
 MISSED_MS = 500

@@ -27,7 +27,7 @@ from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.engine.residents import Residents
-from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
+from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.take_outs import TakeOuts
 from gpu_node.engine.tiers.block_store import BlockStore

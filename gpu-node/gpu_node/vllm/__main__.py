@@ -20,12 +20,12 @@ import structlog
 
 from gpu_node.engine.process.connection import EngineConnection
 from gpu_node.engine.process.refusal import refuse
-from gpu_node.vllm.border import CoreDiedError, CoreEvent
-from gpu_node.vllm.engine import VllmEngine
-from gpu_node.vllm.environment import preload, set_environment
-from gpu_node.vllm.installed import check_installed, check_libraries
-from gpu_node.vllm.processes import begin_group
-from gpu_node.vllm.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
+from gpu_node.vllm.installation.environment import preload, set_environment
+from gpu_node.vllm.installation.installed import check_installed, check_libraries
+from gpu_node.vllm.installation.processes import begin_group
+from gpu_node.vllm.serving.engine import VllmEngine
+from gpu_node.vllm.serving.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
+from gpu_node.vllm.words.border import CoreDiedError, CoreEvent
 from shared.config.config import ClusterConfig, load_config
 from shared.config.nodes import NodeSpec
 from shared.config.profiles import profiled_costs, profiles_file, read_profiles
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int) -> int:
-    from gpu_node.vllm.starter import CoreStarter  # imports vLLM, which reads its environment
+    from gpu_node.vllm.serving.starter import CoreStarter  # imports vLLM, which reads its environment
 
     inbox: Inbox = queue.Queue(MAX_EVENTS)
 

@@ -1,4 +1,4 @@
-"""Admission (`gpu_node.engine.steps.admission_rule`) for sequences without shared blocks, and over spans of steps."""
+"""The rule of `gpu_node.engine.steps.admission.admission_rule` without shared blocks, and over spans of steps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.forecast import peak_of_growths
-from gpu_node.engine.steps.admission_rule import AdmissionCase, AdmissionRule
-from gpu_node.engine.steps.typical_request import TypicalRequest
+from gpu_node.engine.steps.admission.admission_rule import AdmissionCase, AdmissionRule
+from gpu_node.engine.steps.admission.typical_request import TypicalRequest
 from services.simulator.fast.decode_batch import DecodeBatch
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence

@@ -1,4 +1,4 @@
-"""Where each request of the fast engine is, and what it holds; the live one's is `gpu_node.engine.steps.roster`."""
+"""Where each request of the fast engine is, and what it holds (live: `gpu_node.engine.steps.batch.roster`)."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.requests.choices import refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.steps.held_kv import HeldKv
-from gpu_node.engine.steps.limits import refusal
-from gpu_node.engine.steps.order import FirstComeFirstServed
-from gpu_node.engine.steps.preemption import KvFate, newest, preemption_policy
+from gpu_node.engine.steps.admission.held_kv import HeldKv
+from gpu_node.engine.steps.admission.preemption import KvFate, newest, preemption_policy
+from gpu_node.engine.steps.batch.limits import refusal
+from gpu_node.engine.steps.batch.order import FirstComeFirstServed
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.fast.admission import FastAdmission
 from services.simulator.fast.beginnings import Beginnings

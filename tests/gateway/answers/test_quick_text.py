@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gateway.answers.answer import Renderer
 from gateway.answers.event import written
 from gateway.anthropic.renderer import MessageRenderer
-from gateway.endpoints.chat import ChatRenderer
-from gateway.endpoints.choice_reading import ChoiceReading
-from gateway.endpoints.tool_answers import CallReading
+from gateway.endpoints.chats.chat import ChatRenderer
+from gateway.endpoints.chats.choice_reading import ChoiceReading
+from gateway.endpoints.chats.tool_answers import CallReading
 from gateway.openai.answers import ChatDelta, Usage
 from gateway.openai.delta import Delta
 from gateway.reasoning.marks import THINK, ThoughtReading

@@ -17,7 +17,7 @@ from gateway.answers import call_record
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait, first_news, rest
 from gateway.answers.streamed import StreamedAnswer
-from gateway.endpoints.completions import CompletionRenderer
+from gateway.endpoints.texts.completions import CompletionRenderer
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
 from gateway.inflight.dispatcher import Dispatcher

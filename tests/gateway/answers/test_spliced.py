@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from gateway.answers.event import written
 from gateway.answers.spliced import MARK, SplicedText
-from gateway.endpoints.chat import ChatRenderer
-from gateway.endpoints.completions import CompletionRenderer
+from gateway.endpoints.chats.chat import ChatRenderer
+from gateway.endpoints.texts.completions import CompletionRenderer
 from gateway.openai.answers import (
     ChatChunkChoice,
     ChatCompletionChunk,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.answers.event import written
 from gateway.anthropic.renderer import MessageRenderer
-from gateway.endpoints.choice_reading import ChoiceReading
-from gateway.endpoints.tool_answers import CallReading
+from gateway.endpoints.chats.choice_reading import ChoiceReading
+from gateway.endpoints.chats.tool_answers import CallReading
 from gateway.openai import errors
 from gateway.openai.answers import CompletionTokensDetails, FinishReason, PromptTokensDetails, Usage
 from gateway.openai.delta import Delta

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.border import (
+from gpu_node.vllm.words.border import (
     CoreKept,
     CoreOutput,
     CoreRequest,
@@ -70,7 +70,7 @@ def row(core_id: str, *numbers: float, cached: int | None = None) -> CoreStep:
 
 
 class WrittenCore:
-    """A `gpu_node.vllm.border.EngineCore` that runs nothing."""
+    """A `gpu_node.vllm.words.border.EngineCore` that runs nothing."""
 
     def __init__(self, weights_bytes: int = 0) -> None:
         self.weights_bytes = weights_bytes

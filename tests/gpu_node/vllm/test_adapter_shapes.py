@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from gpu_node.models.adapters.adapter_config import AdapterConfig
-from gpu_node.vllm.adapter_shapes import ModelModules, check_shapes
+from gpu_node.vllm.inside.adapter_shapes import ModelModules, check_shapes
 from shared.files.model_file import ModelFileError
 
 UP = {f"model.layers.{one}.up.weight": torch.zeros(6, 8) for one in range(2)}

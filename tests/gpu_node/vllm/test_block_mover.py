@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpu_node.vllm.block_mover import BlockMover, KeptMove
-from gpu_node.vllm.transit import Transit
+from gpu_node.vllm.blocks.block_mover import BlockMover, KeptMove
+from gpu_node.vllm.blocks.transit import Transit
 
 NUM_BLOCKS, BLOCK = 6, 4
 

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from gpu_node.executors.model_check import load_problem
-from gpu_node.vllm.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
+from gpu_node.vllm.inside.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
 from shared.config.adapters import MAX_RANK, AdapterSpec
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.vllm.border import CoreRequest, OwnDraw
-from gpu_node.vllm.draw_state import extra_args, state_of
+from gpu_node.vllm.inside.draw_state import extra_args, state_of
+from gpu_node.vllm.words.border import CoreRequest, OwnDraw
 
 REQUEST = CoreRequest(
     core_id="0",

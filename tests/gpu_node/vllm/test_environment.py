@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.vllm.environment import environment, is_eager, log_to
+from gpu_node.vllm.installation.environment import environment, is_eager, log_to
 from shared.config.nodes import NodeSpec
 from shared.config.vllm import VllmOptions
 

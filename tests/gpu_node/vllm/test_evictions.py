@@ -22,8 +22,8 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.image import Kept
-from gpu_node.vllm.engine import VllmEngine
-from gpu_node.vllm.server import CoreTold, Inbox, VllmServer
+from gpu_node.vllm.serving.engine import VllmEngine
+from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer
 from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.vllm.guard import members
+from gpu_node.vllm.installation.guard import members
 
 # a head that starts its guard as an engine does, and a child that ignores all but SIGKILL
 HEAD = """
 import signal, subprocess, sys, time
-from gpu_node.vllm.processes import begin_group
+from gpu_node.vllm.installation.processes import begin_group
 print(begin_group(), flush=True)
 ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
 child = subprocess.Popen([sys.executable, "-S", "-c", ignore], stdout=subprocess.PIPE)

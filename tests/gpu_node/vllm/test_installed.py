@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.vllm.installed import VllmError, check_libraries
+from gpu_node.vllm.installation.installed import VllmError, check_libraries
 
 
 def test_a_library_that_is_missing_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_node.engine.requests.image import Kept
-from gpu_node.vllm.engine import VllmEngine
+from gpu_node.vllm.serving.engine import VllmEngine
 from shared.config.engine import ModelSpec
 from shared.messages.payload import Payload
 from shared.messages.pictures import Picture

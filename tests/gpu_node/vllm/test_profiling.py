@@ -12,8 +12,8 @@ from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.profile_grid import Measured
 from gpu_node.bench.step_fit import StepSample
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.vllm.border import CoreDiedError, CoreEvent, CoreOutput, CoreRequest, CoreStep, StepSize
-from gpu_node.vllm.profiling import PointRunner
+from gpu_node.vllm.serving.profiling import PointRunner
+from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, CoreOutput, CoreRequest, CoreStep, StepSize
 from tests.gpu_node.vllm.made import WrittenCore, model
 
 SIZES = (StepSize(6, 6, 12, 0.2), StepSize(2, 8, 8, 0.1))

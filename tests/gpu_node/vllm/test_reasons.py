@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_node.vllm.reasons import first_error, one_line
+from gpu_node.vllm.words.reasons import first_error, one_line
 
 LOG = """\
 ERROR vllm.v1.executor.multiproc_executor: WorkerProc failed to start.

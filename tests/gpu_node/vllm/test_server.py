@@ -24,9 +24,9 @@ from gpu_node.engine.process.protocol import (
     Shutdown,
     StepReport,
 )
-from gpu_node.vllm.border import CoreDiedError, CoreStep
-from gpu_node.vllm.engine import VllmEngine
-from gpu_node.vllm.server import CoreTold, Inbox, VllmServer, read_commands
+from gpu_node.vllm.serving.engine import VllmEngine
+from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer, read_commands
+from gpu_node.vllm.words.border import CoreDiedError, CoreStep
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.messages.requests import Chunk

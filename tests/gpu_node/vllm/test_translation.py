@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.vllm.border import CoreConstraint, CoreRequest, OwnDraw
-from gpu_node.vllm.translation import core_request
+from gpu_node.vllm.serving.translation import core_request
+from gpu_node.vllm.words.border import CoreConstraint, CoreRequest, OwnDraw
 from shared.messages.payload import Constraint, Payload
 from tests.gpu_node.vllm.made import EOS, model, payload
 

@@ -9,12 +9,12 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.admission import KvAdmission
-from gpu_node.engine.steps.decisions import Decisions, decisions
-from gpu_node.engine.steps.order import RequestOrder
-from gpu_node.engine.steps.preemption import KvFate, PreemptionPolicy
-from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.set_choice import FreeRoom, SetChoice
+from gpu_node.engine.steps.admission.admission import KvAdmission
+from gpu_node.engine.steps.admission.decisions import Decisions, decisions
+from gpu_node.engine.steps.admission.preemption import KvFate, PreemptionPolicy
+from gpu_node.engine.steps.admission.set_choice import FreeRoom, SetChoice
+from gpu_node.engine.steps.batch.order import RequestOrder
+from gpu_node.engine.steps.batch.roster import Roster
 from shared.config.engine import EngineOptions
 
 
@@ -85,7 +85,7 @@ class TimedDecisions:
         self.watch = Stopwatch()
 
     def __call__(self, model: LoadedModel, blocks: BlockManager, options: EngineOptions, costs: KvCosts) -> Decisions:
-        """As `gpu_node.engine.steps.decisions.decisions`."""
+        """As `gpu_node.engine.steps.admission.decisions.decisions`."""
         made = decisions(model, blocks, options, costs)
         return Decisions(
             order=made.order,

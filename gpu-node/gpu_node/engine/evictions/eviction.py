@@ -15,7 +15,7 @@ from gpu_node.engine.evictions.image_store import ImageStore
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.requests.image import HandedOver, RequestImage, RequestState, SerialisedImage
-from gpu_node.engine.steps.resumption import HeldState
+from gpu_node.engine.steps.batch.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Payload
 

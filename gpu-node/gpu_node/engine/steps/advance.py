@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.draft import RowDraft
+from gpu_node.engine.steps.batch.roster import Roster
+from gpu_node.engine.steps.batch.rows import wanted_rows
+from gpu_node.engine.steps.batch.step import Step
 from gpu_node.engine.steps.giving_way import GivingWay
+from gpu_node.engine.steps.guesses.draft import RowDraft
 from gpu_node.engine.steps.residence import Residences
-from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.rows import wanted_rows
-from gpu_node.engine.steps.step import Step
 
 
 class RowAdvance:

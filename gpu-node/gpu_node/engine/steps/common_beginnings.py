@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.roster import Roster
+from gpu_node.engine.steps.batch.roster import Roster
 
 MIN_SPARED_TOKENS: Final = 512
 """Of all that wait; fewer are computed in about the time of the steps that would have room for them."""

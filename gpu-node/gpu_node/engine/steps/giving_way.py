@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.decisions import Decisions
-from gpu_node.engine.steps.preemption import KvFate
-from gpu_node.engine.steps.roster import Roster
+from gpu_node.engine.steps.admission.decisions import Decisions
+from gpu_node.engine.steps.admission.preemption import KvFate
+from gpu_node.engine.steps.batch.roster import Roster
 
 
 class GivingWay:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, looked_up
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
+from gpu_node.engine.steps.admission.decisions import Decisions
+from gpu_node.engine.steps.admission.set_choice import FreeRoom
+from gpu_node.engine.steps.batch.roster import Roster
+from gpu_node.engine.steps.batch.rows import wanted_rows
+from gpu_node.engine.steps.batch.step import Step
 from gpu_node.engine.steps.common_beginnings import comes_soon
-from gpu_node.engine.steps.decisions import Decisions
-from gpu_node.engine.steps.draft import RowDraft
+from gpu_node.engine.steps.guesses.draft import RowDraft
 from gpu_node.engine.steps.residence import Residences
-from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.rows import wanted_rows
-from gpu_node.engine.steps.set_choice import FreeRoom
-from gpu_node.engine.steps.step import Step
 from shared.config.engine import EngineOptions
 
 MAX_BLOCKED_STEPS = 16

@@ -11,10 +11,10 @@ from gpu_node.engine.requests.choices import embedding_chunk, error_chunk, ranke
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.ends import finish_reason
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from gpu_node.engine.steps.admission import KvAdmission
+from gpu_node.engine.steps.admission.admission import KvAdmission
+from gpu_node.engine.steps.batch.roster import Roster
+from gpu_node.engine.steps.batch.step import StepPart
 from gpu_node.engine.steps.beam_search import BeamSearch
-from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.step import StepPart
 from shared.messages.token_logprob import TokenLogprob
 
 

@@ -16,10 +16,10 @@ from collections.abc import Collection
 
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.admission import KvAdmission
+from gpu_node.engine.steps.admission.admission import KvAdmission
+from gpu_node.engine.steps.batch.roster import Roster
+from gpu_node.engine.steps.batch.step import Step
 from gpu_node.engine.steps.giving_way import GivingWay
-from gpu_node.engine.steps.roster import Roster
-from gpu_node.engine.steps.step import Step
 
 
 class Residences:

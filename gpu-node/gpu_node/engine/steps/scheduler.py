@@ -27,20 +27,20 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
+from gpu_node.engine.steps.admission.decisions import Decisions, decisions
+from gpu_node.engine.steps.admission.preemption import PreemptionPolicy
 from gpu_node.engine.steps.advance import RowAdvance
-from gpu_node.engine.steps.arrival import Arrival
-from gpu_node.engine.steps.decisions import Decisions, decisions
-from gpu_node.engine.steps.draft import RowDraft
+from gpu_node.engine.steps.batch.arrival import Arrival
+from gpu_node.engine.steps.batch.resumption import HeldState, held_state
+from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT, Roster
+from gpu_node.engine.steps.batch.step import Step
+from gpu_node.engine.steps.batch.step_counts import StepCounts
 from gpu_node.engine.steps.giving_way import GivingWay
+from gpu_node.engine.steps.guesses.draft import RowDraft
+from gpu_node.engine.steps.guesses.speculation import Speculation
 from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.outcome import StepOutcome
-from gpu_node.engine.steps.preemption import PreemptionPolicy
 from gpu_node.engine.steps.residence import Residences
-from gpu_node.engine.steps.resumption import HeldState, held_state
-from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT, Roster
-from gpu_node.engine.steps.speculation import Speculation
-from gpu_node.engine.steps.step import Step
-from gpu_node.engine.steps.step_counts import StepCounts
 from shared.config.engine import EngineOptions
 from shared.files.encoder import step_rows
 from shared.messages.payload import Payload

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_node.engine.steps.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Output
 from tests.gpu_node.bookkeeping import payload, prompt, scheduler, step, teach_short_outputs

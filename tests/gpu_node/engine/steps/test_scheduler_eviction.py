@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_node.engine.border.plan import Restore
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
-from gpu_node.engine.steps.resumption import HeldState
+from gpu_node.engine.steps.batch.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Payload
 from tests.gpu_node.bookkeeping import payload, prompt, scheduler, shape, step, teach_short_outputs

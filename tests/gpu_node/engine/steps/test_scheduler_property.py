@@ -18,8 +18,8 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.preemption import AlwaysRecompute, KvFate, PreemptionPolicy, SwapIfRoom
-from gpu_node.engine.steps.roster import MAX_STEPS_IN_FLIGHT
+from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, KvFate, PreemptionPolicy, SwapIfRoom
+from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Payload
 from tests.gpu_node import alone

@@ -6,7 +6,7 @@ from gpu_node.engine.border.plan import BlockSwap, StepPlan, StepResult
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
-from gpu_node.engine.steps.preemption import KvFate, SwapIfRoom
+from gpu_node.engine.steps.admission.preemption import KvFate, SwapIfRoom
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.payload import Output, Payload, Sampling
 from shared.messages.token_logprob import TokenLogprob

@@ -11,7 +11,7 @@ import torch
 
 from gateway.openai.sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from gpu_node.engine.border.plan import Draw
-from gpu_node.engine.steps.limits import refusal
+from gpu_node.engine.steps.batch.limits import refusal
 from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.cpu import CpuDevice
 from shared.config.engine import EngineOptions

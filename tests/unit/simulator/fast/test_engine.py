@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.steps.typical_request import TypicalRequest
+from gpu_node.engine.steps.admission.typical_request import TypicalRequest
 from services.simulator.devices.span import StepSpan
 from services.simulator.fast.admission import batch_demands
 from services.simulator.fast.decode_batch import DecodeBatch

@@ -1,0 +1,1 @@
+"""Conversations: chat completions, and the interfaces that are read as chats."""

@@ -1,0 +1,1 @@
+"""What is made of a text instead of an answer: embeddings, scores."""

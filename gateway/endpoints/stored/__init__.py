@@ -1,0 +1,1 @@
+"""What outlives its call: files, batches, kept answers."""

@@ -1,0 +1,1 @@
+"""Prompts that are texts or tokens, and completions of them."""

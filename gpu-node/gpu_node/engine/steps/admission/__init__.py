@@ -1,0 +1,1 @@
+"""Who begins, who is preempted, and what memory that takes."""

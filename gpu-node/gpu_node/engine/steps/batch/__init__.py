@@ -1,0 +1,1 @@
+"""Who is in the batch, and what a step has of each."""

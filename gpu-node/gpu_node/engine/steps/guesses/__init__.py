@@ -1,0 +1,1 @@
+"""Tokens that are guessed, and checked in one step."""

@@ -1,0 +1,1 @@
+"""KV on its way out of vLLM and into it."""

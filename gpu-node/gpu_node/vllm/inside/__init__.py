@@ -1,0 +1,1 @@
+"""What runs inside of vLLM's own core."""

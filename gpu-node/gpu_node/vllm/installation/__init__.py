@@ -1,0 +1,1 @@
+"""The vLLM that is installed, its environment and its processes."""

@@ -1,0 +1,1 @@
+"""The engine process: requests and steps on our side of vLLM."""
