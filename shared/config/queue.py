@@ -60,7 +60,9 @@ class QueueOptions(Section):
             if getattr(self.operations, name)
         ]
         if self.operations.fetch and not self.uses("warm"):
-            problems.append("operations.fetch: nobody knows what nodes have cached without warm; set that, or fetch: false")
+            problems.append(
+                "operations.fetch: nobody knows what nodes have cached without warm; set that, or fetch: false"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -10,6 +10,9 @@ from typing import Annotated
 
 import msgspec
 
+MAX_PREFIX_BYTES = 1 << 30
+"""Of one answer: the giver copies it between two steps, in some tens of milliseconds. What is beyond is computed."""
+
 MAX_TOKEN_ID = (1 << 32) - 1
 
 

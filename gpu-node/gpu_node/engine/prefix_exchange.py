@@ -20,13 +20,10 @@ from gpu_node.engine.memory.tier_lookup import FoundBlock
 from gpu_node.engine.requests.image import BlockFormat, HandedOver, ImageError, SerialisedImage
 from gpu_node.engine.residents import Residents
 from shared.messages.payload import Payload
-from shared.messages.prefix_sources import PrefixAsk
+from shared.messages.prefix_sources import MAX_PREFIX_BYTES, PrefixAsk
 
 if TYPE_CHECKING:
     from gpu_node.engine.evictions.prefix_codec import PrefixImage
-
-MAX_COPY_BYTES = 256 << 20
-"""Of one copy: it is made between two steps, in some tens of milliseconds; what is beyond is computed by who asks."""
 
 SEQUENCE = -1
 """Stands for what is taken in, as long as that takes; no request's sequence has this number."""
@@ -67,7 +64,7 @@ class PrefixExchange:
         if ask.adapter and ask.adapter not in model.adapters:
             return None
         first = ask.from_token // model.block_size
-        most = max(1, MAX_COPY_BYTES // max(1, model.block_bytes))
+        most = max(1, MAX_PREFIX_BYTES // max(1, model.block_bytes))
         found = blocks.lookup.found(ask.token_ids, ask.adapter)[first : first + most]
         num_bytes = len(found) * model.block_bytes
         number = self._eviction.lend(num_bytes) if found else None

@@ -71,8 +71,8 @@ class GivenImages:
         """Of all."""
         return sum(len(image.content) for image in self._images.values())
 
-    def hold(self, event: Image) -> ImageHeld:
-        """Keep what the engine has written until it is fetched."""
+    def hold(self, event: Image, ttl_s: float | None = None) -> ImageHeld:
+        """Keep what the engine has written until it is fetched; for so long, or for as long as requests' are kept."""
         attempt = Attempt(event.request_id, event.attempt)
         if not event.file.num_bytes:
             return ImageHeld(attempt, None)
@@ -85,7 +85,9 @@ class GivenImages:
         name = f"{self._epoch}-{event.number}"
         image = GivenImage(name, attempt, event.number, secrets.token_hex(TOKEN_BYTES), content)
         self._images[name] = image
-        self._timers[name] = asyncio.get_running_loop().call_later(self._ttl_s, self._expire, image)
+        self._timers[name] = asyncio.get_running_loop().call_later(
+            self._ttl_s if ttl_s is None else ttl_s, self._expire, image
+        )
         url = f"{self._base_url}{PATH}/{name}"
         return ImageHeld(attempt, ImageTicket(self._node, url, image.token, event.file.num_bytes))
 

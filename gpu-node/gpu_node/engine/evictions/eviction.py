@@ -101,7 +101,7 @@ class Eviction:
                 self.write(model.name, restore.blocks, image.part(restore.places), num_bytes)
                 self._store.count(TierCounts(in_bytes=num_bytes))
 
-    # --- of no request -------------------------------------------------------------------------------------------------
+    # --- of no request ------------------------------------------------------------------------------------------------
 
     def read(self, model: str, blocks: Sequence[int], num_bytes: int) -> memoryview:
         """Content of blocks of the device, one behind the other; `BlocksStayError`. How long it took is learnt."""
@@ -117,7 +117,7 @@ class Eviction:
         """As `ParkingLot.lend`."""
         return self._store.lot.lend(num_bytes)
 
-    # --- what is kept goes ---------------------------------------------------------------------------------------------
+    # --- what is kept goes --------------------------------------------------------------------------------------------
 
     def hand_over(self, request_id: str) -> HandedOver | None:
         """The image of a request that is not here any more (`ImageStore.hand_over`)."""

@@ -124,10 +124,8 @@ class Commands:
                     return own
                 case LinkCommandFrame() as about_links:
                     return about_links
-                case RunAttempt(payload, image, prefix):
-                    if prefix is not None:
-                        self._prefixes.take_in(payload, prefix)
-                    self._chunks += self.add(payload, self._images.take(image) if image is not None else None)
+                case RunAttempt() as run:
+                    self._run(run)
                 case AbortRequests(request_ids):
                     self._engine.abort(request_ids)
                 case Reset():
@@ -147,6 +145,12 @@ class Commands:
                     self._images.release(numbers)
                     self._engine.release(numbers)
         return None
+
+    def _run(self, run: RunAttempt) -> None:
+        if run.prefix is not None:
+            self._prefixes.take_in(run.payload, run.prefix)
+        image = self._images.take(run.image) if run.image is not None else None
+        self._chunks += self.add(run.payload, image)
 
     def _tell_blocks(self, *, is_again: bool) -> None:
         if is_again:

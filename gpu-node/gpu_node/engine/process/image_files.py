@@ -95,9 +95,7 @@ class ImageFiles:
             else:
                 writing.left.popleft()
 
-    def _fail(
-        self, image: HandedOver, told: Callable[[HandedOver, ImageFile], EngineEvent], error: OSError
-    ) -> None:
+    def _fail(self, image: HandedOver, told: Callable[[HandedOver, ImageFile], EngineEvent], error: OSError) -> None:
         log.warning("image of request %s not written: %s", image.request_id, error)
         self._release([image.number])
         self._send(told(image, NO_IMAGE))

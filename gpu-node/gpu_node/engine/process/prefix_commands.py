@@ -1,4 +1,4 @@
-"""What an engine does about beginnings of prompts that other nodes ask for, or bring; and what its agent hears of it."""
+"""What an engine does about beginnings of prompts that other nodes want, or bring, and what its agent hears of it."""
 
 from __future__ import annotations
 
