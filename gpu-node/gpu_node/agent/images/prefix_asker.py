@@ -16,6 +16,9 @@ from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
 from shared.messages.prefix_sources import PrefixAsk
 from shared.messages.requests import ImageTicket
 
+MAX_ASK_TOKENS = 1 << 17
+"""Of a question, whose body may take a megabyte: five bytes each."""
+
 MAX_ANSWER_BYTES = 4_096
 """A ticket takes some hundred."""
 
@@ -69,7 +72,7 @@ class PrefixAsker:
             model=payload.model,
             adapter=payload.adapter,
             kv_format=source.kv_format,
-            token_ids=payload.prompt_token_ids[: source.num_tokens + 1],  # of the last one nothing is looked up
+            token_ids=payload.prompt_token_ids[:MAX_ASK_TOKENS],  # it may have more than the names that it was known by
             from_token=wanted.from_token,
         )
         headers = {"Authorization": BEARER + source.door.token}
