@@ -66,9 +66,11 @@ def fetches(cluster: Cluster, node: str, result: str = "fetched") -> float:
 
 def warm_node(cluster: Cluster) -> str:
     """The node that has the prompt, once the KV manager knows."""
+
     def found() -> str:
         blocks = cluster.status("kv-manager").get("cached_blocks", {})
         return next((name for name, number in blocks.items() if number >= FOUND // BLOCK_TOKENS), "")
+
     return wait_for("an index of the prompt's blocks", found)
 
 
@@ -87,7 +89,11 @@ async def test_the_other_node_computes_the_rest_alone(tmp_path: Path) -> None:
             second = await ask(client, PROMPT)
             keeping.cancel()
         assert first[2] == 0
-        print(json.dumps([first[0], second[0], second[2]]), warm, {n: cluster.get(n, "/metrics")[1].count("x") for n in cluster.nodes})
+        print(
+            json.dumps([first[0], second[0], second[2]]),
+            warm,
+            {n: cluster.get(n, "/metrics")[1].count("x") for n in cluster.nodes},
+        )
         for n in cluster.nodes:
             print(n, [l for l in cluster.get(n, "/metrics")[1].splitlines() if "prefix" in l and not l.startswith("#")])
         print(cluster.log_tails())

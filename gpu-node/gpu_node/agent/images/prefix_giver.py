@@ -42,6 +42,11 @@ class PrefixGiver:
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[PrefixCopied]] = {}
 
+    @property
+    def num_asked(self) -> int:
+        """Questions that the engine has not answered."""
+        return len(self._asked)
+
     def check(self, token: str) -> None:
         """`ImageRefusedError` for one who does not know this epoch's."""
         if not compare_digest(self._door.token.encode(), token.encode(errors="surrogateescape")):

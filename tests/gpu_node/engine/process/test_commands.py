@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.commands import Commands
+from gpu_node.engine.process.commands import Commands, Told
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
@@ -46,9 +46,9 @@ class InOnePiece:
     def __init__(self, send: Callable[[EngineEvent], None]) -> None:
         self._send = send
 
-    def give(self, images: Iterable[HandedOver]) -> None:
+    def give(self, images: Iterable[HandedOver], told: Told) -> None:
         for image in images:
-            self._send(Image(image.request_id, image.attempt, image.number, ImageFile("", image.num_bytes)))
+            self._send(told(image, ImageFile(str(image.number), image.num_bytes)))
 
     def take(self, file: ImageFile) -> bytes:
         return file.path.encode()
