@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,31 +21,33 @@ pytestmark = pytest.mark.usefixtures("model_file")
 
 BLOCK_TOKENS = 16
 NUM_TOKENS = 12
-PROMPT = [17 + 31 * number % 4001 for number in range(40 * BLOCK_TOKENS)]
-"""Whole blocks but for the last one, whose last token is always computed."""
+PROMPT, OTHER = ([start + 31 * number % 4001 for number in range(40 * BLOCK_TOKENS)] for start in (17, 19))
+"""Whole blocks; the last token of the last one is always computed."""
 
 FOUND = 39 * BLOCK_TOKENS
-LONG = 600
-"""Tokens of an answer that keeps the first node's one place while the second turn comes."""
+LONG = 900
+"""Tokens of an answer that keeps a node's one place until it is given up."""
+
+BUSY_S = 60.0
+
+Answer = tuple[str, Any, int]
+"""Text, logprobs, and how much of the prompt was cached."""
 
 
 @contextmanager
-def started(folder: Path, names: tuple[str, ...] = ("node-0", "node-1"), **queue: Any) -> Iterator[Cluster]:
-    """Nodes with a place each."""
-    model = {"name": "smol", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2048}
+def started(folder: Path) -> Iterator[Cluster]:
+    """Two nodes with a place each."""
     cluster = Cluster.create(
         folder,
-        models=[model],
-        nodes=[{"name": name} for name in names],
+        models=[{"name": "smol", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2048}],
+        nodes=[{"name": name} for name in ("node-0", "node-1")],
         engine={"max_num_seqs": 1, "kv_cache_bytes": 128 << 20},
-        **({"queue": {"operations": queue}} if queue else {}),
     )
     with cluster.running():
         yield cluster
 
 
-async def ask(client: AsyncOpenAI, tokens: list[int], num_tokens: int = NUM_TOKENS) -> tuple[str, Any, int]:
-    """Text, logprobs, and how much of the prompt was cached."""
+async def ask(client: AsyncOpenAI, tokens: list[int], num_tokens: int = NUM_TOKENS) -> Answer:
     answer = await client.completions.create(
         model="smol",
         prompt=tokens,
@@ -60,42 +63,62 @@ async def ask(client: AsyncOpenAI, tokens: list[int], num_tokens: int = NUM_TOKE
     return choice.text, choice.logprobs.model_dump(), (details.cached_tokens or 0) if details else 0
 
 
-def fetches(cluster: Cluster, node: str, result: str = "fetched") -> float:
-    return cluster.metric(node, "treadle_node_prefix_fetches_total", result=result)
+async def ask_first(cluster: Cluster, client: AsyncOpenAI, tokens: list[int]) -> tuple[Answer, str, str]:
+    """The answer, the node that has computed it, whose blocks the KV manager knows then, and the other one."""
+    before = num_indexed(cluster)
+    answer = await ask(client, tokens)
+
+    def told() -> str:
+        found = num_indexed(cluster)
+        return next((name for name in found if found[name] - before.get(name, 0) >= len(tokens) // BLOCK_TOKENS), "")
+
+    warm = await asyncio.to_thread(wait_for, "an index of the prompt's blocks", told)
+    return answer, warm, next(name for name in cluster.nodes if name != warm)
 
 
-def warm_node(cluster: Cluster) -> str:
-    """The node that has the prompt, once the KV manager knows."""
-
-    def found() -> str:
-        blocks = cluster.status("kv-manager").get("cached_blocks", {})
-        return next((name for name, number in blocks.items() if number >= FOUND // BLOCK_TOKENS), "")
-
-    return wait_for("an index of the prompt's blocks", found)
+async def keep_busy(cluster: Cluster, client: AsyncOpenAI, node: str, tokens: list[int]) -> asyncio.Task[Answer]:
+    """Someone goes on with a prompt where it is, for long."""
+    keeping = asyncio.create_task(ask(client, tokens, LONG))
+    await asyncio.to_thread(wait_for, f"a request at {node}", lambda: cluster.status(node).get("num_running"), BUSY_S)
+    return keeping
 
 
-def is_busy(cluster: Cluster, node: str) -> None:
-    wait_for(f"a request at {node}", lambda: cluster.status(node).get("num_running") == 1, 60.0)
+def num_indexed(cluster: Cluster) -> dict[str, int]:
+    found: dict[str, int] = cluster.status("kv-manager").get("cached_blocks", {})
+    return found
 
 
-async def test_the_other_node_computes_the_rest_alone(tmp_path: Path) -> None:
+def num_fetches(cluster: Cluster, node: str, *results: str) -> float:
+    return sum(cluster.metric(node, "treadle_node_prefix_fetches_total", result=result) for result in results)
+
+
+def has_pulled(cluster: Cluster, node: str) -> bool:
+    groups = cluster.status("queue-manager").get("groups", [])
+    return any(group["node"] == node and group["num_running"] for group in groups)
+
+
+async def test_the_other_node_computes_the_rest_alone_and_all_of_it_where_the_first_one_dies(tmp_path: Path) -> None:
     with started(tmp_path) as cluster:
         async with openai_client(cluster) as client:
-            first = await ask(client, PROMPT)
-            warm = await asyncio.to_thread(warm_node, cluster)
-            cold = next(name for name in cluster.nodes if name != warm)
-            keeping = asyncio.create_task(ask(client, PROMPT, LONG))
-            await asyncio.to_thread(is_busy, cluster, warm)
+            first, warm, cold = await ask_first(cluster, client, PROMPT)
+            keeping = await keep_busy(cluster, client, warm, PROMPT)
             second = await ask(client, PROMPT)
+            assert second == (first[0], first[1], FOUND), "the same tokens and logprobs, to the bit"
+            assert first[2] == 0
+            assert num_fetches(cluster, cold, "fetched") == 1
+            assert cluster.metric(cold, "treadle_node_prefix_tokens_total") == FOUND
+            assert cluster.metric(warm, "treadle_node_prefix_asks_total", result="given") == 1
             keeping.cancel()
-        assert first[2] == 0
-        print(
-            json.dumps([first[0], second[0], second[2]]),
-            warm,
-            {n: cluster.get(n, "/metrics")[1].count("x") for n in cluster.nodes},
-        )
-        for n in cluster.nodes:
-            print(n, [l for l in cluster.get(n, "/metrics")[1].splitlines() if "prefix" in l and not l.startswith("#")])
-        print(cluster.log_tails())
-        assert second == (first[0], first[1], FOUND)
-        assert fetches(cluster, cold) == 1
+            await asyncio.to_thread(cluster.wait_idle)
+
+            first, warm, cold = await ask_first(cluster, client, OTHER)
+            keeping = await keep_busy(cluster, client, warm, OTHER)
+            os.kill(cluster.pids()[warm], signal.SIGSTOP)  # it answers nobody
+            coming = asyncio.create_task(ask(client, OTHER))
+            await asyncio.to_thread(wait_for, "the pull", lambda: has_pulled(cluster, cold), BUSY_S)
+            keeping.cancel()
+            await asyncio.to_thread(cluster.kill, warm)
+            assert await coming == (first[0], first[1], 0)
+            assert num_fetches(cluster, cold, "unreachable", "late") == 1
+            assert num_fetches(cluster, cold, "fetched") <= 1
+        assert cluster.missing() == [warm]

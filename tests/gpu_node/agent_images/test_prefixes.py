@@ -70,7 +70,6 @@ class Node:
         self.fetcher.close_file(file)
         return data
 
-
     def has_asked(self, number: int) -> Callable[[], Awaitable[bool]]:
         async def holds() -> bool:
             assert self.giver is not None

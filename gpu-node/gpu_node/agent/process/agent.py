@@ -155,8 +155,9 @@ class Agent:
         has_failed = False
         linger_s = 0.0
         try:
-            ways = {"giver": self.giver, "tells_blocks": self._tells_blocks}
-            await Epoch(self._redis, core, self._engine, given, self._options, **ways).run(stopping)
+            tells_blocks, giver = self._tells_blocks, self.giver
+            one = Epoch(self._redis, core, self._engine, given, self._options, giver=giver, tells_blocks=tells_blocks)
+            await one.run(stopping)
             linger_s = IMAGE_LINGER_S
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
