@@ -225,6 +225,18 @@ OFFLOAD = Row(
             width=12,
         ),
         Panel(
+            "Prompts read in other nodes' caches",
+            "Prompts a minute whose beginning another node had, by what came of it: all but `fetched` are computed. "
+            "Seconds of a fetch, p99; tokens a second that were not computed.",
+            "short",
+            [
+                Query(f"60 * {rate('treadle_node_prefix_fetches_total', 'result')}", "{{result}} a minute"),
+                Query(quantile(0.99, "treadle_node_prefix_fetch_seconds"), "p99 seconds"),
+                Query(rate("treadle_node_prefix_tokens_total"), "tokens a second"),
+            ],
+            width=12,
+        ),
+        Panel(
             "No room in host memory",
             "Requests a minute whose KV was dropped, and has to be computed again.",
             "short",

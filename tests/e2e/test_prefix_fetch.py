@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 from openai import AsyncOpenAI
 
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster, wait_for
-from tests.e2e.traffic import openai_client
+from tests.e2e.traffic import API_KEY, openai_client
 
 pytestmark = pytest.mark.usefixtures("model_file")
 
@@ -28,6 +29,9 @@ FOUND = 39 * BLOCK_TOKENS
 LONG = 900
 """Tokens of an answer that keeps a node's one place until it is given up."""
 
+TOLD = 257
+"""Tokens of an answer that is worth to be read elsewhere."""
+
 BUSY_S = 60.0
 
 Answer = tuple[str, Any, int]
@@ -35,12 +39,12 @@ Answer = tuple[str, Any, int]
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Cluster]:
-    """Two nodes with a place each."""
+def started(folder: Path, phases: tuple[str, ...] = ()) -> Iterator[Cluster]:
+    """Two nodes with a place each; or one for each of ``phases``, called as they are."""
     cluster = Cluster.create(
         folder,
         models=[{"name": "smol", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2048}],
-        nodes=[{"name": name} for name in ("node-0", "node-1")],
+        nodes=[{"name": one, "phases": one} for one in phases] or [{"name": name} for name in ("node-0", "node-1")],
         engine={"max_num_seqs": 1, "kv_cache_bytes": 128 << 20},
     )
     with cluster.running():
@@ -122,3 +126,29 @@ async def test_the_other_node_computes_the_rest_alone_and_all_of_it_where_the_fi
             assert num_fetches(cluster, cold, "unreachable", "late") == 1
             assert num_fetches(cluster, cold, "fetched") <= 1
         assert cluster.missing() == [warm]
+
+
+async def test_the_node_that_prefills_reads_the_next_turn_where_the_last_one_was_decoded(tmp_path: Path) -> None:
+    """A short question with a long answer, whose KV only the node has that drew it."""
+    with started(tmp_path, phases=("prefill", "decode")) as cluster:
+        async with openai_client(cluster) as client:
+            question = PROMPT[: 4 * BLOCK_TOKENS]
+            answer = await ask(client, question, TOLD)
+            assert cluster.metric("decode", "treadle_resumed_requests_total", tier="evicted") == 1, "it has moved"
+            whole = (len(question) + TOLD - 1) // BLOCK_TOKENS
+            index = "an index of question and answer"
+            await asyncio.to_thread(wait_for, index, lambda: num_indexed(cluster).get("decode", 0) >= whole)
+            turns = [*question, *await token_ids(cluster, answer[1]["tokens"]), *OTHER[:20]]
+            second = await ask(client, turns)
+            assert (num_fetches(cluster, "prefill", "fetched"), second[2]) == (1, whole * BLOCK_TOKENS)
+
+
+async def token_ids(cluster: Cluster, texts: list[str]) -> list[int]:
+    """Of tokens as logprobs name them."""
+    found = {}
+    async with ClientSession(cluster.url, headers={"Authorization": f"Bearer {API_KEY}"}) as session:
+        for text in set(texts):
+            body = {"model": "smol", "prompt": text, "add_special_tokens": False}
+            async with session.post("/tokenize", json=body) as response:
+                (found[text],) = (await response.json())["tokens"]
+    return [found[text] for text in texts]

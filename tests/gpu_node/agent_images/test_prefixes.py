@@ -1,4 +1,4 @@
-"""A node asks another for what it has cached of a prompt: it comes as it was, or within its time a word says why not."""
+"""A node asks another for what it has cached of a prompt: it comes as it was, or in time a word says why not."""
 
 from __future__ import annotations
 
