@@ -6,14 +6,7 @@ source directly, and computes what it does not get. A hint like all that is know
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-
-MAX_PREFIX_BYTES = 1 << 30
-"""Of one answer: the giver copies it between two steps, in some tens of milliseconds. What is beyond is computed."""
-
-MAX_TOKEN_ID = (1 << 32) - 1
 
 
 class KvDoor(msgspec.Struct, frozen=True):
@@ -40,18 +33,3 @@ class PrefixSource(msgspec.Struct, frozen=True):
     """As in `ModelRate`: who cuts blocks otherwise does not ask."""
     within_s: float
     """By then it has come, or is computed."""
-
-
-class PrefixAsk(msgspec.Struct, frozen=True):
-    """Node to node: give me the KV of this text as far as you have it. Answered by an `ImageTicket`."""
-
-    request_id: str
-    attempt: int
-    """For whom it is."""
-    model: str
-    adapter: str
-    kv_format: str
-    token_ids: list[Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]]
-    """From the first on; what is found of them is decided by these, not by names."""
-    from_token: Annotated[int, msgspec.Meta(ge=0)]
-    """Those before it are there already: a whole number of blocks."""

@@ -13,7 +13,7 @@ from gpu_node.engine.process import prefix_protocol, protocol
 from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
 from shared.messages.link_sizes import LinkSizes
-from shared.messages.prefix_sources import PrefixAsk
+from shared.messages.prefix_ask import PrefixAsk
 from shared.messages.requests import Chunk
 from shared.messages.step_cost import StepCost
 from tests.contract.examples import PAYLOAD

@@ -11,7 +11,8 @@ from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.telemetry.prefix_metrics import count_given
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
 from gpu_node.engine.process.protocol import NO_IMAGE, Image, ReleaseImages
-from shared.messages.prefix_sources import KvDoor, PrefixAsk
+from shared.messages.prefix_ask import PrefixAsk
+from shared.messages.prefix_sources import KvDoor
 from shared.messages.requests import ImageTicket
 
 MAX_ASKS = 4

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gpu_node.agent.images.given_images import ImageRefusedError
 from gpu_node.agent.images.prefix_giver import PrefixGiver
-from shared.messages.prefix_sources import PrefixAsk
+from shared.messages.prefix_ask import PrefixAsk
 
 PREFIX_PATH = "/prefixes/v1"
 """With the version of `PrefixAsk`: another one is not found, and the prompt computed."""
@@ -38,7 +38,10 @@ class PrefixServer:
             if giver is None:
                 raise ImageRefusedError(404, "nothing is given here")
             giver.check(request.headers.get("Authorization", "").removeprefix(BEARER))  # before the body is read
-            ticket = await giver.give(_decoder.decode(await request.read()))
+            ask = _decoder.decode(await request.read())
+            if not ask.is_sound:
+                raise ImageRefusedError(400, "its numbers are no tokens")
+            ticket = await giver.give(ask)
         except msgspec.MsgspecError as error:
             return web.Response(status=400, text=f"{error}\n")
         except ImageRefusedError as error:

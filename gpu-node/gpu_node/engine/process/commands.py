@@ -82,7 +82,7 @@ class CommandedEngine(Protocol):
         ...
 
 
-Told = Callable[[HandedOver, ImageFile], EngineEvent]
+ImageEvent = Callable[[HandedOver, ImageFile], EngineEvent]
 
 
 def told_of(image: HandedOver, file: ImageFile) -> Image:
@@ -93,7 +93,7 @@ def told_of(image: HandedOver, file: ImageFile) -> Image:
 class ImagePort(Protocol):
     """How images of requests leave the engine's process, and come."""
 
-    def give(self, images: Iterable[HandedOver], told: Told) -> None:
+    def give(self, images: Iterable[HandedOver], told: ImageEvent) -> None:
         """Have the agent told of each, at once or later, with what ``told`` makes of it and its file."""
         ...
 

@@ -18,7 +18,7 @@ from gpu_node.engine.process.prefix_protocol import (
 )
 from gpu_node.engine.requests.image import HandedOver, ImageError, SerialisedImage
 from shared.messages.payload import Payload
-from shared.messages.prefix_sources import PrefixAsk
+from shared.messages.prefix_ask import PrefixAsk
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.commands import Commands, Told
+from gpu_node.engine.process.commands import Commands, ImageEvent
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
@@ -46,7 +46,7 @@ class InOnePiece:
     def __init__(self, send: Callable[[EngineEvent], None]) -> None:
         self._send = send
 
-    def give(self, images: Iterable[HandedOver], told: Told) -> None:
+    def give(self, images: Iterable[HandedOver], told: ImageEvent) -> None:
         for image in images:
             self._send(told(image, ImageFile(str(image.number), image.num_bytes)))
 
