@@ -112,6 +112,7 @@ async def test_the_other_node_computes_the_rest_alone_and_all_of_it_where_the_fi
             assert num_fetches(cluster, cold, "fetched") == 1
             assert cluster.metric(cold, "treadle_node_prefix_tokens_total") == FOUND
             assert cluster.metric(warm, "treadle_node_prefix_asks_total", result="given") == 1
+            assert not any("door" in cluster.get(name, "/status")[1] for name in ("scheduler", warm)), "it has a secret"
             keeping.cancel()
             await asyncio.to_thread(cluster.wait_idle)
 

@@ -44,3 +44,9 @@ def test_an_operation_without_a_use_is_an_error_and_all_are_told_at_once() -> No
 def test_a_file_with_one_names_its_place() -> None:
     with pytest.raises(ConfigError, match=r"queue: .*operations\.pace: 'fcfs' has no use for it"):
         parse_config("queue: {policy: fcfs, operations: {pace: true}}", "cluster.yaml")
+
+
+def test_nobody_reads_in_other_nodes_caches_where_nobody_knows_what_is_there() -> None:
+    assert "fetch" in used("qlm", warm=False), "of no effect"
+    with pytest.raises(ValidationError, match=r"operations\.fetch: nobody knows what nodes have cached without warm"):
+        used("qlm", warm=False, fetch=True)
