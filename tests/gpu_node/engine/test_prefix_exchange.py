@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -236,3 +238,49 @@ def test_without_memory_for_all_of_it_the_beginning_is_taken(make: Make) -> None
     assert copy is not None
     assert taker.prefixes.take_in(asked("c"), copy.data) == 4 * BLOCK
     taker.check()
+
+
+PRESSURES: list[dict[str, Any]] = [
+    {"preemption": "swap", "host_kv_bytes": MIB},
+    {"preemption": "adaptive", "host_kv_bytes": MIB},
+    {"preemption": "recompute", "async_scheduling": False},
+    {"preemption": "swap", "host_kv_bytes": MIB, "tiers": TierOptions(host_bytes=MIB)},
+]
+
+
+@pytest.mark.parametrize("kind", ["cpu"])  # whose rows have the same bits in any batch
+@pytest.mark.parametrize("pressure", PRESSURES, ids=["swap", "adaptive", "recompute", "tiers"])
+def test_under_pressure_and_at_any_time_no_token_changes(make: Make, pressure: dict[str, Any]) -> None:
+    """Two engines with too little memory exchange what they have at random, at once or some steps late."""
+    chance, alone = Random(str(sorted(map(str, pressure)))), make()
+    texts = [prompt(number, 60) for number in range(3)]
+    payloads = [
+        asked(str(number), [*chance.choice(texts)[: chance.randrange(20, 60)], *prompt(number, 3)])
+        for number in range(24)
+    ]
+    expected = {payload.request_id: ran(alone, payload)[0] for payload in payloads}
+    engines = [
+        make(kv_cache_bytes=40 * block_bytes(alone), max_num_seqs=6, admission="greedy", **pressure) for _ in range(2)
+    ]
+    found: dict[str, list[int]] = {name: [] for name in expected}
+    left, on_their_way, num_tokens = list(payloads), [], 0
+    while left or any(engine.has_work for engine in engines):
+        giver, taker = chance.sample(engines, 2)
+        if left and chance.random() < 0.7:
+            taker.add(left.pop())
+        wanted = chance.choice(payloads)
+        copy = giver.prefixes.copy(ask(taker, wanted, taker.prefixes.find("tiny", wanted.prompt_token_ids)[0]))
+        if copy is not None:
+            on_their_way.append((taker, wanted, copy.data))
+            giver.release([copy.number])
+        if on_their_way and chance.random() < 0.7:
+            one, payload, data = on_their_way.pop(chance.randrange(len(on_their_way)))
+            with suppress(ImageError):  # what it goes on from has been given up, or late copies wait
+                num_tokens += one.prefixes.take_in(payload, data)
+        for engine in engines:
+            for chunk in engine.step(0.0):
+                found[chunk.request_id] += chunk.token_ids
+            engine.check()
+    assert found == expected
+    assert num_tokens > 100, "some came"
+    assert sum(engine.num_preemptions for engine in engines) > 0, "memory was too little"
