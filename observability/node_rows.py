@@ -226,8 +226,8 @@ OFFLOAD = Row(
         ),
         Panel(
             "Prompts read in other nodes' caches",
-            "Prompts a minute whose beginning another node had, by what came of it: all but `fetched` are computed, and "
-            "so is what the engine could not use. And what nodes were asked for, by what they gave.",
+            "Prompts a minute whose beginning another node had, by what came of it: all but `fetched` are computed, "
+            "and so is what the engine could not use. And what nodes were asked for, by what they gave.",
             "short",
             [
                 Query(f"60 * {rate('treadle_node_prefix_fetches_total', 'result')}", "{{result}} a minute"),
