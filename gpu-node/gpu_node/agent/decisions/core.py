@@ -129,7 +129,7 @@ class AgentCore:
     @property
     def awaits_step(self) -> bool:
         """Whether the engine has requests and no model to load first: it must say something before long."""
-        return any(not run.is_fetching for run in self._ledger.running.values()) and not self.models.loading
+        return self._intake.awaits_engine and not self.models.loading
 
     def handle(self, event: AgentEvent) -> list[AgentAction]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""

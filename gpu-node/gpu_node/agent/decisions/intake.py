@@ -52,6 +52,11 @@ class Intake:
         return len(self._fetching)
 
     @property
+    def awaits_engine(self) -> bool:
+        """Whether the engine has a request, or is asked about one."""
+        return self._sought.awaits_engine or any(not run.is_fetching for run in self._ledger.running.values())
+
+    @property
     def blamed(self) -> list[Attempt]:
         """The only ones that can be the reason, should the engine die now; empty where it may be any that runs."""
         return self._probation.blamed

@@ -29,6 +29,13 @@ class SoughtPrefixes:
         self._models = models
         self._is_on = is_on
         self._sought: dict[Attempt, SeekPrefix] = {}
+        self._unanswered: set[Attempt] = set()
+        """Of those, whom the engine has been asked about."""
+
+    @property
+    def awaits_engine(self) -> bool:
+        """Whether it owes an answer."""
+        return bool(self._unanswered)
 
     def wants(self, payload: Payload, source: PrefixSource) -> bool:
         """Whether it is worth to look, for a request that has been pulled."""
@@ -46,15 +53,19 @@ class SoughtPrefixes:
     def seek(self, start: SeekPrefix) -> Tell:
         """Its turn has come: what does the engine have?"""
         payload = start.payload
-        self._sought[Attempt(payload.request_id, payload.attempt)] = start
+        attempt = Attempt(payload.request_id, payload.attempt)
+        self._sought[attempt] = start
+        self._unanswered.add(attempt)
         tokens = payload.prompt_token_ids
         return Tell(FindPrefix(payload.request_id, payload.attempt, payload.model, payload.adapter, tokens))
 
     def found(self, event: PrefixFound) -> FetchPrefix | Tell | None:
         """The engine has looked: fetch, or begin; None for whoever was given up meanwhile."""
-        start = self._sought.get(Attempt(event.request_id, event.attempt))
+        attempt = Attempt(event.request_id, event.attempt)
+        start = self._sought.get(attempt)
         if start is None:
             return None
+        self._unanswered.discard(attempt)
         if start.source.num_tokens - event.num_tokens < MIN_TOKENS:
             return Tell(RunAttempt(start.payload))
         return FetchPrefix(start.payload, start.source, event.device_tokens)
@@ -62,3 +73,4 @@ class SoughtPrefixes:
     def forget(self, attempt: Attempt) -> None:
         """It begins, or was given up; one that is not sought for is ignored."""
         self._sought.pop(attempt, None)
+        self._unanswered.discard(attempt)

@@ -57,9 +57,11 @@ RUN = Tell(RunAttempt(payload_of("r")))
 def test_it_is_fetched_behind_what_is_here_and_then_the_request_runs() -> None:
     one = agent()
     assert pulled(one, entry("r")) == [FIND]
+    assert one.awaits_step, "an engine that says nothing hangs"
     assert one.handle(PrefixFound("r", 0, 16, 32)) == [FetchPrefix(payload_of("r"), SOURCE, 16)]
+    assert not one.awaits_step, "it has nothing to do"
     assert one.handle(PrefixFetched(payload_of("r"), FILE, 0.5)) == [Tell(RunAttempt(payload_of("r"), prefix=FILE))]
-    assert one.running["r"].is_fetching is False
+    assert one.awaits_step
 
 
 def test_where_nothing_comes_it_is_computed() -> None:
