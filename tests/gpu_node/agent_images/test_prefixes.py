@@ -18,7 +18,7 @@ from gpu_node.agent.images.prefix_asker import PrefixAsker
 from gpu_node.agent.images.prefix_giver import MAX_ASKS, PrefixGiver
 from gpu_node.agent.images.prefix_server import PrefixServer
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, ReleaseImages
+from gpu_node.engine.process.protocol import NO_IMAGE
 from shared.messages.payload import Payload, Sampling
 from shared.messages.prefix_ask import PrefixAsk
 from shared.messages.prefix_sources import KvDoor, PrefixSource
@@ -38,18 +38,18 @@ class Engine:
     """The giver's: it answers as it is told to."""
 
     def __init__(self) -> None:
-        self.told: list[CopyPrefix | ReleaseImages] = []
+        self.told: list[CopyPrefix] = []
         self.answers = True
         self.has_it = True
         self.giver: PrefixGiver
 
-    async def send(self, command: CopyPrefix | ReleaseImages) -> None:
+    async def send(self, command: CopyPrefix) -> None:
         self.told.append(command)
-        if isinstance(command, CopyPrefix) and self.answers:
-            await self.answer(command.number)
+        if self.answers:
+            self.answer(command.number)
 
-    async def answer(self, number: int) -> None:
-        await self.giver.copied(PrefixCopied(number, 70 + number, laid(DATA) if self.has_it else NO_IMAGE))
+    def answer(self, number: int) -> None:
+        self.giver.copied(PrefixCopied(number, 70 + number, laid(DATA) if self.has_it else NO_IMAGE))
 
 
 class Node:
@@ -143,8 +143,9 @@ async def test_a_giver_that_stands_still_is_not_waited_for_and_its_late_copy_is_
         one.engine.answers = False
         assert await one.fetch(within_s=0.05) == b""
         await until(one.has_asked(0))
-        await one.engine.answer(1)
-        assert one.engine.told == [CopyPrefix(1, ASK), ReleaseImages([71])]
+        one.engine.answer(1)
+        assert one.engine.told == [CopyPrefix(1, ASK)]
+        assert await one.given.released() == [71]
         assert len(one.given) == 0
     assert count("late") == before + 1
 
@@ -157,7 +158,7 @@ async def test_a_few_are_answered_at_a_time() -> None:
         await until(one.has_asked(MAX_ASKS))
         assert await one.fetch() == b""
         for number in range(MAX_ASKS):
-            await one.engine.answer(number + 1)
+            one.engine.answer(number + 1)
         assert await asyncio.gather(*waiting) == [DATA] * MAX_ASKS
     assert count("busy") == before + 1
 

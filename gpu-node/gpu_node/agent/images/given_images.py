@@ -80,7 +80,7 @@ class GivenImages:
             content = _mapped(event.file.path, event.file.num_bytes)
         except (OSError, ValueError) as error:  # the engine is gone, and with it the epoch
             log.warning("image not held", request_id=event.request_id, error=str(error))
-            self._release(event.number)
+            self.release(event.number)
             return ImageHeld(attempt, None)
         name = f"{self._epoch}-{event.number}"
         image = GivenImage(name, attempt, event.number, secrets.token_hex(TOKEN_BYTES), content)
@@ -144,9 +144,10 @@ class GivenImages:
     def _remove(self, image: GivenImage) -> None:
         if self._images.pop(image.name, None) is not None:
             self._timers.pop(image.name).cancel()
-            self._release(image.number)
+            self.release(image.number)
 
-    def _release(self, number: int) -> None:
+    def release(self, number: int) -> None:
+        """One that is not held, or not any more: its memory may be free."""
         self._released.append(number)
         self._news.set()
 

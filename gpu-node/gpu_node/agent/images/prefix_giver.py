@@ -10,7 +10,7 @@ from hmac import compare_digest
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.telemetry.prefix_metrics import count_given
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, Image, ReleaseImages
+from gpu_node.engine.process.protocol import NO_IMAGE, Image
 from shared.messages.prefix_ask import PrefixAsk
 from shared.messages.prefix_sources import KvDoor
 from shared.messages.requests import ImageTicket
@@ -32,10 +32,10 @@ class PrefixGiver:
         self,
         given: GivenImages,
         door: KvDoor,
-        send: Callable[[CopyPrefix | ReleaseImages], Awaitable[None]],
+        send: Callable[[CopyPrefix], Awaitable[None]],
         copy_s: float = COPY_S,
     ) -> None:
-        """``send`` tells the engine; what it answers comes by `copied`."""
+        """``send`` tells the engine, or raises `ImageRefusedError`; what it answers comes by `copied`."""
         self._given = given
         self._door = door
         self._send = send
@@ -79,10 +79,10 @@ class PrefixGiver:
         count_given("given")
         return ticket
 
-    async def copied(self, event: PrefixCopied) -> None:
+    def copied(self, event: PrefixCopied) -> None:
         """The engine has answered. What nobody waits for any more is dropped."""
         answer = self._asked.get(event.number)
         if answer is not None and not answer.done():
             answer.set_result(event)
         elif event.file != NO_IMAGE:
-            await self._send(ReleaseImages([event.image]))
+            self._given.release(event.image)

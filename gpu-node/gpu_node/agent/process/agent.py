@@ -13,11 +13,12 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
-from gpu_node.agent.images.given_images import TOKEN_BYTES, GivenImages
+from gpu_node.agent.images.given_images import TOKEN_BYTES, GivenImages, ImageRefusedError
 from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
+from gpu_node.engine.process.prefix_protocol import CopyPrefix
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
@@ -144,6 +145,14 @@ class Agent:
         finally:
             stopping.cancel()
 
+    async def _ask_engine(self, command: CopyPrefix) -> None:
+        """For another node; that the engine has died, the epoch notices by itself."""
+        assert self._engine is not None, "an epoch has one"
+        try:
+            await self._engine.send(command)
+        except EngineDiedError as error:
+            raise ImageRefusedError(404, f"the engine has died: {error}") from error
+
     async def _serve_epoch(self, stopping: asyncio.Task[bool]) -> bool:
         """One epoch. Whether its engine died while it loaded a model, and had none before."""
         epoch = f"{self._node}-{secrets.token_hex(4)}"
@@ -152,7 +161,7 @@ class Agent:
         door = KvDoor(self._base_url, secrets.token_hex(TOKEN_BYTES)) if self._exchanges_prefixes else None
         self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases, door)
         self.given = given = GivenImages(self._node, epoch, self._base_url)
-        self.giver = PrefixGiver(given, door, self._engine.send) if door is not None else None
+        self.giver = PrefixGiver(given, door, self._ask_engine) if door is not None else None
         has_failed = False
         linger_s = 0.0
         try:

@@ -176,7 +176,7 @@ class Epoch:
                         self._images.close_file(file)
                     case PrefixCopied():
                         assert self._giver is not None, "an answer to it"
-                        await self._giver.copied(event)
+                        self._giver.copied(event)
                     case PrefixTaken(num_tokens, is_refused):
                         count_taken(num_tokens, is_refused=is_refused)
                     case _:
