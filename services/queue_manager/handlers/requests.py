@@ -75,12 +75,14 @@ class Requests:
     def _fetch(self, group: Group, warm: WarmPrefix) -> PrefixFetch | None:
         """What whoever pulls the group's newest member should fetch.
 
-        A group that runs stays at its node. One that waits may be moved; there, it is worth what it is at a like node.
+        A group that runs stays at its node. One that waits where its prompt is may be moved: then it is read there.
+        (Whoever is told of another node asks its engine before it begins, so nobody is told in vain.)
         """
         node = self._state.nodes.get(group.node)
-        if node is not None and (fetch := warm.fetch_to(node.known, group.model)) is not None:
-            return fetch
-        return None if group.running else warm.fetch_anywhere(group.model)
+        if node is None:
+            return warm.fetch_anywhere(group.model)
+        fetch = warm.fetch_to(node.known, group.model)
+        return fetch if fetch is not None or group.running else warm.fetch_anywhere(group.model, node.node)
 
     def enqueue(self, request: Request, traceparent: str = "", prefix_at: PrefixSource | None = None) -> Effect:
         """The entry of its group's stream that lets a node pull the request."""

@@ -71,15 +71,20 @@ class WarmPrefix(NamedTuple):
 
     def fetch_to(self, known: NodeState, model: str) -> PrefixFetch | None:
         """What the node would best fetch; None where it has, or computes, all of it as soon."""
+        if known.door is None:
+            return None
         own = self.tokens_at(known.node)
         fetches = (self._fetch(giver, known, model, own) for giver in self.givers if giver.node != known.node)
         paying = [one for one in fetches if one is not None and one.cost.pays]
         return max(paying, key=lambda one: one.cost.compute_s - one.cost.fetch_s, default=None)
 
-    def fetch_anywhere(self, model: str) -> PrefixFetch | None:
-        """What a node would fetch that is like the one that has most, and has nothing itself."""
-        fetch = self._fetch(self.givers[0], self.givers[0], model, 0) if self.givers else None
-        return fetch if fetch is not None and fetch.cost.pays else None
+    def fetch_anywhere(self, model: str, giver: str = "") -> PrefixFetch | None:
+        """What a node would fetch that is like the giver and has nothing itself; without a name, from whom has most."""
+        for known in self.givers:
+            if giver in ("", known.node):
+                fetch = self._fetch(known, known, model, 0)
+                return fetch if fetch is not None and fetch.cost.pays else None
+        return None
 
     def _fetch(self, giver: NodeState, taker: NodeState, model: str, own: int) -> PrefixFetch | None:
         """Whether or not it pays; None where there is nothing more."""

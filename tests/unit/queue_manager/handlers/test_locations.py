@@ -231,6 +231,14 @@ def test_who_waits_may_be_moved_and_is_told_who_has_most() -> None:
     assert sources(effects) == [PrefixSource("n1", DOOR, 320, "f", 0.5)]
 
 
+def test_who_begins_at_one_of_two_nodes_with_its_prompt_is_told_of_that_one() -> None:
+    """Told of the other one, it would ask its engine first."""
+    core = core_with(door=DOOR)
+    core.handle(submit(), 1.0)
+    effects = core.handle(answer(WarmNode("n0", 20), WarmNode("n1", 20)), 1.0)
+    assert sources(effects) == [PrefixSource(node_of(core), DOOR, 320, "f", 0.5)]
+
+
 @pytest.mark.parametrize("reason", ["off", "no door", "gone"])
 def test_without_a_source_it_is_computed(reason: str) -> None:
     core = core_with(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -74,6 +76,10 @@ def giving(name: str, *, kv_format: str = "f", max_image_bytes: int | None = 1 <
     return replace(known(name), rates=[rate], door=DOOR, max_image_bytes=max_image_bytes, network_bytes_per_s=1e6)
 
 
+def replace_cost(rate: ModelRate, cost: StepCost) -> ModelRate:
+    return dataclasses.replace(rate, cost=cost)
+
+
 def fetching(*nodes: NodeState, has: tuple[WarmNode, ...] = (WarmNode("n0", 3, 1, 0),)) -> WarmPrefix:
     return WarmPrefix.of(PREFIX, has, nodes)
 
@@ -99,9 +105,10 @@ def test_what_another_node_has_is_fetched_where_that_is_quicker_by_far() -> None
         giving("n1", kv_format=""),
         giving("n1", max_image_bytes=399_999),
         replace(giving("n1"), network_bytes_per_s=1e5),
-        known("n1"),
+        replace(giving("n1"), rates=[replace_cost(giving("n1").rates[0], RATE.cost)]),
+        replace(giving("n1"), door=None),
     ],
-    ids=["other blocks", "unknown blocks", "no room", "slow network", "cheap prompts"],
+    ids=["other blocks", "unknown blocks", "no room", "slow network", "cheap prompts", "no door"],
 )
 def test_else_it_is_computed(taker: NodeState) -> None:
     warm = fetching(giving("n0"))
