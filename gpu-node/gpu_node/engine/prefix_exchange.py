@@ -2,7 +2,7 @@
 
 Both happen between two steps. What is given is a copy, so nothing has to be held while it travels. What is taken in
 lies in the prefix cache afterwards as if it had been computed here: requests find it, or do not, as they find all else.
-(KV of one node read by another: Mooncake, FAST'25 §4; Dynamo's KV block manager.)
+(KV of one node read by another: Mooncake, Qin et al., FAST'25; Dynamo's KV block manager.)
 """
 
 from __future__ import annotations
