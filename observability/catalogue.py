@@ -23,7 +23,7 @@ from gateway.tenants.rate_exchange import RateMetrics
 from gateway.workers.key_watch import KeyMetrics
 from gateway.workers.parent_metrics import WorkersCollector
 from gateway.workers.worker_pool import WorkerPool
-from gpu_node.agent.telemetry import image_metrics, run_times
+from gpu_node.agent.telemetry import image_metrics, prefix_metrics, run_times
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from services.batches.metrics import BatchMetrics
 from services.kv_manager.core import KvManagerCore
@@ -89,6 +89,7 @@ def catalogue() -> list[Family]:
         "node": [
             *_made_in(node_metrics),
             *_made_in(image_metrics),
+            *_made_in(prefix_metrics),
             *_made_in(run_times),
             *EngineGauges(_no_core, EngineOptions()).collect(),
         ],

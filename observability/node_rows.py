@@ -225,6 +225,29 @@ OFFLOAD = Row(
             width=12,
         ),
         Panel(
+            "Prompts read in other nodes' caches",
+            "Prompts a minute whose beginning another node had, by what came of it: all but `fetched` are computed, "
+            "and so is what the engine could not use. And what nodes were asked for, by what they gave.",
+            "short",
+            [
+                Query(f"60 * {rate('treadle_node_prefix_fetches_total', 'result')}", "{{result}} a minute"),
+                Query(f"60 * {rate('treadle_node_prefix_unused_total')}", "unused a minute"),
+                Query(f"60 * {rate('treadle_node_prefix_asks_total', 'result')}", "asked: {{result}} a minute"),
+            ],
+            width=12,
+        ),
+        Panel(
+            "Time to read them, and what they spare",
+            "Seconds of a fetch, p99; tokens a second that were not computed; KV a second that came for it.",
+            "short",
+            [
+                Query(quantile(0.99, "treadle_node_prefix_fetch_seconds"), "p99 seconds"),
+                Query(rate("treadle_node_prefix_tokens_total"), "tokens a second"),
+                Query(rate("treadle_node_prefix_bytes_total"), "bytes a second"),
+            ],
+            width=12,
+        ),
+        Panel(
             "No room in host memory",
             "Requests a minute whose KV was dropped, and has to be computed again.",
             "short",

@@ -167,7 +167,8 @@ def run(
 
 
 def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
-    operations = {name: options[name] for name in OperationOptions.model_fields}
+    # all but what simulated nodes cannot do: they do not read one another's caches (`fetch`)
+    operations = {name: options[name] for name in OperationOptions.model_fields if name in options}
     predictions = _predictions(options["without"])
     values = {"policy": policy, "delta": options["delta"], "operations": operations, "predictions": predictions}
     try:

@@ -116,7 +116,7 @@ class SchedulerCore:
             "nodes": {
                 name: {"epoch": node.epoch, "assigned": node.assigned, "num_running": node.num_running}
                 | ({"doubted": node.doubted} if node.doubted else {})
-                | {"state": msgspec.to_builtins(node.state)}
+                | {"state": msgspec.to_builtins(msgspec.structs.replace(node.state, door=None))}  # it has a secret
                 for name, node in self.state.nodes.items()
             },
             "demand": self.state.demand,

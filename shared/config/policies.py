@@ -14,7 +14,9 @@ OPEN_S = 5.0  # who joins a group that waits goes before those who came to other
 FIXED_BATCH = 32  # requests that a node runs together, for what counts in batches of one size
 
 PolicyName = Literal["qlm", "edf", "edf-affine", "fcfs", "shepherd"]
-OperationName = Literal["evict", "balance", "migrate", "swap", "pace", "immediate", "overtake", "rescue", "warm"]
+OperationName = Literal[
+    "evict", "balance", "migrate", "swap", "pace", "immediate", "overtake", "rescue", "warm", "fetch"
+]
 """What the engine and the queue can do for any policy, as `shared.config.queue.OperationOptions` describes it."""
 
 BY_ARRIVAL = "nothing that comes later goes ahead"

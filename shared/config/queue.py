@@ -36,6 +36,8 @@ class OperationOptions(Section):
     """A group that is far too late goes to the front, whatever plans say."""
     warm: bool | None = None
     """Nodes tell what they have cached, and a request is weighed by what of its prompt each node has."""
+    fetch: bool | None = None
+    """A node reads what another one has cached of a prompt, where that is quicker than computing it (with ``warm``)."""
 
 
 class QueueOptions(Section):
@@ -57,6 +59,10 @@ class QueueOptions(Section):
             for name, reason in self.rules.no_use.items()
             if getattr(self.operations, name)
         ]
+        if self.operations.fetch and not self.uses("warm"):
+            problems.append(
+                "operations.fetch: nobody knows what nodes have cached without warm; set that, or fetch: false"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self

@@ -70,6 +70,11 @@ class WarmNode(msgspec.Struct, frozen=True):
         """All that were found."""
         return self.num_device + self.num_host + self.num_ssd
 
+    @property
+    def num_near(self) -> int:
+        """Those that other nodes can read there: an SSD is read for the node's own requests alone."""
+        return self.num_device + self.num_host
+
 
 class Located(Message, frozen=True, kw_only=True):
     """KV manager to queue manager: the nodes that have something of it, in no order."""

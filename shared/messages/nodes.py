@@ -8,6 +8,7 @@ import msgspec
 
 from shared.messages.leases import PageRoom
 from shared.messages.message import Message
+from shared.messages.prefix_sources import KvDoor
 from shared.messages.requests import Attempt
 from shared.messages.step_cost import ModelRate
 
@@ -50,6 +51,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What requests may need (`Sampling.needs`) that its engine cannot do."""
     phases: Phases = BOTH
     """Of requests, as it is configured (`NodeTemplate.phases`)."""
+    door: KvDoor | None = None
+    """Where other nodes ask for what it has cached; None: it neither gives nor takes beginnings of prompts."""
 
     def serves(self, phase: Phase) -> bool:
         """Whether requests come here in this phase of theirs, while another node can do the rest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shared.messages.message import Message
+from shared.messages.prefix_sources import PrefixSource
 from shared.messages.prefixes import PromptPrefix
 from shared.messages.slo import Slo
 from shared.messages.token_logprob import TokenLogprob
@@ -162,6 +163,8 @@ class Enqueued(Message, frozen=True, kw_only=True):
     """The node that keeps the KV of the request in host memory since it was evicted there, or `HANDED_OVER`."""
     image: ImageTicket | None = None
     """Of what was handed over."""
+    prefix_at: PrefixSource | None = None
+    """Whose cache has more of the prompt, where reading it there is quicker than computing it."""
 
 
 class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):

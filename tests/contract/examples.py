@@ -53,6 +53,7 @@ from shared.messages.placement import (
     PoolState,
     Solved,
 )
+from shared.messages.prefix_sources import KvDoor, PrefixSource
 from shared.messages.prefixes import PromptPrefix
 from shared.messages.requests import (
     HANDED_OVER,
@@ -121,6 +122,7 @@ _LOAD = GroupLoad(
 )
 _COST = StepCost(0.01, 0.001, 0.0001, 0.00001, 0.00002)
 _RATE = ModelRate("smol", _COST, 22_000, 23_040, 1.5, 0.25, "8c1d44aa", DecodeYield(2.5, 1.75), 512)
+_DOOR = KvDoor("http://10.0.0.7:9105", "0123456789abcdef")
 _FACTS = NodeFacts(
     device="cpu",
     max_num_seqs=32,
@@ -133,6 +135,7 @@ _FACTS = NodeFacts(
     broken_models=["llama"],
     lacks=["beam search"],
     phases="prefill",
+    door=_DOOR,
 )
 _NODE = msgspec.structs.replace(NodeState.of(_FACTS, "node-0", "smol", 1700000002.5), hands_over=["smol"])
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
@@ -162,6 +165,7 @@ HEARTBEAT = Heartbeat(
         network_bytes_per_s=2e9,
         max_image_bytes=1 << 28,
         rates=[_RATE],
+        door=_DOOR,
     ),
     model="smol",
     num_blocks=1024,
@@ -228,7 +232,15 @@ MESSAGES: list[Message] = [
         tenant_lines=[TenantLine("acme", QueueLine("smol", "interactive", 2, 1, 1.5, 2.25))],
         traceparent=TRACE,
     ),
-    Enqueued(request_id="r-1", attempt=1, gateway="gw-0", kv_at="node-1", image=TICKET, traceparent=TRACE),
+    Enqueued(
+        request_id="r-1",
+        attempt=1,
+        gateway="gw-0",
+        kv_at="node-1",
+        image=TICKET,
+        prefix_at=PrefixSource("node-1", _DOOR, 640, "0f1e2d3c", 1.5),
+        traceparent=TRACE,
+    ),
     VirtualQueue(
         node="node-0",
         epoch="e-1",
@@ -287,6 +299,7 @@ MESSAGES: list[Message] = [
             broken_models=["llama"],
             lacks=["beam search"],
             phases="prefill",
+            door=_DOOR,
             hands_over=["smol"],
         ),
         traceparent=TRACE,

@@ -9,10 +9,11 @@ from typing import Any
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process import protocol
+from gpu_node.engine.process import prefix_protocol, protocol
 from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
 from shared.messages.link_sizes import LinkSizes
+from shared.messages.prefix_ask import PrefixAsk
 from shared.messages.requests import Chunk
 from shared.messages.step_cost import StepCost
 from tests.contract.examples import PAYLOAD
@@ -30,6 +31,9 @@ def _commands() -> Sequence[bytes]:
         protocol.LoadModel("smol"),
         protocol.RunAttempt(PAYLOAD, protocol.ImageFile("/proc/7/fd/9", 4096)),
         protocol.RunAttempt(replace(PAYLOAD, outputs=[])),
+        protocol.RunAttempt(PAYLOAD, prefix=protocol.ImageFile("/proc/7/fd/9", 4096)),
+        prefix_protocol.FindPrefix("r-1", 1, "smol", "legal", [5, 70_000]),
+        prefix_protocol.CopyPrefix(3, PrefixAsk("r-1", 1, "smol", "legal", "0f1e2d3c", [5, 70_000], 16)),
         protocol.TakeOut(["r-1", "r-2"]),
         protocol.HandOverImages(["r-1"]),
         protocol.AbortRequests([]),
@@ -59,6 +63,9 @@ def _events() -> Sequence[bytes]:
         protocol.TakenOut([Kept("r-1", 17)], stats),
         protocol.Image("r-1", 0, 1, protocol.ImageFile("/proc/7/fd/9", 4096)),
         protocol.ImageOpened(protocol.ImageFile("/proc/7/fd/9", 4096)),
+        prefix_protocol.PrefixFound("r-1", 1, 16, 32),
+        prefix_protocol.PrefixCopied(3, 7, protocol.ImageFile("/proc/7/fd/9", 4096)),
+        prefix_protocol.PrefixTaken(16, is_refused=True),
         protocol.LinkMade(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
         protocol.LinkServed(LINK, 4096),
         protocol.LinkRefused(LINK, "a full /dev/shm"),

@@ -29,6 +29,7 @@ from gpu_node.agent.decisions.actions import (
 )
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.process.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
 from shared.config.engine import EngineOptions
@@ -96,7 +97,7 @@ class NodeProcess(Process):
             ticket = self.world.images.hold(self, self.name, self.core.epoch, event)
             self._hear(ImageHeld(Attempt(event.request_id, event.attempt), ticket))
         else:
-            assert not isinstance(event, ImageOpened), "this engine opens nothing"
+            assert not isinstance(event, ImageOpened | PrefixCopied | PrefixTaken), "it opens nothing, and has no door"
             self._hear(event)
 
     def _number(self) -> int:

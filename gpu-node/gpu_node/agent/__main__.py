@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY
 
 from gpu_node.agent.images.image_server import ImageServer
 from gpu_node.agent.images.own_address import own_url
+from gpu_node.agent.images.prefix_server import PrefixServer
 from gpu_node.agent.process.agent import Agent
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from shared.bus.bus import check_reachable, connect
@@ -32,11 +33,19 @@ async def serve(config: ClusterConfig, node: str) -> None:
     await check_reachable(redis)
     port = admin_port(config, node)
     base_url = own_url(config.admin_host, port, redis_url(config))
-    agent = Agent(redis, spec, config.engine, base_url, tells_blocks=config.routes_warm)
+    agent = Agent(
+        redis,
+        spec,
+        config.engine,
+        base_url,
+        tells_blocks=config.routes_warm,
+        exchanges_prefixes=config.routes_warm and config.queue.uses("fetch"),
+    )
     REGISTRY.register(EngineGauges(lambda: agent.core, config.engine))
     admin = Admin(not_ready=lambda: agent.not_ready, status=agent.status)
     images = ImageServer(lambda: agent.given)
-    runner = await serve_admin(admin, config.admin_host, port, images.routes())
+    prefixes = PrefixServer(lambda: agent.giver)
+    runner = await serve_admin(admin, config.admin_host, port, [*images.routes(), *prefixes.routes()])
     try:
         await agent.run(stop)
     finally:

@@ -22,6 +22,7 @@ from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.offload.offloading import Offloading
 from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom
+from gpu_node.engine.prefix_exchange import PrefixExchange
 from gpu_node.engine.requests.awaited_grammars import AwaitedGrammars
 from gpu_node.engine.requests.choices import error_chunk, lost_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
@@ -71,6 +72,7 @@ class Engine:
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
         self._take_outs = TakeOuts(executor, self._residents, self._eviction, self._awaiting)
+        self.prefixes = PrefixExchange(executor, self._residents, self._eviction, self._interrupt)
         self._step_s = 0.0
         self._in_flight: deque[StepInFlight] = deque()
         self._is_busy = False  # ever since the last step was submitted
@@ -123,8 +125,6 @@ class Engine:
         if resident is None:
             raise LinkRefusedError(f"no link {link}: model {model!r} is not loaded here")
         return self.offload.make(link, resident.model, resident.scheduler)
-
-    # --- what is cached where -----------------------------------------------------------------------------------------
 
     def tell_blocks_again(self) -> None:
         """As `Residents.tell_blocks_again`."""
@@ -201,8 +201,11 @@ class Engine:
         unknown ones. `add` lets them go on, whatever models were loaded meanwhile.
         """
         chunks = self._collect_all()
-        self._is_busy = False  # what the moves take is no gap between steps
+        self._interrupt()
         return chunks, self._take_outs.keep(request_ids)
+
+    def _interrupt(self) -> None:
+        self._is_busy = False  # what moves take is no gap between steps
 
     def hand_over(self, request_ids: Iterable[str]) -> list[HandedOver]:
         """As `TakeOuts.hand_over`."""

@@ -12,6 +12,7 @@ from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.state import Locating, State
 from shared.messages.blocks import Located
+from shared.messages.nodes import NodeState
 from shared.messages.requests import Submit
 from shared.service.core import Effect
 
@@ -22,7 +23,9 @@ MAX_LOCATING = 1_024  # requests that wait for an answer; further ones are place
 class Locations:
     """Owns `State.locating` and `State.is_index_silent`."""
 
-    def __init__(self, state: State, requests: Requests, *, is_on: bool) -> None:
+    def __init__(self, state: State, requests: Requests, *, is_on: bool, fetches: bool = False) -> None:
+        """``fetches``: nodes read what others have cached."""
+        self._fetches = fetches
         self._state = state
         self._requests = requests
         self._is_on = is_on
@@ -63,8 +66,14 @@ class Locations:
             return []
         assert waiting.message.prefix is not None
         # where no node has it, or says so, what is found of such prompts on average is the better guess
-        warm = WarmPrefix.of(waiting.message.prefix, answer.nodes) if answer.nodes else None
+        givers = self._givers(waiting.message.model, answer) if self._fetches else []
+        warm = WarmPrefix.of(waiting.message.prefix, answer.nodes, givers) if answer.nodes else None
         return self._place(waiting.message, now, warm)
+
+    def _givers(self, model: str, answer: Located) -> list[NodeState]:
+        """Of the nodes with something of a prompt, those that serve."""
+        nodes = (self._state.nodes.get(warm.node) for warm in answer.nodes)
+        return [node.known for node in nodes if node is not None and node.model == model and not node.known.is_loading]
 
     def expire(self, now: float) -> list[Effect]:
         """Place those that have waited for too long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.queues.virtual_queues import VirtualQueues
-from services.queue_manager.queues.warm_prefix import WarmPrefix
+from services.queue_manager.queues.warm_prefix import PrefixFetch, WarmPrefix
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.interning import Interning
 from services.queue_manager.state.node import Node
@@ -12,6 +12,7 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.prompts import PromptLines
 from shared.bus import streams
+from shared.messages.prefix_sources import PrefixSource
 from shared.messages.requests import Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 from shared.service.core import Drop, Effect, Send
 
@@ -64,11 +65,26 @@ class Requests:
             group = self._groups.join(request, now, name)
         else:
             warm_at = name or warm.home(request.prompt_tokens)
-            group = self._groups.join(request, now, name, warm_at=warm_at, warm_tokens=warm.tokens_at(warm_at))
+            tokens = warm.tokens_at(warm_at) if seat is None else warm.tokens_for(seat.known, message.model)
+            group = self._groups.join(request, now, name, warm_at=warm_at, warm_tokens=tokens)
         self._seat(group, seat, now)
-        return [self.enqueue(request, message.traceparent)]
+        fetch = self._fetch(group, warm) if warm is not None else None
+        source = fetch.source(message.model) if fetch is not None else None
+        return [self.enqueue(request, message.traceparent, source)]
 
-    def enqueue(self, request: Request, traceparent: str = "") -> Effect:
+    def _fetch(self, group: Group, warm: WarmPrefix) -> PrefixFetch | None:
+        """What whoever pulls the group's newest member should fetch.
+
+        A group that runs stays at its node. One that waits where its prompt is may be moved: then it is read there.
+        (Whoever is told of another node asks its engine before it begins, so nobody is told in vain.)
+        """
+        node = self._state.nodes.get(group.node)
+        if node is None:
+            return warm.fetch_anywhere(group.model)
+        fetch = warm.fetch_to(node.known, group.model)
+        return fetch if fetch is not None or group.running else warm.fetch_anywhere(group.model, node.node)
+
+    def enqueue(self, request: Request, traceparent: str = "", prefix_at: PrefixSource | None = None) -> Effect:
         """The entry of its group's stream that lets a node pull the request."""
         entry = Enqueued(
             request_id=request.request_id,
@@ -76,6 +92,7 @@ class Requests:
             gateway=request.gateway,
             kv_at=self._state.groups[request.group].kv_at,
             image=request.image,
+            prefix_at=prefix_at,
             traceparent=traceparent,
         )
         return Send(streams.group(request.group), entry)

@@ -81,7 +81,7 @@ class ImmediateStarts:
                 or not takes_phase(self._state, node, load.model, load.needs, load.phase)
             ):
                 continue
-            here = load if warm is None else warm.load_at(load, node.node)
+            here = load if warm is None else warm.load_at(load, node.known)
             bring_in_s = 0.0 if warm is None else warm.bring_in_s(node.known, load.model)
             cost = self._cost(node, here, slo, bring_in_s, has_time=has_time)
             # where nothing is known of their costs, nodes are alike: then the emptiest

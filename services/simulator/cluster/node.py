@@ -32,6 +32,7 @@ from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
 from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.process.commands import Commands
+from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
@@ -308,7 +309,7 @@ class SimulatedNode:
         events = self._events.copy()
         self._events.clear()
         for event in events:
-            assert not isinstance(event, ImageOpened), "a simulated engine opens nothing"
+            assert not isinstance(event, ImageOpened | PrefixCopied | PrefixTaken), "it opens nothing, and has no door"
             self._feed(self._images.hold(event) if isinstance(event, Image) else event)
 
     def _step_until(self, end_s: float) -> None:

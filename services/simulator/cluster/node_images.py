@@ -57,12 +57,12 @@ class NodeImages:
 
     # --- the engine's end -----------------------------------------------------------------------------------------
 
-    def give(self, images: Iterable[HandedOver]) -> None:
+    def give(self, images: Iterable[HandedOver], told: Callable[[HandedOver, ImageFile], EngineEvent]) -> None:
         """Tell of each at once."""
         for image in images:
             self._given[image.number] = image.data
             file = ImageFile(str(image.number), image.kv_bytes)
-            self._hooks.send(Image(image.request_id, image.attempt, image.number, file))
+            self._hooks.send(told(image, file))
 
     def release(self, numbers: Iterable[int]) -> None:
         """They are there, or of no use; unknown ones are ignored."""

@@ -9,6 +9,7 @@ from shared.messages.blocks import BlockNews
 from shared.messages.leases import LeaseAnswer
 from shared.messages.nodes import Heartbeat
 from shared.messages.payload import Payload
+from shared.messages.prefix_sources import PrefixSource
 from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, ImageTicket, Tokens
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
@@ -55,6 +56,17 @@ class ImageFetched:
     payload: Payload
     file: ImageFile
     """Empty where the image is lost."""
+    seconds: float
+    """That it took on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixFetched:
+    """Answer to `FetchPrefix`."""
+
+    payload: Payload
+    file: ImageFile
+    """Empty where nothing has come: the request is computed."""
     seconds: float
     """That it took on its way."""
 
@@ -140,7 +152,7 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class StopFetch:
-    """These `Resume` are not to be answered any more."""
+    """These `Resume` and `FetchPrefix` are not to be answered any more."""
 
     attempts: list[Attempt]
 
@@ -152,7 +164,24 @@ class DiscardImage:
     file: ImageFile
 
 
-StartAttempt = Tell | Resume
+@dataclass(frozen=True, slots=True)
+class SeekPrefix:
+    """Before a request begins: see what is cached here of its prompt, and fetch what its source has more."""
+
+    payload: Payload
+    source: PrefixSource
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPrefix:
+    """Ask a request's source for its prompt behind ``from_token``; answered by `PrefixFetched`, as `Resume` is."""
+
+    payload: Payload
+    source: PrefixSource
+    from_token: int
+
+
+StartAttempt = Tell | Resume | SeekPrefix
 """What lets a request begin."""
 
 
@@ -182,7 +211,7 @@ class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-ImageAction = Resume | StopFetch | DiscardImage | DropImages
+ImageAction = Resume | FetchPrefix | StopFetch | DiscardImage | DropImages
 """About images that go to other nodes, or come."""
 
 AgentAction = Pull | Tell | ImageAction | Publish | SayInventory | Beat | SayBlocks | SayLease | NewEpoch

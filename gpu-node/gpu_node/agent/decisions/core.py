@@ -17,6 +17,7 @@ from gpu_node.agent.decisions.actions import (
     ImageHeld,
     LeasesDue,
     NewEpoch,
+    PrefixFetched,
     Publish,
     Pull,
     SayInventory,
@@ -35,12 +36,14 @@ from gpu_node.agent.decisions.prefilled import Prefilled
 from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
 from gpu_node.engine.process import protocol
+from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
 from shared.config.engine import EngineOptions
 from shared.messages.blocks import TellBlocks
 from shared.messages.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes import BOTH, Fence, Heartbeat, Load, Phases
+from shared.messages.prefix_sources import KvDoor
 from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
@@ -65,6 +68,8 @@ AgentEvent = (
     | protocol.TakenOut
     | ImageHeld
     | ImageFetched
+    | PrefixFound
+    | PrefixFetched
     | protocol.BlocksTold
     | protocol.LinkEvent
 )
@@ -73,14 +78,23 @@ AgentEvent = (
 class AgentCore:
     """One epoch of a node."""
 
-    def __init__(self, node: str, epoch: str, device: str, options: EngineOptions, phases: Phases = BOTH) -> None:
+    def __init__(
+        self,
+        node: str,
+        epoch: str,
+        device: str,
+        options: EngineOptions,
+        phases: Phases = BOTH,
+        door: KvDoor | None = None,
+    ) -> None:
+        """``door``: where other nodes ask for what is cached here; without one, nothing of theirs is fetched either."""
         self.node = node
         self.epoch = epoch
         self.models = NodeModels()
-        self.report = SelfReport(node, epoch, device, options, self.models, phases)
+        self.report = SelfReport(node, epoch, device, options, self.models, phases, door)
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
-        self._intake = Intake(node, self._ledger, self.models)
+        self._intake = Intake(node, self._ledger, self.models, fetches_prefixes=door is not None)
         self._blocks = BlockReports(node, epoch)
         self._leases = NodeLeases(node, epoch)
         self._queue = ToldQueue(self.models)
@@ -115,7 +129,7 @@ class AgentCore:
     @property
     def awaits_step(self) -> bool:
         """Whether the engine has requests and no model to load first: it must say something before long."""
-        return any(not run.is_fetching for run in self._ledger.running.values()) and not self.models.loading
+        return self._intake.awaits_engine and not self.models.loading
 
     def handle(self, event: AgentEvent) -> list[AgentAction]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
@@ -138,7 +152,7 @@ class AgentCore:
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
-            case protocol.TakenOut() | ImageHeld() | ImageFetched():
+            case protocol.TakenOut() | ImageHeld() | ImageFetched() | PrefixFound() | PrefixFetched():
                 actions = self._moved(event)
             case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
@@ -319,8 +333,12 @@ class AgentCore:
         leaving = self._prefilled.leaving()
         return self._hand_over(leaving, KvDestination.MOVES) if leaving else []
 
-    def _moved(self, event: protocol.TakenOut | ImageHeld | ImageFetched) -> list[AgentAction]:
-        if isinstance(event, ImageFetched):
+    def _moved(
+        self, event: protocol.TakenOut | ImageHeld | ImageFetched | PrefixFound | PrefixFetched
+    ) -> list[AgentAction]:
+        if isinstance(event, PrefixFound):
+            return self._intake.prefix_found(event)
+        if isinstance(event, ImageFetched | PrefixFetched):
             self.report.see_fetch(event.file.num_bytes, event.seconds)
             return self._intake.fetched(event)
         outbox = Outbox(self.node)

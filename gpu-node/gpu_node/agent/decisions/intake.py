@@ -8,7 +8,10 @@ from gpu_node.agent.decisions.actions import (
     DiscardImage,
     GroupEntry,
     ImageFetched,
+    PrefixFetched,
     Resume,
+    SeekPrefix,
+    StartAttempt,
     StopFetch,
     Taken,
     Tell,
@@ -18,18 +21,22 @@ from gpu_node.agent.decisions.ledger import Ledger
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.agent.decisions.probation import Beginning, Probation
-from gpu_node.engine.process.protocol import AbortRequests, RunAttempt
+from gpu_node.agent.decisions.sought_prefixes import SoughtPrefixes
+from gpu_node.engine.process.prefix_protocol import PrefixFound
+from gpu_node.engine.process.protocol import NO_IMAGE, AbortRequests, RunAttempt
 from shared.messages.requests import HANDED_OVER, Attempt, Chunk, EvictedRequest
 
 
 class Intake:
     """What is pulled is in the ledger from then on, whether it begins at once or not."""
 
-    def __init__(self, node: str, ledger: Ledger, models: NodeModels) -> None:
+    def __init__(self, node: str, ledger: Ledger, models: NodeModels, *, fetches_prefixes: bool = False) -> None:
+        """``fetches_prefixes``: beginnings of prompts come from nodes that have them."""
         self._node = node
         self._ledger = ledger
         self._models = models
         self._probation = Probation(ledger)
+        self._sought = SoughtPrefixes(node, models, is_on=fetches_prefixes)
         self._fetching: dict[Attempt, None] = {}
         self.num_sent = 0
         """Requests that the engine has been given."""
@@ -41,8 +48,13 @@ class Intake:
 
     @property
     def num_fetching(self) -> int:
-        """Requests whose image is on the way: they will want room in the engine."""
+        """Requests whose image, or prefix, is on the way: they will want room in the engine."""
         return len(self._fetching)
+
+    @property
+    def awaits_engine(self) -> bool:
+        """Whether the engine has a request, or is asked about one."""
+        return self._sought.awaits_engine or any(not run.is_fetching for run in self._ledger.running.values())
 
     @property
     def blamed(self) -> list[Attempt]:
@@ -72,13 +84,15 @@ class Intake:
 
     def begin(self) -> list[AgentAction]:
         """The engine gets those whose turn it is."""
-        starts = self._probation.begin()
-        for start in starts:
-            if isinstance(start, Resume):
-                self._fetch(Attempt(start.payload.request_id, start.payload.attempt))
-            else:
+        actions: list[AgentAction] = []
+        for start in self._probation.begin():
+            if isinstance(start, Tell):
                 self.num_sent += 1
-        return list(starts)
+                actions.append(start)
+            else:
+                self._fetch(Attempt(start.payload.request_id, start.payload.attempt))
+                actions.append(self._sought.seek(start) if isinstance(start, SeekPrefix) else start)
+        return actions
 
     def _fetch(self, attempt: Attempt) -> None:
         running = self._ledger.find(attempt.request_id, attempt.attempt)
@@ -86,23 +100,38 @@ class Intake:
         running.is_fetching = True
         self._fetching[attempt] = None
 
-    def fetched(self, event: ImageFetched) -> list[AgentAction]:
-        """An image has come, or is lost; the request begins, unless it was given up meanwhile."""
+    def fetched(self, event: ImageFetched | PrefixFetched) -> list[AgentAction]:
+        """An image or a prefix has come, or is lost; the request begins, unless it was given up meanwhile."""
         payload = event.payload
         attempt = Attempt(payload.request_id, payload.attempt)
-        running = self._ledger.find(attempt.request_id, attempt.attempt)
-        if attempt not in self._fetching or running is None:
+        if attempt not in self._fetching or self._ledger.find(attempt.request_id, attempt.attempt) is None:
             return [DiscardImage(event.file)]
+        self._begins(attempt)
+        if isinstance(event, ImageFetched):
+            return [Tell(RunAttempt(payload, event.file))]
+        return [Tell(RunAttempt(payload, prefix=event.file if event.file != NO_IMAGE else None))]
+
+    def prefix_found(self, event: PrefixFound) -> list[AgentAction]:
+        """The engine has said what it has of a prompt; the request begins, unless more of it is fetched."""
+        action = self._sought.found(event)
+        if isinstance(action, Tell):
+            self._begins(Attempt(event.request_id, event.attempt))
+        return [action] if action is not None else []
+
+    def _begins(self, attempt: Attempt) -> None:
         del self._fetching[attempt]
+        self._sought.forget(attempt)
+        running = self._ledger.find(attempt.request_id, attempt.attempt)
+        assert running is not None, "whoever is given up is forgotten with the same event"
         running.is_fetching = False
         self.num_sent += 1
-        return [Tell(RunAttempt(payload, event.file))]
 
     def stop_fetching(self) -> list[AgentAction]:
         """Images of those that are not in the ledger any more."""
         gone = [one for one in self._fetching if self._ledger.find(one.request_id, one.attempt) is None]
         for attempt in gone:
             del self._fetching[attempt]
+            self._sought.forget(attempt)
         return [StopFetch(gone)] if gone else []
 
     def prove(self, chunk: Chunk) -> None:
@@ -132,8 +161,11 @@ class Intake:
         if self._ledger.goes_on(group, entry):
             return
         self._ledger.run(group, entry, payload)
-        is_elsewhere = entry.enqueued.kv_at == HANDED_OVER
-        start = Resume(payload, entry.enqueued.image) if is_elsewhere else Tell(RunAttempt(payload))
+        start: StartAttempt = Tell(RunAttempt(payload))
+        if entry.enqueued.kv_at == HANDED_OVER:
+            start = Resume(payload, entry.enqueued.image)
+        elif (source := entry.enqueued.prefix_at) is not None and self._sought.wants(payload, source):
+            start = SeekPrefix(payload, source)
         attempt = Attempt(payload.request_id, payload.attempt)
         self._probation.add(Beginning(attempt, start, is_suspect=payload.num_crashes > 0))
 

@@ -11,6 +11,7 @@ from gpu_node.engine.process.protocol import EngineReady, ModelLoaded
 from shared.config.engine import EngineOptions
 from shared.messages.leases import PageRoom
 from shared.messages.nodes import BOTH, Heartbeat, NodeFacts, NodeState, Phases
+from shared.messages.prefix_sources import KvDoor
 
 LEAST_BYTES = 1 << 20
 """Of an image that tells how fast the network is: smaller ones tell of its latency."""
@@ -29,12 +30,14 @@ class SelfReport:
         options: EngineOptions,
         models: NodeModels,
         phases: Phases = BOTH,
+        door: KvDoor | None = None,
     ) -> None:
         self._node = node
         self._epoch = epoch
         self._options = options
         self._models = models
         self._phases = phases
+        self._door = door
         self.device = device
         """Its kind: as configured, until the engine says what it calls itself."""
         self.engine = ""
@@ -77,6 +80,7 @@ class SelfReport:
             rates=self._models.rates(),
             lacks=self.lacks,
             phases=self._phases,
+            door=self._door,
         )
 
     @property

@@ -71,8 +71,8 @@ class GivenImages:
         """Of all."""
         return sum(len(image.content) for image in self._images.values())
 
-    def hold(self, event: Image) -> ImageHeld:
-        """Keep what the engine has written until it is fetched."""
+    def hold(self, event: Image, ttl_s: float | None = None) -> ImageHeld:
+        """Keep what the engine has written until it is fetched; for so long, or for as long as requests' are kept."""
         attempt = Attempt(event.request_id, event.attempt)
         if not event.file.num_bytes:
             return ImageHeld(attempt, None)
@@ -80,12 +80,14 @@ class GivenImages:
             content = _mapped(event.file.path, event.file.num_bytes)
         except (OSError, ValueError) as error:  # the engine is gone, and with it the epoch
             log.warning("image not held", request_id=event.request_id, error=str(error))
-            self._release(event.number)
+            self.release(event.number)
             return ImageHeld(attempt, None)
         name = f"{self._epoch}-{event.number}"
         image = GivenImage(name, attempt, event.number, secrets.token_hex(TOKEN_BYTES), content)
         self._images[name] = image
-        self._timers[name] = asyncio.get_running_loop().call_later(self._ttl_s, self._expire, image)
+        self._timers[name] = asyncio.get_running_loop().call_later(
+            self._ttl_s if ttl_s is None else ttl_s, self._expire, image
+        )
         url = f"{self._base_url}{PATH}/{name}"
         return ImageHeld(attempt, ImageTicket(self._node, url, image.token, event.file.num_bytes))
 
@@ -142,9 +144,10 @@ class GivenImages:
     def _remove(self, image: GivenImage) -> None:
         if self._images.pop(image.name, None) is not None:
             self._timers.pop(image.name).cancel()
-            self._release(image.number)
+            self.release(image.number)
 
-    def _release(self, number: int) -> None:
+    def release(self, number: int) -> None:
+        """One that is not held, or not any more: its memory may be free."""
         self._released.append(number)
         self._news.set()
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 from gpu_node.agent.decisions.actions import (
     DiscardImage,
     DropImages,
+    FetchPrefix,
     ImageAction,
     ImageFetched,
     ImageHeld,
+    PrefixFetched,
     Resume,
     StopFetch,
 )
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
+from gpu_node.agent.images.prefix_asker import PrefixAsker
 from gpu_node.agent.telemetry.spans import RunSpans
 from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
+from shared.messages.payload import Payload
 from shared.messages.requests import Attempt
 from shared.service.tasks import cancel_all
 
@@ -30,8 +34,9 @@ class ImageTraffic:
         given: GivenImages,
         fetcher: ImageFetcher,
         spans: RunSpans,
-        tell: Callable[[ImageFetched], Awaitable[None]],
+        tell: Callable[[ImageFetched | PrefixFetched], Awaitable[None]],
     ) -> None:
+        self._asker = PrefixAsker(fetcher)
         self._given = given
         self._fetcher = fetcher
         self._spans = spans
@@ -54,7 +59,9 @@ class ImageTraffic:
         """As the agent's core wants it. Nothing is waited for."""
         match action:
             case Resume():
-                self._begin(action)
+                self._begin(action.payload, self._fetch(action))
+            case FetchPrefix():
+                self._begin(action.payload, self._fetch_prefix(action))
             case StopFetch(attempts):
                 self._stop(attempts)
             case DiscardImage(file):
@@ -68,10 +75,10 @@ class ImageTraffic:
             if task is not None:
                 task.cancel()
 
-    def _begin(self, resume: Resume) -> None:
+    def _begin(self, payload: Payload, fetching: Coroutine[None, None, None]) -> None:
         """Fetch; the answer comes whatever happens, unless it is stopped."""
-        attempt = Attempt(resume.payload.request_id, resume.payload.attempt)
-        task = asyncio.create_task(self._fetch(resume))
+        attempt = Attempt(payload.request_id, payload.attempt)
+        task = asyncio.create_task(fetching)
         self._fetches[attempt] = task
         task.add_done_callback(lambda done: self._forget(attempt, done))
 
@@ -82,12 +89,22 @@ class ImageTraffic:
     async def _fetch(self, resume: Resume) -> None:
         payload, ticket = resume.payload, resume.ticket
         if ticket is None:
-            return await self._tell(ImageFetched(payload, NO_IMAGE, 0.0))
+            await self._tell(ImageFetched(payload, NO_IMAGE, 0.0))
+            return
         with self._spans.fetch(payload, ticket) as span:
             file, seconds = await self._fetcher.fetch(ticket)
             span.set_attribute("treadle.is_lost", file == NO_IMAGE)
+        await self._tell_of(file, ImageFetched(payload, file, seconds))
+
+    async def _fetch_prefix(self, wanted: FetchPrefix) -> None:
+        with self._spans.fetch_prefix(wanted) as span:
+            file, seconds = await self._asker.fetch(wanted)
+            span.set_attribute("treadle.kv_bytes", file.num_bytes)
+        await self._tell_of(file, PrefixFetched(wanted.payload, file, seconds))
+
+    async def _tell_of(self, file: ImageFile, event: ImageFetched | PrefixFetched) -> None:
         try:
-            await self._tell(ImageFetched(payload, file, seconds))
+            await self._tell(event)
         except asyncio.CancelledError:
             self._fetcher.close_file(file)
             raise

@@ -13,13 +13,16 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
-from gpu_node.agent.images.given_images import GivenImages
+from gpu_node.agent.images.given_images import TOKEN_BYTES, GivenImages, ImageRefusedError
+from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
+from gpu_node.engine.process.prefix_protocol import CopyPrefix
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
+from shared.messages.prefix_sources import KvDoor
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
 EPOCH_WINDOW_S = 60.0
@@ -40,14 +43,29 @@ class Agent:
     """One node: its engine and its current epoch."""
 
     def __init__(
-        self, redis: Redis, node: NodeSpec, options: EngineOptions, base_url: str, *, tells_blocks: bool = False
+        self,
+        redis: Redis,
+        node: NodeSpec,
+        options: EngineOptions,
+        base_url: str,
+        *,
+        tells_blocks: bool = False,
+        exchanges_prefixes: bool = False,
     ) -> None:
-        """``base_url``: how other nodes reach the admin port of this one. ``tells_blocks``: as `Epoch`."""
+        """``base_url``: how other nodes reach the admin port of this one. ``tells_blocks``: as `Epoch`.
+
+        ``exchanges_prefixes``: it reads what other nodes have cached of prompts, and they what it has.
+        """
         self._redis = redis
         self._base_url = base_url
         self.given: GivenImages | None = None
         """What waits here to be fetched by other nodes; None before the first epoch."""
+        self.giver: PrefixGiver | None = None
+        """Of what is cached here, to other nodes; None between two epochs, and where nothing is given."""
         self._tells_blocks = tells_blocks
+        # vLLM keeps its cache; of a group, each device has a part of every block; who weaves has some blocks elsewhere
+        is_alone = node.engine != "vllm" and node.tensor_parallel == 1 and options.offload == "off"
+        self._exchanges_prefixes = exchanges_prefixes and is_alone
         self._node = node.name
         self._device = node.device
         self._phases = node.phases
@@ -89,6 +107,7 @@ class Agent:
         beat = core.heartbeat()
         values = {name: msgspec.to_builtins(getattr(beat, name)) for name in beat.__struct_fields__}
         del values["traceparent"]
+        values["facts"].pop("door", None)  # it has a secret
         return values | {
             "engine": core.report.engine,
             "lacks": core.report.lacks,
@@ -126,18 +145,29 @@ class Agent:
         finally:
             stopping.cancel()
 
+    async def _ask_engine(self, command: CopyPrefix) -> None:
+        """For another node; that the engine has died, the epoch notices by itself."""
+        assert self._engine is not None, "an epoch has one"
+        try:
+            await self._engine.send(command)
+        except EngineDiedError as error:
+            raise ImageRefusedError(404, f"the engine has died: {error}") from error
+
     async def _serve_epoch(self, stopping: asyncio.Task[bool]) -> bool:
         """One epoch. Whether its engine died while it loaded a model, and had none before."""
         epoch = f"{self._node}-{secrets.token_hex(4)}"
         log.info("epoch begins", epoch=epoch)
         self._engine = await EngineProcess.start(self._command)
-        self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases)
+        door = KvDoor(self._base_url, secrets.token_hex(TOKEN_BYTES)) if self._exchanges_prefixes else None
+        self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases, door)
         self.given = given = GivenImages(self._node, epoch, self._base_url)
+        self.giver = PrefixGiver(given, door, self._ask_engine) if door is not None else None
         has_failed = False
         linger_s = 0.0
         try:
-            tells_blocks = self._tells_blocks
-            await Epoch(self._redis, core, self._engine, given, self._options, tells_blocks=tells_blocks).run(stopping)
+            tells_blocks, giver = self._tells_blocks, self.giver
+            one = Epoch(self._redis, core, self._engine, given, self._options, giver=giver, tells_blocks=tells_blocks)
+            await one.run(stopping)
             linger_s = IMAGE_LINGER_S
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
@@ -147,7 +177,7 @@ class Agent:
         finally:
             if core.models.loaded is not None:
                 self._failed = ""
-            self._core = None
+            self._core = self.giver = None
             await asyncio.gather(self._engine.stop(), _linger(given, linger_s))
         return has_failed
 

@@ -17,6 +17,7 @@ from gpu_node.agent.decisions.actions import (
     DiscardImage,
     Drain,
     DropImages,
+    FetchPrefix,
     LeasesDue,
     NewEpoch,
     Publish,
@@ -34,13 +35,16 @@ from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.image_traffic import ImageTraffic
+from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.engine_watch import EngineWatch
 from gpu_node.agent.process.failures import log_failures
 from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
+from gpu_node.agent.telemetry.prefix_metrics import count_taken
 from gpu_node.agent.telemetry.run_times import RunTimes
 from gpu_node.agent.telemetry.spans import RunSpans
+from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     Command,
@@ -85,9 +89,12 @@ class Epoch:
         options: EngineOptions,
         heartbeat_s: float = HEARTBEAT_S,
         *,
+        giver: PrefixGiver | None = None,
         tells_blocks: bool = False,
     ) -> None:
-        """``given`` outlives the epoch. ``tells_blocks``: the KV manager hears what is cached here."""
+        """``given`` outlives the epoch. ``giver``: other nodes ask for what is cached here. ``tells_blocks``: the KV
+        manager hears of it."""
+        self._giver = giver
         self.core = core
         self._tells_blocks = tells_blocks
         self._redis = redis
@@ -167,6 +174,11 @@ class Epoch:
                         await self._events.put(self._images.hold(event))
                     case ImageOpened(file):
                         self._images.close_file(file)
+                    case PrefixCopied():
+                        assert self._giver is not None, "an answer to it"
+                        self._giver.copied(event)
+                    case PrefixTaken(num_tokens, is_refused):
+                        count_taken(num_tokens, is_refused=is_refused)
                     case _:
                         await self._events.put(event)
 
@@ -232,7 +244,7 @@ class Epoch:
                 await self._pull(action)
             case Tell(command):
                 await self._tell(command)
-            case Resume() | StopFetch() | DiscardImage() | DropImages():
+            case Resume() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
                 self._images.do(action)
             case Publish():
                 self._spans.publish(action)

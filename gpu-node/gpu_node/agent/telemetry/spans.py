@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import Span, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gpu_node.agent.decisions.actions import GroupEntry, Publish
+from gpu_node.agent.decisions.actions import FetchPrefix, GroupEntry, Publish
 from gpu_node.engine.process.protocol import RunAttempt
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk, FinishedRequest, ImageTicket
@@ -77,6 +77,19 @@ class RunSpans:
         }
         parent = _propagator.extract({"traceparent": payload.traceparent})
         with self._tracer.start_as_current_span("kv transfer", context=parent, attributes=attributes) as span:
+            yield span
+
+    @contextmanager
+    def fetch_prefix(self, wanted: FetchPrefix) -> Iterator[Span]:
+        """Around the time in which the beginning of a prompt comes from another node's cache."""
+        attributes: dict[str, str | int] = {
+            "treadle.attempt": wanted.payload.attempt,
+            "treadle.node": self._node,
+            "treadle.kv_at": wanted.source.node,
+            "treadle.prefix_tokens": wanted.source.num_tokens,
+        }
+        parent = _propagator.extract({"traceparent": wanted.payload.traceparent})
+        with self._tracer.start_as_current_span("prefix fetch", context=parent, attributes=attributes) as span:
             yield span
 
     def publish(self, publish: Publish) -> None:

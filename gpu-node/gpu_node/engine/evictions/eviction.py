@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpu_node.engine.border.executor import BlocksStayError, Executor
 from gpu_node.engine.border.model import LoadedModel
@@ -80,11 +80,9 @@ class Eviction:
         """Of its blocks, in their order; only what is on the device has to be moved."""
         parts: list[memoryview] = []
         if held.device_blocks:
-            content, duration_s = self._executor.read_blocks(model.name, held.device_blocks, swapped_out=False)
             num_bytes = len(held.device_blocks) * model.block_bytes
-            self._moves.observe(num_bytes, duration_s)
+            parts.append(self.read(model.name, held.device_blocks, num_bytes))
             self._store.count(TierCounts(out_bytes=num_bytes))
-            parts.append(content)
         if held.host_blocks:
             parts.append(self._executor.read_blocks(model.name, held.host_blocks, swapped_out=True)[0])
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
@@ -99,10 +97,27 @@ class Eviction:
             image = self._store.lot.take(restore.request_id)
             assert image is not None, "an image is kept until it is restored"
             if restore.blocks:
-                duration_s = self._executor.write_blocks(model.name, restore.blocks, image.part(restore.places))
                 num_bytes = len(restore.blocks) * model.block_bytes
-                self._moves.observe(num_bytes, duration_s)
+                self.write(model.name, restore.blocks, image.part(restore.places), num_bytes)
                 self._store.count(TierCounts(in_bytes=num_bytes))
+
+    # --- of no request ------------------------------------------------------------------------------------------------
+
+    def read(self, model: str, blocks: Sequence[int], num_bytes: int) -> memoryview:
+        """Content of blocks of the device, one behind the other; `BlocksStayError`. How long it took is learnt."""
+        content, duration_s = self._executor.read_blocks(model, blocks, swapped_out=False)
+        self._moves.observe(num_bytes, duration_s)
+        return content
+
+    def write(self, model: str, blocks: Sequence[int], content: memoryview, num_bytes: int) -> None:
+        """Put content that was read into blocks of the device; likewise."""
+        self._moves.observe(num_bytes, self._executor.write_blocks(model, blocks, content))
+
+    def lend(self, num_bytes: int) -> int | None:
+        """As `ParkingLot.lend`."""
+        return self._store.lot.lend(num_bytes)
+
+    # --- what is kept goes --------------------------------------------------------------------------------------------
 
     def hand_over(self, request_id: str) -> HandedOver | None:
         """The image of a request that is not here any more (`ImageStore.hand_over`)."""

@@ -59,6 +59,15 @@ class ParkingLot:
         self._given[self._num_given] = image.state.num_bytes
         return self._num_given, image
 
+    def lend(self, num_bytes: int) -> int | None:
+        """Room for a copy of what no request has left here, under a number until `release`; None without room."""
+        if not self.has_room(num_bytes):
+            return None
+        self._num_given += 1
+        self._given[self._num_given] = num_bytes
+        self.num_bytes += num_bytes
+        return self._num_given
+
     def release(self, number: int) -> None:
         """The memory of an image that was given away is free; unknown ones are ignored."""
         self.num_bytes -= self._given.pop(number, 0)

@@ -53,6 +53,10 @@ class TierLookup:
             found.append(FoundBlock(tokens, device_block, host_block))
         return found
 
+    def found(self, token_ids: Sequence[int], adapter: str = "") -> list[FoundBlock]:
+        """Blocks of ``token_ids``, from the first on, as far as they are found."""
+        return self.behind(self._device.root_of(adapter), 0, token_ids)
+
     def chain(self, token_ids: Sequence[int], adapter: str = "") -> tuple[list[Prefix], int]:
         """All prefixes of ``token_ids``, and how many of them, from the first on, are found."""
         size, prefix = self._block_size, self._device.root_of(adapter)

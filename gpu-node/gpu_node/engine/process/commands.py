@@ -9,6 +9,8 @@ from typing import Protocol
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
+from gpu_node.engine.process.prefix_commands import PrefixCommands
+from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix
 from gpu_node.engine.process.protocol import (
     AbortRequests,
     AskBlocks,
@@ -16,6 +18,7 @@ from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
     HandOverImages,
+    Image,
     ImageFile,
     LinkCommandFrame,
     LoadModel,
@@ -79,11 +82,19 @@ class CommandedEngine(Protocol):
         ...
 
 
+ImageEvent = Callable[[HandedOver, ImageFile], EngineEvent]
+
+
+def told_of(image: HandedOver, file: ImageFile) -> Image:
+    """What the agent hears of a request that was handed over."""
+    return Image(image.request_id, image.attempt, image.number, file)
+
+
 class ImagePort(Protocol):
     """How images of requests leave the engine's process, and come."""
 
-    def give(self, images: Iterable[HandedOver]) -> None:
-        """Have the agent told of each (`gpu_node.engine.process.protocol.Image`), at once or later."""
+    def give(self, images: Iterable[HandedOver], told: ImageEvent) -> None:
+        """Have the agent told of each, at once or later, with what ``told`` makes of it and its file."""
         ...
 
     def take(self, file: ImageFile) -> SerialisedImage:
@@ -102,6 +113,7 @@ class Commands:
         self._engine = engine
         self._send = send
         self._images = images
+        self._prefixes = PrefixCommands(engine, send, images)
         self._chunks: list[OutputChunk] = []
 
     def carry_out(self, commands: deque[Command]) -> LoadModel | LinkCommandFrame | Shutdown | None:
@@ -112,12 +124,14 @@ class Commands:
                     return own
                 case LinkCommandFrame() as about_links:
                     return about_links
-                case RunAttempt(payload, image):
-                    self._chunks += self.add(payload, self._images.take(image) if image is not None else None)
+                case RunAttempt() as run:
+                    self._run(run)
                 case AbortRequests(request_ids):
                     self._engine.abort(request_ids)
                 case Reset():
                     self._engine.reset()
+                case FindPrefix() | CopyPrefix() as about_prefixes:
+                    self._prefixes.carry_out(about_prefixes)
                 case AskBlocks(is_again):
                     self._tell_blocks(is_again=is_again)
                 case TakeOut(request_ids):
@@ -126,11 +140,17 @@ class Commands:
                     self.report()
                     self._send(TakenOut(kept, self._engine.stats()))
                 case HandOverImages(request_ids):
-                    self._images.give(self._engine.hand_over(request_ids))
+                    self._images.give(self._engine.hand_over(request_ids), told_of)
                 case ReleaseImages(numbers):
                     self._images.release(numbers)
                     self._engine.release(numbers)
         return None
+
+    def _run(self, run: RunAttempt) -> None:
+        if run.prefix is not None:
+            self._prefixes.take_in(run.payload, run.prefix)
+        image = self._images.take(run.image) if run.image is not None else None
+        self._chunks += self.add(run.payload, image)
 
     def _tell_blocks(self, *, is_again: bool) -> None:
         if is_again:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ImageOpened
+from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, ImageFile, ImageOpened
 from gpu_node.engine.requests.image import HandedOver, SerialisedImage
 
 PIECE_BYTES = 16 << 20
@@ -30,6 +30,7 @@ class _Writing:
     image: HandedOver
     fd: int
     left: deque[memoryview]
+    told: Callable[[HandedOver, ImageFile], EngineEvent]
     num_written: int = 0
 
 
@@ -52,15 +53,15 @@ class ImageFiles:
         """Whether `advance` has anything to do."""
         return bool(self._writing)
 
-    def give(self, images: Iterable[HandedOver]) -> None:
-        """Begin to write them; the agent is told of each when it is whole."""
+    def give(self, images: Iterable[HandedOver], told: Callable[[HandedOver, ImageFile], EngineEvent]) -> None:
+        """Begin to write them; the agent is told of each when it is whole, with what ``told`` makes of it."""
         for image in images:
             try:
                 fd = os.memfd_create(f"image-{image.number}", os.MFD_CLOEXEC)
             except OSError as error:
-                self._fail(image, error)
+                self._fail(image, told, error)
             else:
-                self._writing.append(_Writing(image, fd, deque(memoryview(piece) for piece in image.pieces)))
+                self._writing.append(_Writing(image, fd, deque(memoryview(piece) for piece in image.pieces), told))
 
     def advance(self) -> None:
         """Write the next piece of the first."""
@@ -72,14 +73,13 @@ class ImageFiles:
         except OSError as error:
             self._writing.popleft()
             os.close(first.fd)
-            self._fail(first.image, error)
+            self._fail(first.image, first.told, error)
             return
         if not first.left:
             self._writing.popleft()
             self._open[first.image.number] = first.fd
-            image = first.image
             file = ImageFile(f"/proc/{os.getpid()}/fd/{first.fd}", first.num_written)
-            self._send(Image(image.request_id, image.attempt, image.number, file))
+            self._send(first.told(first.image, file))
 
     @staticmethod
     def _write_piece(writing: _Writing) -> None:
@@ -95,10 +95,10 @@ class ImageFiles:
             else:
                 writing.left.popleft()
 
-    def _fail(self, image: HandedOver, error: OSError) -> None:
+    def _fail(self, image: HandedOver, told: Callable[[HandedOver, ImageFile], EngineEvent], error: OSError) -> None:
         log.warning("image of request %s not written: %s", image.request_id, error)
         self._release([image.number])
-        self._send(Image(image.request_id, image.attempt, image.number, NO_IMAGE))
+        self._send(told(image, NO_IMAGE))
 
     def take(self, file: ImageFile) -> SerialisedImage:
         """Map what the agent has laid down; a process that writes there changes its own copy."""

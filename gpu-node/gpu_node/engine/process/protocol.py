@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from gpu_node.engine.border.links import LinkName, LinkTimes
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.frames import NO_IMAGE as NO_IMAGE
+from gpu_node.engine.process.frames import Frame
+from gpu_node.engine.process.frames import ImageFile as ImageFile
+from gpu_node.engine.process.prefix_protocol import PrefixCommand, PrefixEvent
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
 from shared.messages.link_sizes import LinkSizes
@@ -16,11 +18,7 @@ from shared.messages.requests import Chunk
 from shared.messages.tiers import TierNews
 
 
-class _Frame(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
-    """Base of everything that travels in a frame."""
-
-
-class LinkFrame(_Frame, frozen=True):
+class LinkFrame(Frame, frozen=True):
     """About a link between two engines of a host."""
 
     link: LinkName
@@ -30,24 +28,10 @@ class LinkCommandFrame(LinkFrame, frozen=True):
     """Said to one of them."""
 
 
-class ImageFile(msgspec.Struct, frozen=True):
-    """A serialised image in memory that the other process can map: images pass no socket between agent and engine.
-
-    The one that made it keeps it open until it hears that the other has opened it, or needs it no more.
-    """
-
-    path: str
-    """``/proc/PID/fd/NUMBER`` of the process that made it; ``""`` for none: the image was lost."""
-    num_bytes: int
-
-
-NO_IMAGE = ImageFile("", 0)
-
-
 # --- agent -> engine ------------------------------------------------------------------------------------------------
 
 
-class LoadModel(_Frame, frozen=True):
+class LoadModel(Frame, frozen=True):
     """Load the model configured under this name. Answered by `ModelLoaded` or `ModelFailed`.
 
     Refused while all models that could go for it have sequences: drain, abort or `Reset` first.
@@ -56,7 +40,7 @@ class LoadModel(_Frame, frozen=True):
     model: str
 
 
-class RunAttempt(_Frame, frozen=True):
+class RunAttempt(Frame, frozen=True):
     """Run one attempt of a request. A newer attempt replaces an older one; the same attempt twice runs once.
 
     An attempt that was evicted here goes on where it was, without computing anything again, while its KV is kept.
@@ -67,9 +51,12 @@ class RunAttempt(_Frame, frozen=True):
     """Its state and KV as another engine handed them over (`Image`); None where none did. What cannot be used, or is
     empty since it was lost on the way, ends the attempt (`gpu_node.engine.requests.chunk.LOST`). Answered by
     `ImageOpened`, before anything else that comes of it."""
+    prefix: ImageFile | None = None
+    """KV of the prompt's beginning from another engine's cache (`PrefixCopied`). It goes to this one's cache before the
+    request is queued; where it cannot, the request is computed. Answered by `ImageOpened`, then `PrefixTaken`."""
 
 
-class TakeOut(_Frame, frozen=True):
+class TakeOut(Frame, frozen=True):
     """Take these requests out, between two steps, and keep their state and KV in host memory as far as it has room.
 
     Answered by `TakenOut`, behind the `StepReport` that brings their last tokens. Unknown ids are left out of the
@@ -79,19 +66,19 @@ class TakeOut(_Frame, frozen=True):
     request_ids: list[str]
 
 
-class HandOverImages(_Frame, frozen=True):
+class HandOverImages(Frame, frozen=True):
     """Answer an `Image` for each of these requests that were evicted here, and forget them. Unknown ids: nothing."""
 
     request_ids: list[str]
 
 
-class ReleaseImages(_Frame, frozen=True):
+class ReleaseImages(Frame, frozen=True):
     """These images (`Image.number`) are gone from here: their memory is free."""
 
     numbers: list[int]
 
 
-class AbortRequests(_Frame, frozen=True):
+class AbortRequests(Frame, frozen=True):
     """Forget these requests and free what they hold, or what is kept of them.
 
     Unknown ids are ignored; no chunk is sent for them.
@@ -160,18 +147,18 @@ class CloseLink(LinkCommandFrame, frozen=True):
     """Either end, at once: what lies at the receiver is computed again, lent pages are free. Unknown ones: nothing."""
 
 
-class AskBlocks(_Frame, frozen=True):
+class AskBlocks(Frame, frozen=True):
     """What has changed of the cached blocks? Answered by `BlocksTold`."""
 
     is_again: bool = False
     """All of it, not only what has changed."""
 
 
-class Reset(_Frame, frozen=True):
+class Reset(Frame, frozen=True):
     """Drop every sequence, the evicted ones too. The model stays loaded."""
 
 
-class Shutdown(_Frame, frozen=True):
+class Shutdown(Frame, frozen=True):
     """Exit with status 0 at once; what runs is lost. The end of the stream means the same."""
 
 
@@ -193,6 +180,7 @@ Command = (
     | HandOverImages
     | ReleaseImages
     | AbortRequests
+    | PrefixCommand
     | AskBlocks
     | LinkCommand
     | Reset
@@ -203,7 +191,7 @@ Command = (
 # --- engine -> agent ------------------------------------------------------------------------------------------------
 
 
-class EngineReady(_Frame, frozen=True):
+class EngineReady(Frame, frozen=True):
     """First event: the process is up and reads commands."""
 
     device: str
@@ -214,14 +202,14 @@ class EngineReady(_Frame, frozen=True):
     """What requests may ask for that it refuses, in words."""
 
 
-class EngineRefused(_Frame, frozen=True):
+class EngineRefused(Frame, frozen=True):
     """In place of `EngineReady`: the process cannot run here as it is configured, and ends once it is told to."""
 
     reason: str
     """For the operator: what is in the way, and what to do."""
 
 
-class ModelLoaded(_Frame, frozen=True):
+class ModelLoaded(Frame, frozen=True):
     """The model is ready and the current one; the cached prefixes of a model that had to go for it are gone."""
 
     model: str
@@ -240,14 +228,14 @@ class ModelLoaded(_Frame, frozen=True):
     """Both as in `ModelRate`."""
 
 
-class ModelFailed(_Frame, frozen=True):
+class ModelFailed(Frame, frozen=True):
     """The model could not be loaded; what was loaded before still is."""
 
     model: str
     error: str
 
 
-class StepReport(_Frame, frozen=True):
+class StepReport(Frame, frozen=True):
     """New tokens and ends, one chunk a choice; no chunks when only the stats have changed."""
 
     chunks: list[Chunk]
@@ -259,14 +247,14 @@ class StepReport(_Frame, frozen=True):
         return cls([Chunk(*chunk) for chunk in chunks], stats)
 
 
-class TakenOut(_Frame, frozen=True):
+class TakenOut(Frame, frozen=True):
     """Answer to `TakeOut`."""
 
     requests: list[Kept]
     stats: EngineStats
 
 
-class Image(_Frame, frozen=True):
+class Image(Frame, frozen=True):
     """Answer to `HandOverImages`: state and KV of an attempt, for another engine with the same model.
 
     It is whole, and the engine keeps it open and counts its memory until it is told to release it (`ReleaseImages`).
@@ -279,13 +267,13 @@ class Image(_Frame, frozen=True):
     """Empty where there was no memory for it, and nothing is to be released: it has to be computed again elsewhere."""
 
 
-class ImageOpened(_Frame, frozen=True):
+class ImageOpened(Frame, frozen=True):
     """Answer to a `RunAttempt` with an image: the engine has the file open, or needs it no more."""
 
     file: ImageFile
 
 
-class BlocksTold(_Frame, frozen=True):
+class BlocksTold(Frame, frozen=True):
     """Answer to `AskBlocks`: a part of it, as `BlockChanges` says."""
 
     model: str
@@ -344,5 +332,14 @@ class LinkTimesTold(LinkFrame, frozen=True):
 
 LinkEvent = LinkTimesTold | LinkMade | LinkServed | LinkRefused | PagesLent | PagesReturned | RemoteRequestsLost
 EngineEvent = (
-    EngineReady | ModelLoaded | ModelFailed | StepReport | TakenOut | Image | ImageOpened | BlocksTold | LinkEvent
+    EngineReady
+    | ModelLoaded
+    | ModelFailed
+    | StepReport
+    | TakenOut
+    | Image
+    | ImageOpened
+    | PrefixEvent
+    | BlocksTold
+    | LinkEvent
 )

@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.commands import Commands
+from gpu_node.engine.process.commands import Commands, ImageEvent
+from gpu_node.engine.process.prefix_commands import PrefixCommands
+from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix, PrefixCopied, PrefixFound, PrefixTaken
 from gpu_node.engine.process.protocol import (
+    NO_IMAGE,
     AbortRequests,
     Command,
     EngineEvent,
@@ -28,6 +31,7 @@ from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.payload import Payload, Sampling
+from shared.messages.prefix_ask import PrefixAsk
 from shared.messages.step_cost import StepCost
 
 OPTIONS = EngineOptions(block_size=4, kv_cache_bytes=1 << 20, evicted_kv_bytes=1 << 20, async_scheduling=False)
@@ -46,9 +50,9 @@ class InOnePiece:
     def __init__(self, send: Callable[[EngineEvent], None]) -> None:
         self._send = send
 
-    def give(self, images: Iterable[HandedOver]) -> None:
+    def give(self, images: Iterable[HandedOver], told: ImageEvent) -> None:
         for image in images:
-            self._send(Image(image.request_id, image.attempt, image.number, ImageFile("", image.num_bytes)))
+            self._send(told(image, ImageFile(str(image.number), image.num_bytes)))
 
     def take(self, file: ImageFile) -> bytes:
         return file.path.encode()
@@ -118,6 +122,29 @@ def test_an_image_counts_until_it_is_released() -> None:
     carried_out(one, ReleaseImages([1, 7]))
     assert one.stats().evicted_kv_bytes == 0
     one.check()
+
+
+def test_what_is_cached_of_a_prompt_is_told_and_a_prefix_that_is_none_is_computed() -> None:
+    """Blocks of 4 tokens; a predicted device's have no content that another could read."""
+    one = engine()
+    carried_out(one, RunAttempt(Payload("a", 0, "g", "m", list(range(13)), Sampling(max_tokens=1))))
+    one.step(0.0)
+    ask = PrefixAsk("c", 0, "m", "", "f", list(range(13)), 0)
+    told, _, _ = carried_out(one, FindPrefix("b", 0, "m", "", list(range(10))), CopyPrefix(3, ask))
+    assert told[:2] == [PrefixFound("b", 0, 8, 8), PrefixCopied(3, 0, NO_IMAGE)]
+    payload = Payload("b", 0, "g", "m", list(range(10)), Sampling(max_tokens=1))
+    told, _, _ = carried_out(one, RunAttempt(payload, prefix=ImageFile("torn", 4)))
+    assert told[0] == PrefixTaken(0, is_refused=True)
+    assert one.stats().num_waiting == 1, "it runs"
+
+
+def test_an_engine_that_exchanges_nothing_has_nothing() -> None:
+    told: list[EngineEvent] = []
+    commands = PrefixCommands(object(), told.append, InOnePiece(told.append))
+    commands.carry_out(FindPrefix("b", 0, "m", "", [1]))
+    commands.carry_out(CopyPrefix(3, PrefixAsk("c", 0, "m", "", "f", [1], 0)))
+    commands.take_in(Payload("b", 0, "g", "m", [1], Sampling(max_tokens=1)), ImageFile("torn", 4))
+    assert told == [PrefixFound("b", 0, 0, 0), PrefixCopied(3, 0, NO_IMAGE), PrefixTaken(0, is_refused=True)]
 
 
 def test_aborted_and_reset_requests_are_gone() -> None:

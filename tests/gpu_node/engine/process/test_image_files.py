@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from gpu_node.engine.process.commands import told_of
 from gpu_node.engine.process.image_files import PIECE_BYTES, ImageFiles
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ImageOpened
 from gpu_node.engine.requests.image import HandedOver
@@ -29,7 +30,7 @@ def handed(number: int, *pieces: bytes) -> HandedOver:
 def test_an_image_is_told_of_when_it_is_whole_and_one_piece_is_written_at_a_time() -> None:
     told = Told()
     content = os.urandom(PIECE_BYTES + 5)
-    told.files.give([handed(1, b"head", content), handed(2, b"small", b"")])
+    told.files.give([handed(1, b"head", content), handed(2, b"small", b"")], told_of)
     told.files.advance()
     assert told.events == []
     told.files.advance()
@@ -48,7 +49,7 @@ def test_an_image_is_told_of_when_it_is_whole_and_one_piece_is_written_at_a_time
 
 def test_it_stays_open_until_it_is_released() -> None:
     told = Told()
-    told.files.give([handed(7, b"head")])
+    told.files.give([handed(7, b"head")], told_of)
     told.files.advance()
     (image,) = told.images()
     told.files.release([6])

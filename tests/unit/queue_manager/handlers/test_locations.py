@@ -12,6 +12,7 @@ from shared.config.queue import OperationOptions, QueueOptions
 from shared.messages.blocks import Located, WarmNode
 from shared.messages.message import Tick
 from shared.messages.nodes import NodeState, NodeUp
+from shared.messages.prefix_sources import KvDoor, PrefixSource
 from shared.messages.prefixes import PromptPrefix
 from shared.messages.requests import Attempt, Cancel, Enqueued, Pulled, Submit
 from shared.messages.slo import Slo
@@ -20,7 +21,8 @@ from shared.service.core import Effect, Send
 from tests.unit.queue_manager.made import LARGE
 
 PREFIX = PromptPrefix(16, list(range(1, 21)))
-RATE = ModelRate("m", StepCost(0.01, 0.001, 0.0), kv_tokens=100_000, kv_token_bytes=1_000, load_s=1.0)
+RATE = ModelRate("m", StepCost(0.01, 0.001, 0.0), kv_tokens=100_000, kv_token_bytes=1_000, load_s=1.0, kv_format="f")
+DOOR = KvDoor("http://n:1", "t")
 
 
 def submit(name: str = "r", *, attempt: int = 0, prefix: PromptPrefix | None = PREFIX) -> Submit:
@@ -37,11 +39,27 @@ def submit(name: str = "r", *, attempt: int = 0, prefix: PromptPrefix | None = P
     )
 
 
-def core_with(num_nodes: int = 2, *, max_num_seqs: int = 4, warm: bool | None = None) -> QueueManagerCore:
-    queue = QueueOptions(delta=LARGE.delta, operations=OperationOptions(warm=warm))
+def core_with(
+    num_nodes: int = 2,
+    *,
+    max_num_seqs: int = 4,
+    warm: bool | None = None,
+    fetch: bool | None = None,
+    door: KvDoor | None = None,
+) -> QueueManagerCore:
+    queue = QueueOptions(delta=LARGE.delta, operations=OperationOptions(warm=warm, fetch=fetch))
     core = QueueManagerCore(ClusterConfig(queue=queue))
     for number in range(num_nodes):
-        known = NodeState(f"n{number}", "m", max_num_seqs=max_num_seqs, step_tokens=512, rates=[RATE], device="cpu")
+        known = NodeState(
+            f"n{number}",
+            "m",
+            max_num_seqs=max_num_seqs,
+            step_tokens=512,
+            rates=[RATE],
+            device="cpu",
+            max_image_bytes=1 << 30,
+            door=door,
+        )
         core.handle(NodeUp(epoch="1", known=known), 0.0)
     return core
 
@@ -163,3 +181,72 @@ def test_a_restored_core_goes_on_waiting() -> None:
     assert restored.state == core.state
     assert placed(restored.handle(answer(WarmNode("n1", 20)), 1.0))
     assert node_of(restored) == "n1"
+
+
+def sources(effects: list[Effect]) -> list[PrefixSource | None]:
+    """Of the entries that were written."""
+    messages = (effect.message for effect in effects if isinstance(effect, Send))
+    return [message.prefix_at for message in messages if isinstance(message, Enqueued)]
+
+
+def with_two_busy_at(core: QueueManagerCore, node: str) -> None:
+    """Both of its places are taken, so that who comes begins elsewhere."""
+    for name in ("a", "b"):
+        core.handle(submit(name), 1.0)
+        core.handle(answer(WarmNode(node, 20), name=name), 1.0)
+        gid = core.state.requests[name].group
+        core.handle(Pulled(node=node, epoch="1", group=gid, requests=[Attempt(name, 0)]), 1.0)
+
+
+def test_who_begins_elsewhere_is_told_whose_cache_has_its_prompt() -> None:
+    """320 tokens take 0.32 s to compute, and with 320 kB at 1 GB/s next to nothing beside a question of 30 ms."""
+    core = core_with(max_num_seqs=2, door=DOOR)
+    with_two_busy_at(core, "n1")
+    core.handle(submit(), 1.0)
+    effects = core.handle(answer(WarmNode("n1", 20)), 1.0)
+    assert node_of(core) == "n0"
+    assert sources(effects) == [PrefixSource("n1", DOOR, 320, "f", 0.5)]
+    assert core.state.requests["r"].warm_tokens == 320, "n0 computes the rest"
+
+
+def test_until_it_is_pulled_it_may_be_moved_from_where_its_prompt_is() -> None:
+    """Nodes do not ask themselves. Behind one that runs, it stays where it is."""
+    core = core_with(door=DOOR)
+    for name, expected in (("r", [PrefixSource("n1", DOOR, 320, "f", 0.5)]), ("s", [None])):
+        core.handle(submit(name), 1.0)
+        assert sources(core.handle(answer(WarmNode("n1", 20), name=name), 1.0)) == expected
+        assert node_of(core, name) == "n1"
+        gid = core.state.requests[name].group
+        core.handle(Pulled(node="n1", epoch="1", group=gid, requests=[Attempt(name, 0)]), 1.0)
+
+
+def test_who_waits_may_be_moved_and_is_told_who_has_most() -> None:
+    core = core_with(max_num_seqs=1, door=DOOR)
+    for number, name in enumerate(("a", "b")):
+        core.handle(submit(name), 1.0)
+        core.handle(answer(WarmNode(f"n{number}", 20), name=name), 1.0)
+    core.handle(submit(), 1.0)
+    effects = core.handle(answer(WarmNode("n1", 20)), 1.0)
+    assert node_of(core) == "n1"
+    assert sources(effects) == [PrefixSource("n1", DOOR, 320, "f", 0.5)]
+
+
+def test_who_begins_at_one_of_two_nodes_with_its_prompt_is_told_of_that_one() -> None:
+    """Told of the other one, it would ask its engine first."""
+    core = core_with(door=DOOR)
+    core.handle(submit(), 1.0)
+    effects = core.handle(answer(WarmNode("n0", 20), WarmNode("n1", 20)), 1.0)
+    assert sources(effects) == [PrefixSource(node_of(core), DOOR, 320, "f", 0.5)]
+
+
+@pytest.mark.parametrize("reason", ["off", "no door", "gone"])
+def test_without_a_source_it_is_computed(reason: str) -> None:
+    core = core_with(
+        max_num_seqs=2, fetch=False if reason == "off" else None, door=None if reason == "no door" else DOOR
+    )
+    with_two_busy_at(core, "n1")
+    core.handle(submit(), 1.0)
+    warm = WarmNode("n9" if reason == "gone" else "n1", 20)
+    assert sources(core.handle(answer(warm), 1.0)) == [None]
+    assert node_of(core) == "n0"
+    assert core.state.requests["r"].warm_tokens == 0

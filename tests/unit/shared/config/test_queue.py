@@ -20,8 +20,8 @@ def test_a_policy_gets_every_operation_that_it_has_a_use_for() -> None:
     everything = list(OperationOptions.model_fields)
     assert used("qlm") == used("edf-affine") == everything
     assert used("edf") == [name for name in everything if name != "rescue"]
-    assert used("shepherd") == ["balance", "swap", "pace", "immediate", "overtake", "warm"]
-    assert used("fcfs") == ["balance", "swap", "immediate", "warm"]
+    assert used("shepherd") == ["balance", "swap", "pace", "immediate", "overtake", "warm", "fetch"]
+    assert used("fcfs") == ["balance", "swap", "immediate", "warm", "fetch"]
 
 
 def test_each_is_a_switch_of_any_policy() -> None:
@@ -44,3 +44,9 @@ def test_an_operation_without_a_use_is_an_error_and_all_are_told_at_once() -> No
 def test_a_file_with_one_names_its_place() -> None:
     with pytest.raises(ConfigError, match=r"queue: .*operations\.pace: 'fcfs' has no use for it"):
         parse_config("queue: {policy: fcfs, operations: {pace: true}}", "cluster.yaml")
+
+
+def test_nobody_reads_in_other_nodes_caches_where_nobody_knows_what_is_there() -> None:
+    assert "fetch" in used("qlm", warm=False), "of no effect"
+    with pytest.raises(ValidationError, match=r"operations\.fetch: nobody knows what nodes have cached without warm"):
+        used("qlm", warm=False, fetch=True)
