@@ -97,8 +97,10 @@ async def test_either_node_dies_in_the_middle_of_answers_and_the_other_one_does_
 
 
 async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(tmp_path: Path, expected: list[str]) -> None:
-    """Each node has room for one model; both begin with the first. What they load afterwards, for those who are expected
-    to come, is another matter: on a slow machine that has begun when the last answer is there."""
+    """Each node has room for one model; both begin with the first.
+
+    What they load afterwards, for those who are expected to come, is another matter.
+    """
     with started(tmp_path, ["prefill", "decode"], models=("smol", "other")) as cluster:
         for model in ("smol", "other", "smol"):
             before = num_resumed(cluster)
