@@ -7,7 +7,8 @@ from functools import partial
 from observability.batch_row import BATCHES
 from observability.gateway_row import GATEWAYS
 from observability.grafana import Dashboard, Panel, Query, Row, Variable, stat
-from observability.node_rows import ENGINES, KEPT, MEMORY, OFFLOAD, OPERATIONS, WEAVING
+from observability.moves_row import OFFLOAD
+from observability.node_rows import ENGINES, KEPT, MEMORY, OPERATIONS, WEAVING
 from observability.promql import increase, quantile, rate
 
 _NODE = '{node=~"$node"}'

@@ -5,16 +5,13 @@ The length of a header, the header (MessagePack), and the content of the blocks 
 
 from __future__ import annotations
 
-import struct
-
 import msgspec
 
+from gpu_node.engine.evictions.image_frame import framed, unframed
 from gpu_node.engine.requests.image import ImageError, RequestImage, RequestState, SerialisedImage
 
 IMAGE_VERSION = 2
 """Engines of another one give the request back."""
-
-_LENGTH = struct.Struct(">I")
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -24,26 +21,15 @@ class _Header(msgspec.Struct, frozen=True):
 
 def image_pieces(image: RequestImage) -> tuple[bytes, memoryview]:
     """The serialised form, but for its content, and the content."""
-    header = msgspec.msgpack.encode(_Header(IMAGE_VERSION, image.state))
-    return _LENGTH.pack(len(header)) + header, image.content
+    return framed(_Header(IMAGE_VERSION, image.state), image.content)
 
 
 def decode_image(data: SerialisedImage) -> RequestImage:
     """The image of a serialised form, whose memory it keeps; `ImageError` where it is of another version, or torn."""
-    view = memoryview(data)
-    try:
-        (num_header,) = _LENGTH.unpack_from(view)
-        begin = _LENGTH.size + num_header
-        if begin > len(view):
-            raise ImageError(f"it does not decode: it ends inside its header of {num_header} bytes")
-        header = msgspec.msgpack.decode(view[_LENGTH.size : begin], type=_Header)
-    except ImageError:
-        raise
-    except Exception as error:  # struct's and msgspec's own, and what bad UTF-8 and deep nesting raise
-        raise ImageError(f"it does not decode: {error}") from error
+    header, content = unframed(data, _Header)
     if header.version != IMAGE_VERSION:
         raise ImageError(f"it is of version {header.version}; this engine has {IMAGE_VERSION}")
-    state, content = header.state, view[begin:]
+    state = header.state
     num_bytes = state.num_bytes if state.format.kv_layout else 0
     if not state.is_whole:
         raise ImageError(f"its {state.num_blocks} blocks are not those of its sequences")
