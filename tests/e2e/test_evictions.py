@@ -208,5 +208,7 @@ async def test_kv_whose_giver_dies_or_stands_still_is_computed_again_and_no_toke
 
 
 async def has_given(cluster: Cluster, node: str) -> bool:
-    """It has handed a request over, and waits for whoever fetches the KV."""
-    return (await asyncio.to_thread(cluster.status, node)).get("given_images") == 1
+    """It has handed a request over, the queue knows of it, and the node waits for whoever fetches the KV."""
+    status = await asyncio.to_thread(cluster.status, node)
+    num_waiting = await asyncio.to_thread(cluster.metric, "queue-manager", "treadle_queue_waiting_requests")
+    return status.get("given_images") == 1 and num_waiting == 1
