@@ -12,13 +12,13 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 from redis.asyncio import Redis
 
-from services.batches.core import BatchCore
+from services.batches.decisions.core import BatchCore
 from services.batches.door import BatchDoor
+from services.batches.intake.lines import InputLines, check_lines
 from services.batches.keeping import BatchKeeper
-from services.batches.lines import InputLines, check_lines
 from services.batches.metrics import BatchMetrics
-from services.batches.runner import BatchRunner
-from services.batches.sender import BatchSender
+from services.batches.sending.runner import BatchRunner
+from services.batches.sending.sender import BatchSender
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder

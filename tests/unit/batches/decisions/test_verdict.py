@@ -1,6 +1,6 @@
 import pytest
 
-from services.batches.verdict import MAX_FAILURES, AnswerVerdict, verdict_of
+from services.batches.decisions.verdict import MAX_FAILURES, AnswerVerdict, verdict_of
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from services.batches import transitions
-from services.batches.transitions import BatchResults
+from services.batches.records import transitions
+from services.batches.records.transitions import BatchResults
 from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED
 from shared.messages.batches import BatchCounts, BatchRecord, BatchUsage, LineProblem, NewBatch
 

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from services.batches.send_window import SendWindow
-from services.batches.verdict import AnswerVerdict, verdict_of
+from services.batches.decisions.send_window import SendWindow
+from services.batches.decisions.verdict import AnswerVerdict, verdict_of
 from shared.messages.batches import BatchCounts
 
 RETRY_S = 1.0  # until a request is sent again where nothing says how long to wait

@@ -2,7 +2,7 @@
 
 Tenants have their turns by weight: next comes the tenant with the fewest requests out for its weight, and of its
 batches the one whose window ends first (earliest deadline first). How the cluster serves them among all other requests,
-the queue decides by their promises (`services.batches.promise`).
+the queue decides by their promises (`services.batches.decisions.promise`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from services.batches.open_batch import OpenBatch
-from services.batches.promise import promised_s
-from services.batches.send_window import SendWindow
-from services.batches.verdict import AnswerVerdict
+from services.batches.decisions.open_batch import OpenBatch
+from services.batches.decisions.promise import promised_s
+from services.batches.decisions.send_window import SendWindow
+from services.batches.decisions.verdict import AnswerVerdict
 from shared.messages.batch_lines import REVOKED
 from shared.messages.batches import BatchCounts
 

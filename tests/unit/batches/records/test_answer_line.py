@@ -3,7 +3,7 @@ import json
 import msgspec
 import pytest
 
-from services.batches.answer_line import answer_line, read_numbers, unanswered_line
+from services.batches.records.answer_line import answer_line, read_numbers, unanswered_line
 from shared.messages.batch_lines import EXPIRED, AnswerBody
 
 BATCH = "batch_" + "0" * 31 + "7"

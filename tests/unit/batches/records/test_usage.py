@@ -1,7 +1,7 @@
 import json
 from typing import Any
 
-from services.batches.usage import usage_of
+from services.batches.records.usage import usage_of
 from shared.messages.batches import BatchUsage
 
 

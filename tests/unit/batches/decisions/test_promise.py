@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.batches.promise import LEAST_S, promised_s
+from services.batches.decisions.promise import LEAST_S, promised_s
 from shared.messages.slo import MAX_START_S
 
 

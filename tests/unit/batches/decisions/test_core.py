@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.batches.core import BatchCore
-from services.batches.open_batch import MAX_PAUSE_S, RETRY_S
-from services.batches.verdict import AnswerVerdict
+from services.batches.decisions.core import BatchCore
+from services.batches.decisions.open_batch import MAX_PAUSE_S, RETRY_S
+from services.batches.decisions.verdict import AnswerVerdict
 from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED
 from shared.messages.batches import BatchCounts
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from aiohttp import StreamReader, web
 
-from services.batches.lines import MAX_QUOTED_CHARACTERS, written_line
+from services.batches.intake.lines import MAX_QUOTED_CHARACTERS, written_line
+from services.batches.intake.request_cutter import RequestCutter, too_long
 from services.batches.refused import RefusedError
-from services.batches.request_cutter import RequestCutter, too_long
 from shared.messages.batches import MESSAGES_ENDPOINT
 
 PIECE_BYTES = 256 << 10

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from services.batches.lines import InputLine, InputLines, read_request
+from services.batches.intake.lines import InputLine, InputLines, read_request
 from services.batches.store.result_files import ResultFiles
 
 

@@ -1,4 +1,4 @@
-from services.batches.send_window import SendWindow
+from services.batches.decisions.send_window import SendWindow
 
 
 def grown(window: SendWindow, num_answers: int) -> int:

@@ -48,7 +48,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def usage_of(lines: Iterable[bytes]) -> BatchUsage:
-    """The sum over lines of answers (`services.batches.answer_line`)."""
+    """The sum over lines of answers (`services.batches.records.answer_line`)."""
     num_input = num_output = num_cached = num_thought = 0
     for line in lines:
         usage = _decoder.decode(line).response.body.usage or _Usage()

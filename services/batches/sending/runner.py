@@ -16,19 +16,19 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from services.batches import transitions
-from services.batches.answer_line import answer_line, unanswered_line
-from services.batches.core import BatchCore, Sending
-from services.batches.lines import InputLines
+from services.batches.decisions.core import BatchCore, Sending
+from services.batches.decisions.open_batch import OpenBatch
+from services.batches.decisions.verdict import AnswerVerdict
+from services.batches.intake.lines import InputLines
 from services.batches.metrics import BatchMetrics
-from services.batches.open_batch import OpenBatch
-from services.batches.running import RunningBatch
-from services.batches.sender import BatchSender, Reply
+from services.batches.records import transitions
+from services.batches.records.answer_line import answer_line, unanswered_line
+from services.batches.sending.running import RunningBatch
+from services.batches.sending.sender import BatchSender, Reply
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.ids import new_id
 from services.batches.store.result_files import ERRORS, OUTPUT, ResultFiles
-from services.batches.verdict import AnswerVerdict
 from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody
 from shared.messages.batches import BatchRecord, LineProblem, StoredFile
 from shared.service.tasks import cancel_all

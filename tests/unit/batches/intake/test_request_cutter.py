@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from services.batches.intake.request_cutter import MAX_HEAD_BYTES, RequestCutter
 from services.batches.refused import RefusedError
-from services.batches.request_cutter import MAX_HEAD_BYTES, RequestCutter
 
 MOST = 200
 TRICKY: list[Any] = [
