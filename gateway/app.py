@@ -52,7 +52,7 @@ from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.pulse import Pulse
 from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics

@@ -11,7 +11,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from gateway.answers.event import SseEvent, written
 from gateway.http.context import CONNECTIONS, KEYS
-from gateway.openai.queue_answers import PlaceComment
+from gateway.openai.answers.queue_answers import PlaceComment
 from shared.messages.requests import QueuePlace
 
 _HEADERS = {

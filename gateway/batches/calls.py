@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.batches.token import BatchToken
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import Client
 from gateway.tenants.keys import Keys
 from shared.messages.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from gateway.batches.token import BatchToken
-from gateway.openai import batch_errors, errors
+from gateway.openai.errors import batch_errors, errors
 from shared.messages.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,

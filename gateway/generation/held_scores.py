@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from gateway.openai.delta import ScoredToken
+from gateway.openai.answers.delta import ScoredToken
 from shared.messages.token_logprob import TokenLogprob
 
 

@@ -11,7 +11,7 @@ from gateway.inflight.job import Job
 from gateway.inflight.queue_view import QueueView
 from gateway.inflight.request import InflightRequest
 from gateway.inflight.rounds import Rounds
-from gateway.openai.delta import Delta, End, merged
+from gateway.openai.answers.delta import Delta, End, merged
 from shared.messages.payload import Sampling
 from shared.messages.requests import QueueLine, QueuePlace
 from shared.messages.slo import Slo

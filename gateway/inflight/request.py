@@ -8,7 +8,7 @@ import structlog
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.inflight.job import Job
-from gateway.openai.delta import Delta, End, Failure
+from gateway.openai.answers.delta import Delta, End, Failure
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk, QueuePlace, Rejected, Submit
 

@@ -85,7 +85,7 @@ class GatewayMetrics:
         self._child(self._requests, (*self._cap.capped(labels), outcome)).inc()
 
     def count_refusal(self, labels: tuple[str, str, str], code: str) -> None:
-        """One request was answered with an error; ``code`` is one of `gateway.openai.errors`."""
+        """One request was answered with an error; ``code`` is one of `gateway.openai.errors.errors`."""
         self._refused.labels(*self._cap.capped(labels), code).inc()
 
     def count_work(

@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.shares import divided
 from shared.config.config import ApiKey
 from shared.messages.requests import DEFAULT_TENANT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.openai import errors
-from gateway.openai.schema import SloChoice
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import SloChoice
 from gateway.tenants.auth import Client
 from shared.config.config import ClusterConfig
 from shared.messages.slo import CUSTOM, Slo

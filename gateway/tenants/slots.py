@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import Client
 from gateway.tenants.shares import RESERVE, ShareRefusal, Shares
 from shared.config.config import ClusterConfig

@@ -13,7 +13,7 @@ from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.epoch import Epoch, EpochOverError

@@ -15,7 +15,7 @@ from gateway.inflight.dispatcher import Dispatcher, Inbound
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
-from gateway.openai.delta import Delta, Failure, Rejection
+from gateway.openai.answers.delta import Delta, Failure, Rejection
 from shared.bus import streams
 from shared.bus.bus import MAX_CONNECTIONS, MAX_READ_ENTRIES, connect
 from shared.messages.blocks import Locate

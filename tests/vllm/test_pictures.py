@@ -19,7 +19,7 @@ import yaml
 
 from gateway.endpoints.chats.chat_prompt import encode_messages
 from gateway.models.models import ServedModel, load_models
-from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.requests.chat_messages import ChatMessage
 from gpu_node.engine.process.protocol import ModelLoaded, Reset, RunAttempt, StepReport, TakenOut, TakeOut
 from shared.config.config import load_config
 from shared.messages.payload import Payload

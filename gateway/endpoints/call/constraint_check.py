@@ -10,8 +10,8 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from gateway.openai import errors
-from gateway.openai.schema import GenerationRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import GenerationRequest
 from shared.grammars.problem import build_problem_of, problem_of
 from shared.messages.payload import Constraint
 

@@ -38,8 +38,8 @@ from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
 from gateway.inflight.timeline import Timeline
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.schema import GenerationRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import GenerationRequest
 from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from gateway.http.context import GatewayContext
 from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
-from gateway.openai import errors
-from gateway.openai.schema import GenerationRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import GenerationRequest
 from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint, Sampling
 from shared.messages.pictures import Picture

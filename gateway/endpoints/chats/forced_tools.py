@@ -6,9 +6,9 @@ import asyncio
 
 from gateway.endpoints.call.constraint_check import build_problem, check_constraint
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.schema import ChatCompletionRequest
-from gateway.openai.structured_output import schema_text
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import ChatCompletionRequest
+from gateway.openai.requests.structured_output import schema_text
 from gateway.tools.forced_calls import ForcedFunction, forced_calls
 from shared.messages.payload import Constraint
 

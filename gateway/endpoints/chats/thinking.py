@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gateway.endpoints.chats.chat_prompt import template_of
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.effort import NO_EFFORT, USUAL_EFFORT
-from gateway.openai.schema import ChatCompletionRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.effort import NO_EFFORT, USUAL_EFFORT
+from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.reasoning.lead import lead_of
 from gateway.reasoning.marks import ThoughtReading
 from shared.messages.payload import Constraint

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from gateway.endpoints.chats.chat import ChatEndpoint
 from gateway.models.models import ServedModel
-from gateway.openai.schema import ChatCompletionRequest
-from gateway.openai.translated import TranslatedRequest
+from gateway.openai.requests.schema import ChatCompletionRequest
+from gateway.openai.requests.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
 from shared.config.engine import ModelTask
 from shared.messages.payload import Constraint

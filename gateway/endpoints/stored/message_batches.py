@@ -15,7 +15,7 @@ from gateway.endpoints.stored.paging import page_query
 from gateway.endpoints.stored.transfer import PIECE_BYTES, pass_on, send_pieces
 from gateway.http import encodings
 from gateway.http.context import CLIENT, CONTEXT, MESSAGE_BATCHES, TRANSFERS
-from gateway.openai import batch_errors, errors
+from gateway.openai.errors import batch_errors, errors
 from gateway.tenants.promises import check_window
 from shared.messages.batches import MESSAGES_WINDOW_S, BatchPage
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.inflight.job import Job
-from gateway.openai.delta import Delta, Failure, NodeRefusal
+from gateway.openai.answers.delta import Delta, Failure, NodeRefusal
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
 from shared.messages import inventories

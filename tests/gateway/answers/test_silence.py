@@ -25,8 +25,8 @@ from gateway.inflight.job import Job
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
-from gateway.openai.delta import Delta
-from gateway.openai.errors import ApiError
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
 from shared.messages.payload import Sampling
 from shared.messages.requests import Chunk, Tokens
 from shared.messages.slo import Slo

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.answers import FinishReason
-from gateway.openai.delta import Delta, Failure, merged
+from gateway.openai.answers.answers import FinishReason
+from gateway.openai.answers.delta import Delta, Failure, merged
 from shared.messages.payload import Output, Sampling
 from shared.messages.requests import Chunk
 from tests.gateway.tiny import ids

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.delta import Delta, Failure, ScoredToken
+from gateway.openai.answers.delta import Delta, Failure, ScoredToken
 from shared.messages.payload import Sampling
 from shared.messages.requests import Chunk
 from shared.messages.token_logprob import TokenLogprob

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 from shared.messages.payload import Sampling
 from shared.messages.requests import Chunk
 from tests.gateway.generation.test_stop_strings import naive

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.workers.key_watch import KeyMetrics, KeyWatch

@@ -13,7 +13,7 @@ from openai import BadRequestError, InternalServerError
 from openai.types import CreateEmbeddingResponse
 
 from gateway.answers.unit_vector import base64_of, unit_vector
-from gateway.openai.embeddings import MAX_INPUTS
+from gateway.openai.pooled.embeddings import MAX_INPUTS
 from shared.messages.payload import Payload
 from shared.messages.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
@@ -55,7 +55,7 @@ def embedding(*numbers: float, cached_tokens: int | None = None) -> Answer:
 
 async def asked(gateway: Gateway, **fields: Any) -> CreateEmbeddingResponse:
     body: dict[str, Any] = {"model": "texts", "input": "hi"} | fields
-    answer: CreateEmbeddingResponse = await gateway.openai.embeddings.create(**body)
+    answer: CreateEmbeddingResponse = await gateway.openai.pooled.embeddings.create(**body)
     return answer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gateway.openai.sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from gateway.openai.requests.sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from gpu_node.engine.border.plan import Draw
 from gpu_node.engine.steps.batch.limits import refusal
 from gpu_node.executors.draws.sampler import sample

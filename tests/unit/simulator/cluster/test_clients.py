@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.generation.generation import Generation, Verdict
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 from services.simulator.cluster.clients import ClientOutcome, Clients, prompt
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.devices.device import VOCAB_SIZE

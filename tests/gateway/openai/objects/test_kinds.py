@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from gateway.openai.kinds import one_of
-from gateway.openai.part import ApiObject, path_of, text_of
+from gateway.openai.objects.kinds import one_of
+from gateway.openai.objects.part import ApiObject, path_of, text_of
 
 
 class _Cat(ApiObject):

@@ -1,8 +1,8 @@
-"""What a client can be told of images that are not taken, as `gateway.openai.errors` tells all else."""
+"""What a client can be told of images that are not taken, as `gateway.openai.errors.errors` tells all else."""
 
 from __future__ import annotations
 
-from gateway.openai.errors import ApiError, invalid
+from gateway.openai.errors.errors import ApiError, invalid
 
 
 def takes_no_images(name: str, able: list[str]) -> ApiError:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from gateway.openai.part import ApiObject
+from gateway.openai.objects.part import ApiObject
 from shared.messages.payload import Constraint
 
 MAX_CONSTRAINT_CHARACTERS = 1 << 16  # of a schema, a regular expression, or all choices together

@@ -19,13 +19,13 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
-from gateway.openai.chat_messages import ChatMessage, check_turns
-from gateway.openai.effort import Effort
-from gateway.openai.part import ApiObject, FieldConflictError, without_inert
-from gateway.openai.prompts import TextOrTokens, listed_texts
-from gateway.openai.sampling import SamplingFields
-from gateway.openai.structured_output import ResponseFormat, StructuredOutputs
-from gateway.openai.tools import MAX_TOOLS, GivenToolChoice, Tool, check_tools
+from gateway.openai.objects.part import ApiObject, FieldConflictError, without_inert
+from gateway.openai.requests.chat_messages import ChatMessage, check_turns
+from gateway.openai.requests.effort import Effort
+from gateway.openai.requests.prompts import TextOrTokens, listed_texts
+from gateway.openai.requests.sampling import SamplingFields
+from gateway.openai.requests.structured_output import ResponseFormat, StructuredOutputs
+from gateway.openai.requests.tools import MAX_TOOLS, GivenToolChoice, Tool, check_tools
 from shared.messages.payload import Constraint
 from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
@@ -76,7 +76,8 @@ class StreamOptions(ApiObject):
     continuous_usage_stats: bool = False
     """With include_usage: every chunk carries the counts so far, as vLLM has it."""
     include_queue: bool = False
-    """While the request waits, SSE comments tell its place in the queue (`gateway.openai.queue_answers.PlaceComment`).
+    """While the request waits, SSE comments tell its place in the queue
+    (`gateway.openai.answers.queue_answers.PlaceComment`).
 
     Treadle's own; beside include_usage and no header, so that it is checked, documented, and refused without stream.
     """

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from gateway.openai.half_characters import without_halves
-from gateway.openai.part import ApiObject, FieldConflictError
-from gateway.openai.structured_output import FUNCTION_NAME, schema_text
+from gateway.openai.objects.part import ApiObject, FieldConflictError
+from gateway.openai.requests.half_characters import without_halves
+from gateway.openai.requests.structured_output import FUNCTION_NAME, schema_text
 
 MAX_TOOLS = 128  # as OpenAI has it
 MAX_TOOLS_CHARACTERS = 1 << 17  # of all of them together, as JSON

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai.half_characters import without_halves
-from gateway.openai.tools import arguments_of
+from gateway.openai.requests.half_characters import without_halves
+from gateway.openai.requests.tools import arguments_of
 
 
 @pytest.mark.parametrize(

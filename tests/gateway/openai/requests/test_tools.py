@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.http.body import parse_body
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import ChatCompletionRequest
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.schema import ChatCompletionRequest
+from gateway.openai.requests.tools import MAX_DEPTH, MAX_TOOLS, MAX_TOOLS_CHARACTERS
 from gateway.openai.tokenize import TokenizeRequest
-from gateway.openai.tools import MAX_DEPTH, MAX_TOOLS, MAX_TOOLS_CHARACTERS
-from tests.gateway.openai.test_schema import USER, chat, refusal
+from tests.gateway.openai.requests.test_schema import USER, chat, refusal
 
 GET = {"type": "function", "function": {"name": "get"}}
 STOP = {"type": "function", "function": {"name": "stop"}}

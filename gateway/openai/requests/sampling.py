@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gateway.openai.part import ApiObject, FieldConflictError
+from gateway.openai.objects.part import ApiObject, FieldConflictError
 from shared.config.sampling import SamplingDefaults
 
 MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at the same time

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError, model_validator
 
-from gateway.openai.errors import ApiError
-from gateway.openai.part import ApiObject, FieldConflictError, MissingFieldError, path_of, text_of
-from gateway.openai.schema import ChatCompletionRequest
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.objects.part import ApiObject, FieldConflictError, MissingFieldError, path_of, text_of
+from gateway.openai.requests.schema import ChatCompletionRequest
 
 
 class TranslatedRequest(ApiObject):

@@ -1,8 +1,8 @@
-"""What is refused about files and batches, in the shape of `gateway.openai.errors`."""
+"""What is refused about files and batches, in the shape of `gateway.openai.errors.errors`."""
 
 from __future__ import annotations
 
-from gateway.openai.errors import SATURATED_RETRY_S, UNAVAILABLE_RETRY_S, ApiError, dropped
+from gateway.openai.errors.errors import SATURATED_RETRY_S, UNAVAILABLE_RETRY_S, ApiError, dropped
 
 
 def too_many_transfers() -> ApiError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.openai.delta import Crashed, Rejection
+from gateway.openai.answers.delta import Crashed, Rejection
 from shared.config.engine import TASK_ANSWERS, ModelTask
 from shared.messages.slo import Slo
 

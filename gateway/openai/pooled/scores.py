@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
-from gateway.openai.embeddings import EmbeddingUsage
-from gateway.openai.part import ApiObject, FieldConflictError
-from gateway.openai.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
+from gateway.openai.objects.part import ApiObject, FieldConflictError
+from gateway.openai.pooled.embeddings import EmbeddingUsage
+from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
 
 MAX_DOCUMENTS = 2048  # as of embeddings' inputs; Cohere advises 1,000
 MAX_TOKENS = 1 << 20  # no model has room for so many; told before it is known which model is asked

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gateway.http.body import parse_body
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.schema import INERT, ChatCompletionRequest, CompletionRequest, GenerationRequest
 
 USER = {"role": "user", "content": "hi"}
 CHAT = {"model": "tiny", "messages": [USER]}

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pydantic import PlainValidator, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from gateway.openai.part import ApiObject, known_names
+from gateway.openai.objects.part import ApiObject, known_names
 
 
 def one_of(field: str, *kinds: type[ApiObject], refused: Callable[[str], str] | None = None) -> PlainValidator:

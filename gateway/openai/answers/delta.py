@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.openai.answers import FinishReason
+from gateway.openai.answers.answers import FinishReason
 from shared.messages.token_logprob import TokenLogprob
 
 

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Struct, UnsetType
 from pydantic import BeforeValidator, Field, SkipValidation
 
-from gateway.openai.answers import PromptTokensDetails
-from gateway.openai.part import ApiObject
-from gateway.openai.prompts import TextOrTokens, listed_texts
-from gateway.openai.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
+from gateway.openai.answers.answers import PromptTokensDetails
+from gateway.openai.objects.part import ApiObject
+from gateway.openai.requests.prompts import TextOrTokens, listed_texts
+from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
 
 MAX_INPUTS = 2048  # as OpenAI has it
 MAX_DIMENSIONS = 65_536  # no model has so many; told before it is known which model is asked

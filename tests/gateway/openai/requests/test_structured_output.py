@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.openai.schema import ChatCompletionRequest, CompletionRequest
-from gateway.openai.structured_output import MAX_CHOICES, MAX_CONSTRAINT_CHARACTERS, MAX_GRAMMAR_CHARACTERS
+from gateway.openai.requests.schema import ChatCompletionRequest, CompletionRequest
+from gateway.openai.requests.structured_output import MAX_CHOICES, MAX_CONSTRAINT_CHARACTERS, MAX_GRAMMAR_CHARACTERS
 from shared.messages.payload import Constraint
-from tests.gateway.openai.test_schema import chat, completion, refusal
+from tests.gateway.openai.requests.test_schema import chat, completion, refusal
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [None, 1.5, "ü"]}}, "required": ["a"]}
 TEXT = '{"type":"object","properties":{"a":{"enum":[null,1.5,"ü"]}},"required":["a"]}'

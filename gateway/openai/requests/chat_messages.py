@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, TypeAdapter
 
-from gateway.openai.kinds import one_of
-from gateway.openai.part import ApiObject, FieldConflictError, MissingFieldError
-from gateway.openai.tools import MAX_CALLS, CallId, TurnCall
+from gateway.openai.objects.kinds import one_of
+from gateway.openai.objects.part import ApiObject, FieldConflictError, MissingFieldError
+from gateway.openai.requests.tools import MAX_CALLS, CallId, TurnCall
 
 
 class TextPart(ApiObject):
