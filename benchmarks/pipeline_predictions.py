@@ -23,11 +23,11 @@ from typing import Any
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.cost_learner import CostLearner
-from services.pipeline.batch import DenseBatch, MeanLengths
-from services.pipeline.machine import machine
-from services.pipeline.search import QUICK, search
-from services.pipeline.search_report import pipeline_file
-from services.pipeline.setting import Setting
+from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
+from services.pipeline.cost_model.machine import machine
+from services.pipeline.operators.setting import Setting
+from services.pipeline.reports.search_report import pipeline_file
+from services.pipeline.search.search import QUICK, search
 from services.simulator.devices.catalogue import STEP_TOKENS, cluster_config, devices_of, with_pipeline
 from services.simulator.devices.device import SimulatedDevice
 from services.simulator.devices.device_executor import device_executor

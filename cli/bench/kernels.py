@@ -15,7 +15,7 @@ from cli.cluster.run_dir import RunDir, write_atomically
 from cli.errors import CliError
 from cli.tables import print_table
 from gpu_node.bench.report import KernelProfile, PointProgress, encode
-from services.pipeline.profiled import spread, table
+from services.pipeline.operators.profiled import spread, table
 from shared.config.config import ClusterConfig
 from shared.config.pipeline_profile import (
     PipelineProfile,

@@ -14,8 +14,8 @@ from cli.config.option import config_option
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
 from cli.tables import print_table
-from services.pipeline.figures import NUM_SEARCHES, figures
-from services.pipeline.search import FULL, QUICK
+from services.pipeline.reports.figures import NUM_SEARCHES, figures
+from services.pipeline.search.search import FULL, QUICK
 from shared.config.config import load_config
 
 
