@@ -41,7 +41,7 @@ from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
 from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.encoder_check import check_encoder
+from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.pipelines import NO_PIPELINES, Pipelines

@@ -22,7 +22,7 @@ from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.encoder_check import check_encoder
+from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words

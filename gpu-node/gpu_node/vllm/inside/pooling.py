@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_node.models.pooled_directory import read_pooled
+from gpu_node.models.pooling.pooled_directory import read_pooled
 from gpu_node.vllm.words.vllm_names import EngineArgs, PoolerConfig, PoolingParams
 from shared.config.engine import ModelSpec, ModelTask
 

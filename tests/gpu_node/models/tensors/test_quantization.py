@@ -17,8 +17,8 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, Epilogue, Index, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
-from gpu_node.models.quantization import int8_weights, quantized
-from gpu_node.models.quantized_array import quantized_array
+from gpu_node.models.tensors.quantization import int8_weights, quantized
+from gpu_node.models.tensors.quantized_array import quantized_array
 from shared.config.engine import EngineOptions
 from tests.gpu_node.executors.cpu.test_cpu_executor import OPTIONS, TOLERANCE, mixed_logits, rounded_path, spec
 from tests.gpu_node.kernels.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, rows

@@ -13,8 +13,8 @@ from gpu_node.graph.weight import Piece
 from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
 from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
-from gpu_node.models.dummy_weights import DummyWeights
-from gpu_node.models.weight_check import stored_shapes
+from gpu_node.models.dummy.dummy_weights import DummyWeights
+from gpu_node.models.weights.weight_check import stored_shapes
 from shared.config.engine import LoadFormat
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
-from gpu_node.models.pooling import stated_modes
+from gpu_node.models.pooling.pooling import stated_modes
 from shared.config.engine import ModelSpec
 from shared.config.scoring import ScoreOptions
 from shared.files.classifier import num_labels_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 
-from gpu_node.models.dummy_numbers import (
+from gpu_node.models.dummy.dummy_numbers import (
     LAST_SHIFT,
     NUM_UNUSED_BITS,
     ROUNDS,

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gpu_node.models.arrays import Float32s
-from gpu_node.models.dummy_numbers import (
+from gpu_node.models.dummy.dummy_numbers import (
     LAST_SHIFT,
     NUM_UNUSED_BITS,
     ROUNDS,
@@ -18,6 +17,7 @@ from gpu_node.models.dummy_numbers import (
     seed_of,
     spread_and_mean,
 )
+from gpu_node.models.tensors.arrays import Float32s
 
 _NUMBERS_AT_A_TIME = 1 << 17
 """So that what is made of them on the way stays in a processor's cache."""

@@ -14,8 +14,8 @@ from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
-from gpu_node.models.unread_weights import UnreadWeights
-from gpu_node.models.weights import load_weights
+from gpu_node.models.weights.unread_weights import UnreadWeights
+from gpu_node.models.weights.weights import load_weights
 from shared.config.engine import LoadFormat
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.gguf_files import tensors_of, write_gguf

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.pooling import check_pooling
+from gpu_node.models.pooling.pooling import check_pooling
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save_config

@@ -12,8 +12,8 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.dummy_weights import DummyWeights
-from gpu_node.models.weights import load_weights
+from gpu_node.models.dummy.dummy_weights import DummyWeights
+from gpu_node.models.weights.weights import load_weights
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny

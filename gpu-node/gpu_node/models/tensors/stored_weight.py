@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
 
-from gpu_node.models.stored import Stored
+from gpu_node.models.tensors.stored import Stored
 
 
 class _Tensor(Protocol):

@@ -11,14 +11,14 @@ import pytest
 
 from gpu_node.executors.model_check import load_problem
 from gpu_node.models.architectures.encoder import Pooling
-from gpu_node.models.pooled_directory import PooledDirectory, PoolingMode, read_pooled
-from gpu_node.models.pooling import encoder_pooling
+from gpu_node.models.pooling.pooled_directory import PooledDirectory, PoolingMode, read_pooled
+from gpu_node.models.pooling.pooling import encoder_pooling
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.scoring import ScoreOptions
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import score_model, tiny
-from tests.gpu_node.models.test_pooling import DENSE, MODULES
+from tests.gpu_node.models.pooling.test_pooling import DENSE, MODULES
 
 CAUSAL = {"architectures": ["Qwen3ForCausalLM"], "vocab_size": tiny.VOCAB}
 CLASSIFIER = {"architectures": ["Qwen3ForSequenceClassification"], "vocab_size": tiny.VOCAB}

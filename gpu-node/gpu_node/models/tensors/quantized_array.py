@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_node.models.arrays import Float32s, Int8s
+from gpu_node.models.tensors.arrays import Float32s, Int8s
 
 _MAX_INT8 = 127  # symmetric: -128 is not used
 _NUMBERS_AT_A_TIME = 1 << 17
