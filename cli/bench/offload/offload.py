@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cli.bench.offload_live import print_live
-from cli.bench.offload_simulated import print_simulated
+from cli.bench.offload.offload_live import print_live
+from cli.bench.offload.offload_simulated import print_simulated
 
 
 @click.command("offload")

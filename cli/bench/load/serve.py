@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from cli.bench.completion_stream import CompletionTimes, StreamError, stream_completion
+from cli.bench.load.completion_stream import CompletionTimes, StreamError, stream_completion
 from cli.bench.percentiles import summary
 from cli.errors import CliError
 

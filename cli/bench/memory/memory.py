@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.bench.memory_summary import summary
+from cli.bench.memory.memory_summary import summary
 from cli.bench.process import lines_of
 from cli.config.option import config_option
 from cli.models.argument import find_model

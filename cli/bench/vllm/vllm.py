@@ -11,9 +11,9 @@ from typing import Any
 import click
 import yaml
 
-from cli.bench.profile import measure
-from cli.bench.vllm_parts import MadePrompts, agreement, changes, evictions, first_tokens, predictions, throughput
-from cli.bench.vllm_sides import Setup, cluster, direct, engine
+from cli.bench.profiling.profile import measure
+from cli.bench.vllm.vllm_parts import MadePrompts, agreement, changes, evictions, first_tokens, predictions, throughput
+from cli.bench.vllm.vllm_sides import Setup, cluster, direct, engine
 from cli.config.option import config_option
 from cli.config.vllm_check import environment_problem
 from cli.errors import CliError

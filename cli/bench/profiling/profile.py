@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.bench.device_predictor import device_words, keep_device_predictor
-from cli.bench.kernels import profile_kernels
 from cli.bench.process import lines_of
+from cli.bench.profiling.device_predictor import device_words, keep_device_predictor
+from cli.bench.profiling.kernels import profile_kernels
 from cli.cluster.run_dir import RunDir, write_atomically
 from cli.config.option import config_option
 from cli.config.vllm_check import vllm_problems

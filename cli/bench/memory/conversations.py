@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cli.bench.memory.warm_routing import NUM_ROUTINGS, NUM_TURNS, RoutingRow, routing_row
 from cli.bench.process import lines_of
-from cli.bench.warm_routing import NUM_ROUTINGS, NUM_TURNS, RoutingRow, routing_row
 from cli.config.option import config_option
 from cli.models.argument import find_model
 from cli.progress_bar import progress_bar

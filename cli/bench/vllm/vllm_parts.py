@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from cli.bench.percentiles import percentile
-from cli.bench.vllm_sides import MODEL, OTHER, Direct, RunningCluster, TokenLists, VllmEnd
+from cli.bench.vllm.vllm_sides import MODEL, OTHER, Direct, RunningCluster, TokenLists, VllmEnd
 from cli.errors import ClusterError
 from gpu_node.bench.point import BenchPoint
 from gpu_node.engine.process.protocol import RunAttempt, StepReport, TakenOut, TakeOut

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cli.bench.beside import beside_table
-from cli.bench.pipeline_live import bench_live
+from cli.bench.pipeline.pipeline_live import bench_live
 from cli.config.option import config_option
 from cli.errors import CliError
 from cli.progress_bar import progress_bar
