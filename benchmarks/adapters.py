@@ -35,7 +35,7 @@ from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 SIZE = 0.02
 """Of the random numbers of A and B."""

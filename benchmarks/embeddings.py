@@ -33,7 +33,7 @@ from gpu_node.models.hf.export import export_model
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 POINTS = "1x128,32x128,128x32"
 KV_BYTES = 1 << 30

@@ -39,7 +39,7 @@ from shared.config.config import ClusterConfig
 from shared.config.hardware import model_named
 from shared.config.pipeline_file import PUBLISHED, PipelineFile
 from shared.config.queue import QueueOptions
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 MODEL, DEVICE, ROWS, NUM_DEVICES = "mistral-7b", "a100", 1152, 2
 LENGTHS = MeanLengths(1024, 512)

@@ -23,7 +23,7 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"
 CHUNK_TOKENS = 64

@@ -32,7 +32,7 @@ from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from shared.config.engine import EngineOptions, ModelSpec, WeightType
 from shared.config.speculation import SpeculationOptions
 from shared.files.model_file import checked_path
-from shared.messages.payload import Constraint, Payload, Sampling
+from shared.messages.requests.payload import Constraint, Payload, Sampling
 
 MAX_MODEL_LEN = 1024
 NUM_TOKENS = 160

@@ -59,7 +59,7 @@ from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
-from shared.messages.batches import TOKEN_HEADER
+from shared.messages.batches.batches import TOKEN_HEADER
 from shared.service.admin import Admin
 from shared.service.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag

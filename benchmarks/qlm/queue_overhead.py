@@ -35,10 +35,10 @@ from shared.config.queue import QueueOptions
 from shared.messages.codec import decode, encode
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.placement import PlacementProblem, Plan, PlanRequest
-from shared.messages.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.placement import PlacementProblem, Plan, PlanRequest
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
 from shared.service.core import Drop, Effect, Send
 
 MODELS = ("model-a", "model-b", "model-c", "model-d")

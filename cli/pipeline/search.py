@@ -19,8 +19,8 @@ from services.pipeline.cost_model.machine import GroupPeaks
 from services.pipeline.operators.profiled import profiled_setting
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file, search_report
-from services.pipeline.search.search import search as find
 from services.pipeline.search.search import FULL, QUICK, add_copies
+from services.pipeline.search.search import search as find
 from shared.config.hardware import ModelShape
 from shared.config.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
 from shared.config.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile

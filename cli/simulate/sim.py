@@ -39,7 +39,7 @@ from shared.config.policies import PolicyName
 from shared.config.profiles import Profile, ProfileError, read_profiles
 from shared.config.queue import OperationOptions, QueueOptions
 from shared.config.tiers import TierOptions
-from shared.messages.nodes import Phases
+from shared.messages.nodes.nodes import Phases
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")

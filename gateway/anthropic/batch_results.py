@@ -9,7 +9,7 @@ from msgspec import Meta, Raw, Struct, json
 
 from gateway.http.anthropic_errors import messages_error
 from gateway.openai.errors.errors import ApiError
-from shared.messages.batch_lines import CANCELLED, EXPIRED, AnswerBody, AnswerLine, NoAnswer
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, AnswerBody, AnswerLine, NoAnswer
 
 _UNAUTHORISED = 401  # what a request without an answer would have got, where not its batch's end is why
 

@@ -14,7 +14,7 @@ from gateway.batches.token import BatchToken
 from gateway.openai.errors import errors
 from gateway.tenants.auth import Client
 from gateway.tenants.keys import Keys
-from shared.messages.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER
+from shared.messages.batches.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.batches.token import BatchToken
 from gateway.openai.errors import batch_errors, errors
-from shared.messages.batches import (
+from shared.messages.batches.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,
     TENANT_HEADER,

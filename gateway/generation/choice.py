@@ -13,8 +13,8 @@ from gateway.openai.answers.answers import FinishReason
 from gateway.openai.answers.delta import Delta
 from gateway.reasoning.counter import ThoughtCounter
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Output, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class Choice:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.queue_metrics import PredictionErrors
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 from shared.telemetry.label_cap import LabelCap
 
 _LABELS = ["model", "slo_class", "tenant"]

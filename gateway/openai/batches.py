@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from gateway.openai.objects.part import ApiObject
 from gateway.openai.requests.schema import Metadata
-from shared.messages.batches import (
+from shared.messages.batches.batches import (
     MAX_KEEP_S,
     MIN_KEEP_S,
     BatchCounts,

@@ -8,7 +8,7 @@ from gateway.openai.errors import errors
 from gateway.openai.requests.schema import SloChoice
 from gateway.tenants.auth import Client
 from shared.config.config import ClusterConfig
-from shared.messages.slo import CUSTOM, Slo
+from shared.messages.requests.slo import CUSTOM, Slo
 
 SLO_HEADER = "x-treadle-slo"
 

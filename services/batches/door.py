@@ -29,7 +29,7 @@ from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder, sync_file
 from services.batches.store.ids import new_id
 from shared.config.batches import BatchOptions
-from shared.messages.batches import (
+from shared.messages.batches.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,
     MESSAGES_ENDPOINT,

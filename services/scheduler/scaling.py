@@ -18,8 +18,8 @@ import msgspec
 from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodePool, ScalingOptions
-from shared.messages.nodes import Heartbeat, NodeState, Scale, Scaled
-from shared.messages.placement import PoolState
+from shared.messages.nodes.nodes import Heartbeat, NodeState, Scale, Scaled
+from shared.messages.nodes.placement import PoolState
 from shared.service.core import Effect, Send
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often

@@ -35,7 +35,7 @@ from shared.config.problems import (
 )
 from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"

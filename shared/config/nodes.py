@@ -12,7 +12,7 @@ from shared.config.problems import shared_devices
 from shared.config.section import PositiveSeconds, Section
 from shared.config.tiers import TierOptions
 from shared.config.vllm import VllmOptions
-from shared.messages.nodes import BOTH, Phases
+from shared.messages.nodes.nodes import BOTH, Phases
 
 KINDS = ("cpu", "a10", "a100", "a800-pcie", "h100", "h200")  # of `shared.config.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodePool, NodeSpec, ScalingOptions
 from shared.config.offload import OffloadOptions
-from shared.messages.nodes import BOTH, PREFILL
+from shared.messages.nodes.nodes import BOTH, PREFILL
 
 
 def phase_problems(

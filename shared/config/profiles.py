@@ -11,7 +11,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 FORMAT = "treadle profiles 1"
 MAX_PROFILES = 1_000

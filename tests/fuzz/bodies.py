@@ -28,7 +28,7 @@ from gateway.tenants.auth import ANYONE
 from gateway.tenants.promises import choose_promise
 from shared.config.config import ClusterConfig
 from shared.messages.codec import decode_payload, encode
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import json_mutator

@@ -15,7 +15,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Output, Payload, Sampling
+from shared.messages.requests.payload import Output, Payload, Sampling
 
 VOCAB = 96
 HEADS, KV_HEADS, HEAD_DIM, LAYERS = 4, 2, 8, 2

@@ -24,10 +24,10 @@ from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.messages.codec import FIELD, encode
-from shared.messages.payload import Sampling
-from shared.messages.placement import PlacementProblem
-from shared.messages.requests import Attempt, Evict
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import PlacementProblem
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.requests import Attempt, Evict
+from shared.messages.requests.slo import Slo
 from shared.service.driver import Driver
 from shared.service.tasks import cancel_all
 from tests.redis.image_port import image_port

@@ -19,8 +19,8 @@ from shared.bus import streams
 from shared.config.engine import EngineOptions
 from shared.messages.codec import FIELD, decode_entry, encode
 from shared.messages.message import Message
-from shared.messages.nodes import NodeGone
-from shared.messages.requests import VirtualQueue
+from shared.messages.nodes.nodes import NodeGone
+from shared.messages.requests.requests import VirtualQueue
 from tests.redis.waiting import until
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gateway.inflight.request import InflightRequest
 from gateway.openai.answers.delta import Delta, End, Failure
-from shared.messages.requests import QueuePlace
+from shared.messages.requests.requests import QueuePlace
 from tests.schedules.orders import Order
 
 

@@ -33,9 +33,9 @@ from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
 from shared.config.engine import EngineOptions
-from shared.messages import inventories, requests
-from shared.messages.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
-from shared.messages.requests import Abort, Attempt, Evict, Finished, VirtualQueue
+from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
+from shared.messages.requests import inventories, requests
+from shared.messages.requests.requests import Abort, Attempt, Evict, Finished, VirtualQueue
 from tests.schedules.agenda import Killed, Signal, sleep, wait
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId

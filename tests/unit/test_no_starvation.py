@@ -17,7 +17,7 @@ from shared.config.config import ClusterConfig, SloClass
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.gateway import GatewayOptions
 from shared.config.nodes import NodeSpec
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 PATIENT_S = 40.0
 URGENT_S = 5.0

@@ -15,7 +15,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeGone
+from shared.messages.nodes.nodes import NodeGone
 from tests.unit.simulated import FAULTS, MODELS, READY_S, assert_nothing_left, play, run, run_to_the_end, submit
 
 

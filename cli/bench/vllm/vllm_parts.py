@@ -18,7 +18,7 @@ from cli.bench.vllm.vllm_sides import MODEL, OTHER, Direct, RunningCluster, Toke
 from cli.errors import ClusterError
 from gpu_node.bench.point import BenchPoint
 from gpu_node.engine.process.protocol import RunAttempt, StepReport, TakenOut, TakeOut
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 FIRST_TOKEN, LAST_TOKEN = 1_000, 40_000
 TTFT_PROMPT_TOKENS = 32

@@ -45,9 +45,9 @@ from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
 from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
-from shared.messages.pictures import Picture
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.pictures import Picture
+from shared.messages.requests.slo import Slo
 
 JOBS_A_ROUND = 32  # of one call, that are made in one round of the loop
 

@@ -12,8 +12,8 @@ from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
 from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint, Sampling
-from shared.messages.pictures import Picture
+from shared.messages.requests.payload import Constraint, Sampling
+from shared.messages.requests.pictures import Picture
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
 # less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.

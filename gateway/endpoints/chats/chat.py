@@ -38,8 +38,8 @@ from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.tools import num_told_characters
 from gateway.reasoning.marks import ThoughtReading
 from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
-from shared.messages.pictures import Picture
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.pictures import Picture
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
 

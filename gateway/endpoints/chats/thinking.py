@@ -11,7 +11,7 @@ from gateway.openai.requests.effort import NO_EFFORT, USUAL_EFFORT
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.reasoning.lead import lead_of
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 SWITCHES = ("enable_thinking", "thinking")
 """What templates call it: Qwen3's and most others; DeepSeek-V3.1's and Granite's."""

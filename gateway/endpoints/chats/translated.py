@@ -11,8 +11,8 @@ from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
 from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
-from shared.messages.pictures import Picture
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.pictures import Picture
 
 Translated = TypeVar("Translated", bound=TranslatedRequest)
 

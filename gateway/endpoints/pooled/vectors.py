@@ -17,7 +17,7 @@ from gateway.openai.errors.errors import ApiError
 from gateway.openai.pooled.embeddings import EmbeddingUsage
 from gateway.openai.requests.schema import CompletionRequest, GivenSlo
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 
 class VectorRequest(Protocol):

@@ -12,7 +12,7 @@ from gateway.endpoints.stored.transfer import PIECE_BYTES, pass_on, send_pieces
 from gateway.http.context import BATCHES, CLIENT, CONTEXT, TRANSFERS
 from gateway.openai.batches import FileAnswer, FileList, FileRemoved
 from gateway.openai.errors import batch_errors, errors
-from shared.messages.batches import FilePurpose
+from shared.messages.batches.batches import FilePurpose
 
 FORM_BYTES = 64 << 10  # of a form beside its file
 MAX_FILES_A_PAGE = 10_000  # as OpenAI has it

@@ -22,7 +22,7 @@ from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
 from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 
 class CompletionEndpoint(SelfContained, TextOnly):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.openai.answers.answers import FinishReason
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class Failure(enum.Enum):
@@ -34,7 +34,7 @@ class NodeRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """The queue manager says that the promise cannot be kept (`shared.messages.requests.Rejected`)."""
+    """The queue manager says that the promise cannot be kept (`shared.messages.requests.requests.Rejected`)."""
 
     wait_s: float
     retry_after_s: float

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from shared.messages.requests import QueueLine, QueuePlace
+from shared.messages.requests.requests import QueueLine, QueuePlace
 
 
 class PlaceComment(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.openai.answers.delta import Crashed, Rejection
 from shared.config.engine import TASK_ANSWERS, ModelTask
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"
 

@@ -26,8 +26,8 @@ from gateway.openai.requests.prompts import TextOrTokens, listed_texts
 from gateway.openai.requests.sampling import SamplingFields
 from gateway.openai.requests.structured_output import ResponseFormat, StructuredOutputs
 from gateway.openai.requests.tools import MAX_TOOLS, GivenToolChoice, Tool, check_tools
-from shared.messages.payload import Constraint
-from shared.messages.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.slo import MAX_START_S, MAX_TPOT_S, MIN_START_S, MIN_TPOT_S
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 256

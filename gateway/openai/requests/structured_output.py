@@ -11,7 +11,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.openai.objects.part import ApiObject
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 MAX_CONSTRAINT_CHARACTERS = 1 << 16  # of a schema, a regular expression, or all choices together
 MAX_GRAMMAR_CHARACTERS = 1 << 14  # fewer: llama.cpp's notation is rewritten in a time that grows with their square

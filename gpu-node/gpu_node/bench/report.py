@@ -7,7 +7,7 @@ import msgspec
 from gpu_node.bench.predictors.cost_sample import CostSample
 from shared.config.pipeline_profile import PipelineProfile
 from shared.config.predictors import ShapeTables
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 
 class ReportLine(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):

@@ -15,8 +15,8 @@ from services.batches.decisions.open_batch import OpenBatch
 from services.batches.decisions.promise import promised_s
 from services.batches.decisions.send_window import SendWindow
 from services.batches.decisions.verdict import AnswerVerdict
-from shared.messages.batch_lines import REVOKED
-from shared.messages.batches import BatchCounts
+from shared.messages.batches.batch_lines import REVOKED
+from shared.messages.batches.batches import BatchCounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from services.batches.decisions.send_window import SendWindow
 from services.batches.decisions.verdict import AnswerVerdict, verdict_of
-from shared.messages.batches import BatchCounts
+from shared.messages.batches.batches import BatchCounts
 
 RETRY_S = 1.0  # until a request is sent again where nothing says how long to wait
 MAX_PAUSE_S = 30.0  # however long a gateway asks to be left alone: much changes within a minute
@@ -33,7 +33,7 @@ class OpenBatch:
     failures: Counter[int] = field(default_factory=Counter)
     """Answers that were errors of the server, of requests that are not settled."""
     stops: str = ""
-    """Why no more are sent (a code of `shared.messages.batch_lines`); empty while they are."""
+    """Why no more are sent (a code of `shared.messages.batches.batch_lines`); empty while they are."""
 
     def __post_init__(self) -> None:
         self._skip_settled()

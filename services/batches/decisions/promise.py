@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from shared.messages.slo import MAX_START_S
+from shared.messages.requests.slo import MAX_START_S
 
 STEPS_A_DOUBLING = 4
 LEAST_S = 1.0

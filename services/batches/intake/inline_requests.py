@@ -13,7 +13,7 @@ from aiohttp import StreamReader, web
 from services.batches.intake.lines import MAX_QUOTED_CHARACTERS, written_line
 from services.batches.intake.request_cutter import RequestCutter, too_long
 from services.batches.refused import RefusedError
-from shared.messages.batches import MESSAGES_ENDPOINT
+from shared.messages.batches.batches import MESSAGES_ENDPOINT
 
 PIECE_BYTES = 256 << 10
 MAX_QUOTED_PROBLEM = 512  # characters of what is wrong with a request

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from shared.messages.batches import LineProblem
+from shared.messages.batches.batches import LineProblem
 
 MAX_PROBLEMS = 100  # that are told of one file
 MAX_CUSTOM_ID_CHARACTERS = 512

@@ -12,7 +12,7 @@ from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http import HttpProcessingError
 
 from services.batches.refused import RefusedError
-from shared.messages.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
+from shared.messages.batches.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
 
 PIECE_BYTES = 256 << 10
 MAX_FIELD_BYTES = 512  # of a form's field that is no file

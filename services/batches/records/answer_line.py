@@ -1,4 +1,5 @@
-"""Lines of result files (`shared.messages.batch_lines`): how they are written, and what is read of them again."""
+"""Lines of result files (`shared.messages.batches.batch_lines`): how they are written, and what is read of them
+again."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody, AnswerLine, NoAnswer
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody, AnswerLine, NoAnswer
 
 _TEXTS = {
     EXPIRED: "this request could not be answered before the window of its batch was over",

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shared.messages.batch_lines import EXPIRED, REVOKED
-from shared.messages.batches import BatchCounts, BatchInterface, BatchRecord, BatchUsage, LineProblem, NewBatch
+from shared.messages.batches.batch_lines import EXPIRED, REVOKED
+from shared.messages.batches.batches import BatchCounts, BatchInterface, BatchRecord, BatchUsage, LineProblem, NewBatch
 
 _REVOKED_TEXT = "the API key that made this batch is not valid any more"
 

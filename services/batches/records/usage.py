@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shared.messages.batches import BatchUsage
+from shared.messages.batches.batches import BatchUsage
 
 
 class _InputDetails(msgspec.Struct, frozen=True):

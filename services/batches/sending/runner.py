@@ -29,8 +29,8 @@ from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.ids import new_id
 from services.batches.store.result_files import ERRORS, OUTPUT, ResultFiles
-from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody
-from shared.messages.batches import BatchRecord, LineProblem, StoredFile
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody
+from shared.messages.batches.batches import BatchRecord, LineProblem, StoredFile
 from shared.service.tasks import cancel_all
 
 DISK_RETRY_S = 1.0  # until what could not be written is written again

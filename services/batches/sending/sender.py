@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import msgspec
 
-from shared.messages.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER, BatchRecord
+from shared.messages.batches.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER, BatchRecord
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 64 << 20  # of one answer: a hundred times what the longest have

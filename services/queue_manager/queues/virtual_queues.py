@@ -18,8 +18,8 @@ from services.queue_manager.state.state import State
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
 from shared.estimator.estimator import cold_s, drain_s, swap_s
-from shared.messages.placement import GroupLoad
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.requests.slo import Slo
 
 MAX_OVERTAKEN = 128  # groups that a new one is compared with; what has to overtake more waits for the plan
 

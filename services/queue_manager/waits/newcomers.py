@@ -25,8 +25,8 @@ from shared.config.corrections import Correction
 from shared.config.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
 
 
 class NewcomerKind(NamedTuple):

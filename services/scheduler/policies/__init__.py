@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from services.scheduler.policies import edf, edf_affine, fcfs, qlm, shepherd
 from services.scheduler.solving.instance import Instance, Queues
-from shared.messages.placement import PlacementProblem
+from shared.messages.nodes.placement import PlacementProblem
 
 Policy = Callable[[PlacementProblem, Instance], Queues]
 

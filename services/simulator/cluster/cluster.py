@@ -26,8 +26,8 @@ from services.simulator.fast.engine import FastEngine
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions
-from shared.messages.placement import PlanSolver
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.placement import PlanSolver
+from shared.messages.nodes.step_cost import StepCost
 
 SMALL_PROBLEM_S = 0.005
 

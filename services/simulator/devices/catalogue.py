@@ -17,7 +17,7 @@ from shared.config.pipeline_file import PipelineFile
 from shared.config.profiles import Profile
 from shared.config.queue import QueueOptions
 from shared.config.tiers import NO_TIERS, TierOptions
-from shared.messages.nodes import BOTH, Phases
+from shared.messages.nodes.nodes import BOTH, Phases
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""

@@ -31,8 +31,8 @@ from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
 from services.simulator.fast.step_done import StepDone
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload
 
 MAX_STEPS_TOLD = 1_024
 """Of a span, to who keeps the usual duration of a step: of those before, 1e-28 is left."""

@@ -33,8 +33,8 @@ from shared.config.engine import EngineOptions, ModelSpec, WeightType
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.config.speculation import SpeculationOptions
 from shared.config.tiers import NO_TIERS, TierOptions
-from shared.messages.payload import Payload, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node import tiny
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client

@@ -22,7 +22,7 @@ from shared.config.pipeline_file import PipelineError
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.config.tiers import TierOptions
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import FAMILIES, save
 from tests.gpu_node.random_pipelines import random_pipeline

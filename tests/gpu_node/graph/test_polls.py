@@ -27,7 +27,7 @@ from gpu_node.kernels.cpu import (
     Type,
 )
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.offload.waiting import wait_until
 from tests.gpu_node.own_arena import program_with_arena

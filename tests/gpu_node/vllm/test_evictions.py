@@ -27,7 +27,7 @@ from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer
 from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.messages.requests import Chunk
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node.vllm.made import OPTIONS, Starter, kept, payload, step
 
 ROOM = 4 * 256

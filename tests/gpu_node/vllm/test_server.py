@@ -29,7 +29,7 @@ from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer, read_comma
 from gpu_node.vllm.words.border import CoreDiedError, CoreStep
 from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
-from shared.messages.requests import Chunk
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
 
 CONFIG = ClusterConfig(models=[ModelSpec(name=name, source="none") for name in ("m", "bad")])

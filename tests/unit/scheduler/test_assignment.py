@@ -7,7 +7,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.messages.message import Tick
-from shared.messages.nodes import BOTH, Heartbeat, Load, NodeFacts, Phases
+from shared.messages.nodes.nodes import BOTH, Heartbeat, Load, NodeFacts, Phases
 from shared.service.core import Send
 
 CONFIG = ClusterConfig(

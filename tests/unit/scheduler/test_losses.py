@@ -10,7 +10,7 @@ from services.scheduler.metrics import measure
 from shared.config.config import ClusterConfig
 from shared.config.nodes import NodePool, ScalingOptions
 from shared.messages.message import Tick
-from shared.messages.nodes import NodeGone
+from shared.messages.nodes.nodes import NodeGone
 from tests.samples import samples_of
 from tests.unit.scheduler.test_metrics import beat
 

@@ -22,7 +22,7 @@ from gpu_node.engine.process.prefix_protocol import CopyPrefix
 from shared.config.engine import EngineOptions
 from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
-from shared.messages.prefix_sources import KvDoor
+from shared.messages.prefixes.prefix_sources import KvDoor
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
 EPOCH_WINDOW_S = 60.0

@@ -15,7 +15,7 @@ from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import AUTO_PIPELINE, EngineOptions
 from shared.config.pipeline_file import PipelineFile, encode_pipeline
 from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 SayDoing = Callable[[str], None]
 """Hears what is done now."""

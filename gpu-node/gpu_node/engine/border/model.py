@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from gpu_node.engine.border.plan import NO_ADAPTER
 from shared.config.engine import ModelTask
-from shared.messages.prefixes import DIGEST_BYTES
+from shared.messages.prefixes.prefixes import DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)

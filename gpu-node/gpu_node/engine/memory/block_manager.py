@@ -25,8 +25,8 @@ from gpu_node.engine.memory.prefix import Digest, token_blocks, unheard
 from gpu_node.engine.memory.swap_space import SwapSpace
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
 from shared.config.engine import SwapCopies
-from shared.messages.prefixes import chained_digest
-from shared.messages.tiers import Tier
+from shared.messages.memory.tiers import Tier
+from shared.messages.prefixes.prefixes import chained_digest
 
 
 class BlockManager(PlacedSequences):

@@ -32,7 +32,7 @@ from shared.config.hardware import ModelShape
 from shared.files.encoder import own_step_tokens, step_length
 from shared.files.model_file import checked_path
 from shared.files.model_sizes import read_context_length, read_is_encoder
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
 _NUM_LABELS = 2  # no and yes

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from gpu_node.engine.border.model import LoadedModel
 from shared.config.engine import ModelSpec, ModelTask
-from shared.messages.payload import Constraint, Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Constraint, Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class CoreDiedError(RuntimeError):

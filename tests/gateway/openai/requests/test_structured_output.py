@@ -9,7 +9,7 @@ import pytest
 
 from gateway.openai.requests.schema import ChatCompletionRequest, CompletionRequest
 from gateway.openai.requests.structured_output import MAX_CHOICES, MAX_CONSTRAINT_CHARACTERS, MAX_GRAMMAR_CHARACTERS
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gateway.openai.requests.test_schema import chat, completion, refusal
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [None, 1.5, "ü"]}}, "required": ["a"]}

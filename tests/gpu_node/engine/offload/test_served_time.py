@@ -10,7 +10,7 @@ from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 from tests.gpu_node import tiny
 from tests.gpu_node.workload import prompt
 

@@ -16,7 +16,7 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.tiers import NO_TIERS, TierOptions
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 

@@ -30,7 +30,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.logits import logits_by
 from tests.gpu_node.models.test_families_models import save

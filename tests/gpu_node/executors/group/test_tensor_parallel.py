@@ -28,7 +28,7 @@ from shared.config.adapters import AdapterSpec
 from shared.config.config import ConfigError, parse_config
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import embedding_model, score_model, tiny
 from tests.gpu_node.adapter_folders import modules_of, save_adapter
 from tests.gpu_node.engine.process.test_process import started

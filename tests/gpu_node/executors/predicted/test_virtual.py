@@ -23,7 +23,7 @@ from shared.config import hardware
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import KINDS, NodeSpec
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gateway.tiny import END, HELLO, START, TOKENS, ids, write_model
 from tests.gpu_node.masks import mask_of
 

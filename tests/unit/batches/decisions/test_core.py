@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from services.batches.decisions.core import BatchCore
 from services.batches.decisions.open_batch import MAX_PAUSE_S, RETRY_S
 from services.batches.decisions.verdict import AnswerVerdict
-from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED
-from shared.messages.batches import BatchCounts
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, REVOKED
+from shared.messages.batches.batches import BatchCounts
 
 DAY = 86_400.0
 

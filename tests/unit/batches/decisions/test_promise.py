@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.batches.decisions.promise import LEAST_S, promised_s
-from shared.messages.slo import MAX_START_S
+from shared.messages.requests.slo import MAX_START_S
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.batches.intake.lines import MAX_PROBLEMS, InputLines, check_lines, read_request
-from shared.messages.batches import LineProblem
+from shared.messages.batches.batches import LineProblem
 
 CHAT = "/v1/chat/completions"
 MOST = 200

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from services.batches.records.answer_line import answer_line, read_numbers, unanswered_line
-from shared.messages.batch_lines import EXPIRED, AnswerBody
+from shared.messages.batches.batch_lines import EXPIRED, AnswerBody
 
 BATCH = "batch_" + "0" * 31 + "7"
 

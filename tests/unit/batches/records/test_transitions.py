@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from services.batches.records import transitions
 from services.batches.records.transitions import BatchResults
-from shared.messages.batch_lines import CANCELLED, EXPIRED, REVOKED
-from shared.messages.batches import BatchCounts, BatchRecord, BatchUsage, LineProblem, NewBatch
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, REVOKED
+from shared.messages.batches.batches import BatchCounts, BatchRecord, BatchUsage, LineProblem, NewBatch
 
 ASKED = NewBatch(key_id="", endpoint="/v1/completions", input_file_id="file-1", window="1h", window_s=3600)
 COUNTS, USAGE = BatchCounts(total=3, completed=2, failed=1), BatchUsage(input_tokens=7)

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 from services.batches.records.usage import usage_of
-from shared.messages.batches import BatchUsage
+from shared.messages.batches.batches import BatchUsage
 
 
 def line(**body: Any) -> bytes:

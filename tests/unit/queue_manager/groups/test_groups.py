@@ -20,10 +20,10 @@ from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
 from shared.config.policies import OPEN_S
 from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeState
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import HANDED_OVER
-from shared.messages.slo import UNBOUNDED_S, Slo
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.slo import UNBOUNDED_S, Slo
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
 # --- who joins which ------------------------------------------------------------------------------------------------

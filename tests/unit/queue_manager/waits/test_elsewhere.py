@@ -26,7 +26,7 @@ from shared.config.corrections import Correction, PredictionOptions
 from shared.config.policies import PolicyName
 from shared.config.queue import QueueOptions
 from shared.estimator.wait import NEVER, Wait
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, place
 
 

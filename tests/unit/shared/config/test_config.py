@@ -23,7 +23,7 @@ from shared.config.config import (
 from shared.config.engine import ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.files.model_file import MODELS_ENV, model_path
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 SECRET = "sk-very-secret"
 

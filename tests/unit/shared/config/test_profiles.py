@@ -17,7 +17,7 @@ from shared.config.profiles import (
     profiles_file,
     read_profiles,
 )
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 CONFIG = parse_config("models: [{name: a, source: a.gguf}, {name: b, source: b.gguf}]", "test")
 

@@ -8,7 +8,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
 from shared.messages.message import Message
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 NUM_REQUESTS = 12
 

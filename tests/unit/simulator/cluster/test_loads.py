@@ -13,8 +13,8 @@ from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.queue import QueueOptions
-from shared.messages.payload import Sampling
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Sampling
 
 MODELS = "abc"
 LOAD_S = 4.0

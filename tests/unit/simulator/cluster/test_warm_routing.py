@@ -17,7 +17,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 from shared.config.nodes import NodeSpec
 from shared.config.queue import OperationOptions, QueueOptions
 from shared.config.tiers import TierOptions
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 BLOCK_TOKENS = 64
 TURN_TOKENS = 512

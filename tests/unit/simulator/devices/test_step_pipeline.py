@@ -16,7 +16,7 @@ from services.simulator.devices.device import ModelOnDevice
 from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config.hardware import model_named
 from shared.config.pipeline_file import FORMAT, PUBLISHED, PipelineError, PipelineFile, PipelineOperator
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 US = 1e-6
 FILE = PipelineFile(

@@ -15,7 +15,7 @@ from gpu_node.engine.steps.batch.limits import NO_GRAMMARS, refusal
 from gpu_node.engine.steps.batch.resumption import resumed
 from gpu_node.engine.steps.batch.rows import num_tops
 from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 
 class Arrival:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from shared.messages.slo import CUSTOM, MAX_START_S, MIN_START_S, UNBOUNDED_S, Slo
+from shared.messages.requests.slo import CUSTOM, MAX_START_S, MIN_START_S, UNBOUNDED_S, Slo
 
 ARRIVAL_S = 1000.0
 

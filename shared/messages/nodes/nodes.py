@@ -6,11 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from shared.messages.leases import PageRoom
+from shared.messages.memory.leases import PageRoom
 from shared.messages.message import Message
-from shared.messages.prefix_sources import KvDoor
-from shared.messages.requests import Attempt
-from shared.messages.step_cost import ModelRate
+from shared.messages.nodes.step_cost import ModelRate
+from shared.messages.prefixes.prefix_sources import KvDoor
+from shared.messages.requests.requests import Attempt
 
 # One object for all: msgspec leaves a field out only where it holds the default itself, and a node's numbers pass from
 # `NodeFacts` to `NodeState`. Equal floats of two files are two objects.

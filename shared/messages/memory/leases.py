@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.message import Message
 
 LEASE_S = 15.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 
 class Asking(Protocol):

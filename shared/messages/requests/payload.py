@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shared.messages.pictures import Picture
+from shared.messages.requests.pictures import Picture
 
 UNPROMISED_S = 86_400.0
-"""A request that does not say until when it is due is so within a day: `shared.messages.slo.UNBOUNDED_S`."""
+"""A request that does not say until when it is due is so within a day: `shared.messages.requests.slo.UNBOUNDED_S`."""
 
 BEAM_SEARCH = "beam search"
 

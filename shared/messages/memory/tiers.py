@@ -16,7 +16,7 @@ class Tier(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TierNews:
-    """What has appeared in one tier of a node, and gone from it, by name (`shared.messages.prefixes`)."""
+    """What has appeared in one tier of a node, and gone from it, by name (`shared.messages.prefixes.prefixes`)."""
 
     tier: int
     """A `Tier`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from shared.messages.step_cost import DecodeYield, StepCost
+from shared.messages.nodes.step_cost import DecodeYield, StepCost
 
 
 def test_no_number_of_a_cost_or_a_yield_is_left_out() -> None:

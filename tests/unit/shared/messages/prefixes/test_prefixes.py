@@ -6,7 +6,7 @@ from hashlib import blake2b
 from struct import pack
 
 from gpu_node.engine.memory.prefix import Chains
-from shared.messages.prefixes import MAX_NAMES, ROOT, PromptPrefix, chained_digest, name_of, prompt_prefix
+from shared.messages.prefixes.prefixes import MAX_NAMES, ROOT, PromptPrefix, chained_digest, name_of, prompt_prefix
 
 
 def test_a_digest_chains_over_blocks_of_token_ids() -> None:

@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from shared.messages.payload import UNPROMISED_S
+from shared.messages.requests.payload import UNPROMISED_S
 
 CUSTOM = "custom"  # name of a promise that a request gave in numbers
 # What a promise in numbers may be. Nobody keeps one below these: a first token takes two messages through Redis and a

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from shared.messages.message import Message
-from shared.messages.nodes import NodeState, Phase
+from shared.messages.nodes.nodes import NodeState, Phase
 
 
 class RequestShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shared.messages.message import Message
-from shared.messages.requests import Attempt
+from shared.messages.requests.requests import Attempt
 
 MAX_INVENTORY_REQUESTS = 1_024  # in a part: about 60 kB; a gateway or a node has a few thousand at most
 

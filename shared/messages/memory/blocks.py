@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from shared.messages.memory.tiers import TierNews
 from shared.messages.message import Message
-from shared.messages.requests import Submit
-from shared.messages.tiers import TierNews
+from shared.messages.requests.requests import Submit
 
 MAX_NAMES_TOLD = 2_048
 """Blocks of one `BlockNews`: 20 kB, and some milliseconds of the KV manager."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from shared.messages.message import Message
-from shared.messages.prefix_sources import PrefixSource
-from shared.messages.prefixes import PromptPrefix
-from shared.messages.slo import Slo
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.prefixes.prefix_sources import PrefixSource
+from shared.messages.prefixes.prefixes import PromptPrefix
+from shared.messages.requests.slo import Slo
+from shared.messages.requests.token_logprob import TokenLogprob
 
 DEFAULT_TENANT = "default"  # whose requests are where nobody says so: there are no keys
 HANDED_OVER = "*"  # stands where a node's name could: whoever pulls the request fetches the KV by its `ImageTicket`

@@ -1,7 +1,8 @@
 """Where a node may read the KV of a prompt's beginning instead of computing it: another node's cache, and its door.
 
-The queue manager names a source with a request (`shared.messages.requests.Enqueued`); the node that pulls it asks the
-source directly, and computes what it does not get. A hint like all that is known of caches: nothing hangs on its truth.
+The queue manager names a source with a request (`shared.messages.requests.requests.Enqueued`); the node that pulls it
+asks the source directly, and computes what it does not get. A hint like all that is known of caches: nothing hangs on
+its truth.
 """
 
 from __future__ import annotations

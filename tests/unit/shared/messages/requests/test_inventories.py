@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messages.inventories import GatewayInventory, IdRange, NodeInventory, of_gateway, of_node, spans
-from shared.messages.requests import Attempt
+from shared.messages.requests.inventories import GatewayInventory, IdRange, NodeInventory, of_gateway, of_node, spans
+from shared.messages.requests.requests import Attempt
 
 names = st.lists(st.sampled_from("abcdefgh"), unique=True)
 
