@@ -37,8 +37,8 @@ from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import PUBLISHED, PipelineFile
-from shared.config.queue import QueueOptions
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile
+from shared.config.services.queue import QueueOptions
 from shared.messages.requests.payload import Payload, Sampling
 
 MODEL, DEVICE, ROWS, NUM_DEVICES = "mistral-7b", "a100", 1152, 2

@@ -26,7 +26,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.hardware import DEVICES
 from shared.messages.requests.payload import Payload, Sampling
 

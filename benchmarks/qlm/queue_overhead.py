@@ -30,8 +30,8 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups.groups import RequestGroups
 from services.scheduler.placement import solve
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
 from shared.messages.codec import decode, encode
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage

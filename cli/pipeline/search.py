@@ -22,9 +22,9 @@ from services.pipeline.reports.search_report import pipeline_file, search_report
 from services.pipeline.search.search import FULL, QUICK, add_copies
 from services.pipeline.search.search import search as find
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
-from shared.config.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
-from shared.config.pipelines import cpu_name
+from shared.config.measured.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
+from shared.config.pipelines.pipelines import cpu_name
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

@@ -1,7 +1,7 @@
 """Requests that the batch service sends: in whose name, and with which promise.
 
 Limits of a key are those of its own calls (requests at a time, rates): what its batches have out is bounded by
-`shared.config.batches.BatchOptions`, and is served when there is slack.
+`shared.config.services.batches.BatchOptions`, and is served when there is slack.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder, sync_file
 from services.batches.store.ids import new_id
-from shared.config.batches import BatchOptions
+from shared.config.services.batches import BatchOptions
 from shared.messages.batches.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,

@@ -11,7 +11,7 @@ import msgspec
 from services.kv_manager.index import BlockIndex
 from services.kv_manager.leases import LeaseBook, LeaseState, PageLease
 from shared.bus import streams
-from shared.config.offload import NO_OFFLOAD, OffloadOptions
+from shared.config.nodes.offload import NO_OFFLOAD, OffloadOptions
 from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks
 from shared.messages.memory.leases import LeaseFailed, LeaseMade, LeftPages, Lent
 from shared.messages.message import Tick

@@ -33,7 +33,7 @@ from services.queue_manager.waits.prompts import PromptLines
 from services.queue_manager.waits.refusals import Refusals
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.corrections import Correction
+from shared.config.services.corrections import Correction
 from shared.messages.memory.blocks import Located
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage

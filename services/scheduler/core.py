@@ -13,7 +13,7 @@ from services.scheduler.nodes import has_changed, node_state
 from services.scheduler.scaling import Scaling, ScalingState
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.policies import OperationName
+from shared.config.services.policies import OperationName
 from shared.estimator.phases import with_hand_overs
 from shared.estimator.rates import share_rates
 from shared.messages.message import Tick

@@ -16,8 +16,8 @@ from math import inf
 import msgspec
 
 from shared.bus import streams
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.messages.nodes.nodes import Heartbeat, NodeState, Scale, Scaled
 from shared.messages.nodes.placement import PoolState
 from shared.service.core import Effect, Send

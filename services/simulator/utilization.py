@@ -15,7 +15,7 @@ from statistics import mean
 
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import Heartbeat, Scale
 

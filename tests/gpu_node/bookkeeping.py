@@ -17,8 +17,8 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.config.engine import EngineOptions
-from shared.config.tiers import TierOptions
+from shared.config.engines.engine import EngineOptions
+from shared.config.engines.tiers import TierOptions
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Payload, Sampling
 

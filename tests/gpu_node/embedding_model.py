@@ -13,7 +13,7 @@ import torch
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 

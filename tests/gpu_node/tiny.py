@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.requests.payload import Output, Payload, Sampling
 
 VOCAB = 96

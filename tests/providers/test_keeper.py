@@ -18,7 +18,7 @@ from services.scheduler.providers.provider import ProviderError, make_provider
 from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.config.config import ADMIN_SERVICES, ClusterConfig, ConfigError
-from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import Scale, Scaled

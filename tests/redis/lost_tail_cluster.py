@@ -22,7 +22,7 @@ from services.scheduler.core import SchedulerCore
 from shared.bus import streams
 from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.codec import FIELD, encode
 from shared.messages.nodes.placement import PlacementProblem
 from shared.messages.requests.payload import Sampling

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from shared.bus.bus import StreamReader, connect
 from shared.bus.master import NoMasterError
-from shared.config.durability import DurabilityOptions
+from shared.config.services.durability import DurabilityOptions
 from shared.messages.codec import FIELD, encode
 from shared.messages.messages import AnyMessage
 from shared.messages.requests.requests import Cancel

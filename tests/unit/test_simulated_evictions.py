@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.messages.message import Message
 from shared.messages.nodes.placement import PlacementProblem, Plan, PlanSolver
 from shared.messages.requests.payload import Output

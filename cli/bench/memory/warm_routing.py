@@ -16,9 +16,9 @@ from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import Progress, Scenario, simulate
 from services.simulator.workloads.conversations import ReturningUsers
 from services.simulator.workloads.request import WorkloadRequest
+from shared.config.engines.tiers import TierOptions
 from shared.config.hardware import model_named
-from shared.config.queue import OperationOptions, QueueOptions
-from shared.config.tiers import TierOptions
+from shared.config.services.queue import OperationOptions, QueueOptions
 
 DEVICE, MODEL, SLO = "a10", "llama-3.1-8b", "interactive"
 NUM_NODES = 2

@@ -16,7 +16,7 @@ from gpu_node.bench.offload.live_plan import full_plans, quick_plan
 from gpu_node.engine.border.links import LinkRefusedError
 from services.simulator.weaving.azure_conversations import azure_conversations
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.errors import OperatorError
 
 SPEC = ModelSpec("smollm2-135m", SMOLLM2_SOURCE, sha256=SMOLLM2_SHA256)

@@ -22,7 +22,7 @@ from cli.tables import print_table
 from gpu_node.bench.point import parse_points
 from gpu_node.bench.report import Machine, PipelineRow, PointProgress
 from shared.config.config import ClusterConfig, parse_config
-from shared.config.pipelines import pipelines_folder
+from shared.config.pipelines.pipelines import pipelines_folder
 
 POINTS, QUICK_POINTS = "64x256x128,64x512x64", "16x48x16"
 NUM_THREADS = 2

@@ -8,8 +8,8 @@ from pathlib import Path
 from cli.cluster.run_dir import write_atomically
 from gpu_node.bench.report import CostSamples
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodeSpec
-from shared.config.predictors import DevicePredictor, PredictedModel, device_predictor_file, encode_predictor
+from shared.config.measured.predictors import DevicePredictor, PredictedModel, device_predictor_file, encode_predictor
+from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import model_path
 
 

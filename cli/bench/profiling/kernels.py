@@ -17,7 +17,7 @@ from cli.tables import print_table
 from gpu_node.bench.report import KernelProfile, PointProgress, encode
 from services.pipeline.operators.profiled import spread, table
 from shared.config.config import ClusterConfig
-from shared.config.pipeline_profile import (
+from shared.config.measured.pipeline_profile import (
     PipelineProfile,
     PipelineProfileError,
     encode_pipeline_profile,

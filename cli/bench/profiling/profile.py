@@ -24,10 +24,17 @@ from cli.tables import print_table
 from gpu_node.bench.report import CostSamples, PredictorTables, ProfilePoint, ProfileResult, ProfileStart, Said, encode
 from gpu_node.bench.report import PointProgress as Doing
 from shared.config.config import ClusterConfig, load_config
-from shared.config.engine import ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.predictors import Predictor, ShapeTables, encode_predictor, predictor_file
-from shared.config.profiles import Profile, ProfileError, add_profile, encode_profiles, profiles_file, read_profiles
+from shared.config.engines.engine import ModelSpec
+from shared.config.measured.predictors import Predictor, ShapeTables, encode_predictor, predictor_file
+from shared.config.measured.profiles import (
+    Profile,
+    ProfileError,
+    add_profile,
+    encode_profiles,
+    profiles_file,
+    read_profiles,
+)
+from shared.config.nodes.nodes import NodeSpec
 
 
 @click.command("profile")

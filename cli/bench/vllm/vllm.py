@@ -22,7 +22,7 @@ from cli.models.export import export_model
 from cli.progress_bar import progress_bar
 from gpu_node.bench.point import BenchPoint, parse_points
 from shared.config.config import load_config, parse_config
-from shared.config.vllm import VllmOptions
+from shared.config.nodes.vllm import VllmOptions
 from shared.files.model_file import checked_path
 
 POINTS, QUICK_POINTS = "8x128x128,64x256x128", "4x16x8"

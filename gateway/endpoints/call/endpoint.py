@@ -44,7 +44,7 @@ from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
 from shared.messages.requests.slo import Slo

@@ -11,7 +11,7 @@ from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint, Sampling
 from shared.messages.requests.pictures import Picture
 

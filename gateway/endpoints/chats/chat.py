@@ -37,7 +37,7 @@ from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.tools import num_told_characters
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
 

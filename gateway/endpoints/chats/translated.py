@@ -10,7 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
 

@@ -15,7 +15,7 @@ from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.errors import errors
 from gateway.openai.pooled.embeddings import Embedding, EmbeddingList, EmbeddingRequest
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 
 
 class EmbeddingEndpoint(VectorEndpoint[EmbeddingRequest]):

@@ -21,7 +21,7 @@ from gateway.openai.pooled.scores import (
     ScoreList,
     ScoreRequest,
 )
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 
 
 class RerankEndpoint(VectorEndpoint[RerankRequest]):

@@ -21,7 +21,7 @@ from gateway.openai.answers.delta import Delta
 from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.openai.answers.delta import Crashed, Rejection
-from shared.config.engine import TASK_ANSWERS, ModelTask
+from shared.config.engines.engine import TASK_ANSWERS, ModelTask
 from shared.messages.requests.slo import Slo
 
 DROPPED_REASON_HEADER = "x-treadle-dropped-reason"

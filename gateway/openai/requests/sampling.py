@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.openai.objects.part import ApiObject, FieldConflictError
-from shared.config.sampling import SamplingDefaults
+from shared.config.engines.sampling import SamplingDefaults
 
 MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at the same time
 MAX_LOGIT_BIASES = 1024

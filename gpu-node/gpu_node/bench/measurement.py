@@ -13,7 +13,7 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
 from shared.messages.requests.payload import Payload, Sampling
 

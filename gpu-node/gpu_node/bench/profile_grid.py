@@ -11,7 +11,7 @@ from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.report import ProfilePoint
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.nodes.step_cost import StepCost
 
 BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)

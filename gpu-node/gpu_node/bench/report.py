@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from gpu_node.bench.predictors.cost_sample import CostSample
-from shared.config.pipeline_profile import PipelineProfile
-from shared.config.predictors import ShapeTables
+from shared.config.measured.pipeline_profile import PipelineProfile
+from shared.config.measured.predictors import ShapeTables
 from shared.messages.nodes.step_cost import StepCost
 
 

@@ -32,7 +32,7 @@ from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.take_outs import TakeOuts
 from gpu_node.engine.tiers.block_store import BlockStore
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload

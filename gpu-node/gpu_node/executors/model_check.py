@@ -23,8 +23,8 @@ from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.pooling.pooled_directory import read_pooled
 from gpu_node.models.served_program import served_program
 from gpu_node.models.weights.weight_check import check_weights
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeTemplate
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeTemplate
 from shared.files.model_file import ModelFileError, model_path
 from shared.files.model_length import KV_NUMBER_BYTES
 

@@ -9,7 +9,7 @@ from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.pooling.pair_separator import pair_separator
 from gpu_node.models.pooling.pooling import check_causal, check_pooling, encoder_pooling
 from gpu_node.models.pooling.score_head import check_labels, score_head
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.encoder import encoder_task_problem
 from shared.files.model_file import ModelFileError
 

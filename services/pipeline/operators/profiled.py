@@ -1,4 +1,5 @@
-"""What was measured of a device (`shared.config.pipeline_profile`) as a search needs it: NanoFlow, OSDI'25, §4.1.1.
+"""What was measured of a device (`shared.config.measured.pipeline_profile`) as a search needs it: NanoFlow, OSDI'25,
+§4.1.1.
 
 Times of products are a fixed part and a part for each row, by least squares of relative errors; attention's parts are
 straight lines between the contexts that were measured. The table R -> P: a product and another operator beside each
@@ -17,7 +18,7 @@ from services.pipeline.operators.lanes import Interference, ResourceLane
 from services.pipeline.operators.setting import Setting
 from services.pipeline.operators.times import LayerTimes, Line
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_profile import MEASURE, Pair, PipelineProfile, PipelineProfileError
+from shared.config.measured.pipeline_profile import MEASURE, Pair, PipelineProfile, PipelineProfileError
 
 PRODUCTS = ("KQV", "O", "UGD")
 ATTENTIONS = ("DecAttn", "PfAttn")

@@ -13,7 +13,7 @@ from services.pipeline.reports.cost_report import measured_flops_per_s, model_pa
 from services.pipeline.search.ceiling import least_period_s
 from services.pipeline.search.search import Found
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
+from shared.config.pipelines.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 
 
 def optimal_layer_s(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:

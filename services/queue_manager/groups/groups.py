@@ -26,8 +26,8 @@ from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members, note_promise
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.config.corrections import Correction
-from shared.config.queue import QueueOptions, TenantSpec
+from shared.config.services.corrections import Correction
+from shared.config.services.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.placement import Arrivals, GroupLoad, RequestShape

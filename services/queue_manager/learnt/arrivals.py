@@ -13,7 +13,7 @@ import msgspec
 
 from services.queue_manager.learnt.changing_rate import ChangingRate, Estimate
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
-from shared.config.corrections import Correction
+from shared.config.services.corrections import Correction
 from shared.messages.requests.request_kind import RequestKind
 from shared.messages.requests.slo import Slo
 

@@ -15,7 +15,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import PATIENCE_S, forget_promises, note_members, note_place
 from services.queue_manager.state.state import State
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
 from shared.estimator.estimator import cold_s, drain_s, swap_s
 from shared.messages.nodes.placement import GroupLoad

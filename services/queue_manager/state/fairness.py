@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.config.queue import TenantSpec, weight_of
+from shared.config.services.queue import TenantSpec, weight_of
 from shared.messages.requests.request_kind import RequestKind
 
 LOOKS = (

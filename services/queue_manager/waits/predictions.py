@@ -26,8 +26,8 @@ from services.queue_manager.waits.elsewhere import Elsewhere, SoonerWait, even_s
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
-from shared.config.corrections import Correction
-from shared.config.queue import QueueOptions
+from shared.config.services.corrections import Correction
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import num_seqs
 from shared.estimator.estimator import GroupForecast, forecast, swap_s
 from shared.estimator.wait import NEVER, Wait

@@ -17,4 +17,4 @@ POLICIES: dict[str, Policy] = {
     "fcfs": fcfs.place,
     "shepherd": shepherd.place,
 }
-"""As `shared.config.queue.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""
+"""As `shared.config.services.queue.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from services.scheduler.solving.decoding import decodes, with_places
 from services.scheduler.solving.expected import expected
 from services.scheduler.solving.instance import Instance, Queues
-from shared.config.policies import POLICY_RULES, PolicyName
+from shared.config.services.policies import POLICY_RULES, PolicyName
 from shared.estimator.mixture import mixed
 from shared.messages.nodes.placement import GroupLoad, ModelLoad, PlacementProblem
 

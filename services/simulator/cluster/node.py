@@ -49,7 +49,7 @@ from services.simulator.cluster.node_engine import NodeEngine
 from services.simulator.cluster.node_images import NodeHooks, NodeImages
 from services.simulator.devices.device import SimulatedDevice
 from shared.bus import streams
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import BOTH, NodeGone, Phases
 from shared.messages.requests import inventories, requests

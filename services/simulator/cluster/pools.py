@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node import SimulatedNode
 from shared.bus import streams
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import NodeGone, Scale, Scaled
 

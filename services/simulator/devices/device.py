@@ -10,7 +10,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import cut
 from gpu_node.executors.memory.host_tier import DEVICE, HOST
 from services.simulator.devices.step_pipeline import StepPipeline
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 
 VOCAB_SIZE = 1_000  # of every simulated model; ids mean nothing

@@ -19,7 +19,7 @@ from services.pipeline.operators.times import calibrate
 from services.pipeline.schedules.periodic import Gap, shortest_period
 from services.pipeline.schedules.schedule import NUM_UNROLLED, TOLERANCE_S
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import PUBLISHED, PipelineError, PipelineFile
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineError, PipelineFile
 from shared.messages.nodes.step_cost import StepCost
 
 SLOWNESS = tuple(number / 4 for number in range(21))

@@ -30,7 +30,7 @@ from services.simulator.fast.parking import FastParking
 from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
 from services.simulator.fast.step_done import StepDone
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload
 

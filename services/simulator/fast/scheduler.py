@@ -19,7 +19,7 @@ from services.simulator.fast.plain import check_request
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
 from services.simulator.fast.step_done import StepDone
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.requests.payload import Payload
 
 

@@ -174,7 +174,7 @@ class PlacementProblem(Message, frozen=True, kw_only=True):
     queues: dict[str, list[str]] = {}
     """As in `PlanRequest`."""
     policy: str = "qlm"
-    """As in `shared.config.queue.QueueOptions`."""
+    """As in `shared.config.services.queue.QueueOptions`."""
     operations: Operations = Operations()
     arrivals: list[Arrivals] = []
     """As in `PlanRequest`."""

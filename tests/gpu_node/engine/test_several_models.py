@@ -8,7 +8,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import looked_up
 from gpu_node.engine.residents import EngineBusyError
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload, Sampling
 

@@ -21,7 +21,7 @@ from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file
 from services.pipeline.search.search import SearchBudget, search
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import PUBLISHED, PipelineError, PipelineFile
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineError, PipelineFile
 from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
 from tests.gpu_node.thread_group import run_ranks
 

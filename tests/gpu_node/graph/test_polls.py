@@ -26,7 +26,7 @@ from gpu_node.kernels.cpu import (
     Limits,
     Type,
 )
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.offload.waiting import wait_until

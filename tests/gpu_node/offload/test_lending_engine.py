@@ -16,7 +16,7 @@ from gpu_node.engine.process.link_commands import LinkCommands
 from gpu_node.engine.process.protocol import EngineEvent, LendPages, LinkRefused, PagesLent, StepReport
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny

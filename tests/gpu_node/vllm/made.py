@@ -15,7 +15,7 @@ from gpu_node.vllm.words.border import (
     PicturesRefusedError,
     ReadPrompt,
 )
-from shared.config.engine import EngineOptions, ModelSpec, ModelTask
+from shared.config.engines.engine import EngineOptions, ModelSpec, ModelTask
 from shared.messages.requests.payload import Output, Payload, Sampling
 
 EOS = 2

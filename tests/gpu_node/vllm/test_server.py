@@ -28,7 +28,7 @@ from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer, read_commands
 from gpu_node.vllm.words.border import CoreDiedError, CoreStep
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.messages.requests.requests import Chunk
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
 

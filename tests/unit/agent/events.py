@@ -9,7 +9,7 @@ from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import ModelLoaded, StepReport, TakenOut
 from gpu_node.engine.requests.image import Kept
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.nodes.step_cost import DecodeYield, StepCost
 from shared.messages.requests.payload import Output, Payload, Sampling
 from shared.messages.requests.requests import Attempt, Chunk, Enqueued, GroupRef, ImageTicket, VirtualQueue

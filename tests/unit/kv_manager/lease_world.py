@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.kv_manager.core import KvManagerCore
-from shared.config.offload import OffloadOptions
+from shared.config.nodes.offload import OffloadOptions
 from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,

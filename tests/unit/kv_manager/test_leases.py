@@ -10,7 +10,7 @@ import pytest
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
 from services.kv_manager.leases import ANSWER_S, RENEW_S, RETRY_S
 from shared.bus import streams
-from shared.config.offload import OffloadOptions
+from shared.config.nodes.offload import OffloadOptions
 from shared.messages.memory.leases import (
     EndLease,
     GrantLent,

@@ -7,7 +7,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.grouping import LEAST_BATCH
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.messages.requests.requests import EvictedRequest
 from shared.messages.requests.slo import Slo
 

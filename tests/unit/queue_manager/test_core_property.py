@@ -11,8 +11,8 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig, SloClass
-from shared.config.nodes import NodePool
-from shared.config.queue import QueueOptions
+from shared.config.nodes.nodes import NodePool
+from shared.config.services.queue import QueueOptions
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.nodes.nodes import NodeDown, NodeState, NodeUp

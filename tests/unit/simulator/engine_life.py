@@ -12,7 +12,7 @@ from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecuto
 from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
 from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.fast.engine import FastEngine
-from shared.config.engine import EngineOptions, ModelSpec, Preemption
+from shared.config.engines.engine import EngineOptions, ModelSpec, Preemption
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Payload, Sampling
 

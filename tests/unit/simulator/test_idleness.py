@@ -12,7 +12,7 @@ from services.simulator.idleness import Member, allows_one_more, cause_of, end_b
 from services.simulator.reports.report import report
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.slo import Slo
 

@@ -39,7 +39,7 @@ from gpu_node.engine.process import protocol
 from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import TellBlocks
 from shared.messages.memory.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, Phases

@@ -19,8 +19,8 @@ from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from gpu_node.engine.process.prefix_protocol import CopyPrefix
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.messages.prefixes.prefix_sources import KvDoor
 

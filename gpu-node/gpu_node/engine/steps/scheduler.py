@@ -41,7 +41,7 @@ from gpu_node.engine.steps.guesses.speculation import Speculation
 from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.residence import Residences
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.files.encoder import step_rows
 from shared.messages.nodes.step_cost import DecodeYield
 from shared.messages.requests.payload import Payload

@@ -45,8 +45,8 @@ from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.tensors.arrays import Float32s
 from gpu_node.models.weights.unread_weights import UnreadWeights
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.encoder import step_rows
 from shared.files.model_file import ModelFileError, checked_path
 

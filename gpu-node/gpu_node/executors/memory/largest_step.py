@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.files.encoder import step_rows
 from shared.messages.requests.payload import Sampling
 

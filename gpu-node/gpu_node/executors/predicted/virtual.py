@@ -27,7 +27,7 @@ from gpu_node.models.served_program import served_program
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from shared.config import hardware
-from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.hardware import ModelShape
 from shared.files.encoder import own_step_tokens, step_length
 from shared.files.model_file import checked_path

@@ -37,8 +37,8 @@ from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.tensors.quantization import int8_weights
 from gpu_node.models.weights.weights import load_weights
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4

@@ -16,7 +16,7 @@ from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, Cp
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.tensors.arrays import Float32s
 from gpu_node.models.tensors.quantized_array import quantized_array
-from shared.config.engine import WeightType
+from shared.config.engines.engine import WeightType
 
 _LANES = list(ProgramLane)
 

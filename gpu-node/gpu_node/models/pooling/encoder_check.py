@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.models.checkpoint import Checkpoint
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.encoder import encoder_problem
 from shared.files.model_file import ModelFileError
 

@@ -8,8 +8,8 @@ from typing import Final, Literal
 
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
 from gpu_node.models.pooling.pooling import stated_modes
-from shared.config.engine import ModelSpec
-from shared.config.scoring import ScoreOptions
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.scoring import ScoreOptions
 from shared.files.classifier import num_labels_of
 from shared.files.encoder import is_encoder_type
 from shared.files.model_file import ModelFileError

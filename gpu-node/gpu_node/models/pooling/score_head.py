@@ -16,7 +16,7 @@ from gpu_node.graph.weight import Weight, joined
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.fields import Fields
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
-from shared.config.scoring import ScoreOptions
+from shared.config.engines.scoring import ScoreOptions
 from shared.files.classifier import CLASSIFIER_TENSOR, num_labels_of
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.token_texts import read_token_texts

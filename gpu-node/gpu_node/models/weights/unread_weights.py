@@ -16,7 +16,7 @@ from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy.dummy_arrays import DummyArrays
 from gpu_node.models.tensors.arrays import Float32s
 from gpu_node.models.weights.weight_check import stored_shapes
-from shared.config.engine import LoadFormat
+from shared.config.engines.engine import LoadFormat
 
 if TYPE_CHECKING:
     from gpu_node.models.gguf.gguf_weights import ReadBlocks

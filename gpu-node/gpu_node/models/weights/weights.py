@@ -15,7 +15,7 @@ from gpu_node.models.architectures.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy.dummy_weights import DummyWeights
 from gpu_node.models.weights.weight_check import stored_shapes
-from shared.config.engine import LoadFormat
+from shared.config.engines.engine import LoadFormat
 
 if TYPE_CHECKING:
     from gpu_node.models.gguf.gguf_weights import GgufWeights

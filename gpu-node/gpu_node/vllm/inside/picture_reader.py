@@ -18,7 +18,7 @@ from gpu_node.vllm.words.vllm_names import (
     argsort_mm_positions,
     renderer_from_config,
 )
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.vision import has_vision
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.pictures import MAX_PICTURES

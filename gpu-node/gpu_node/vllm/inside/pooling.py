@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpu_node.models.pooling.pooled_directory import read_pooled
 from gpu_node.vllm.words.vllm_names import EngineArgs, PoolerConfig, PoolingParams
-from shared.config.engine import ModelSpec, ModelTask
+from shared.config.engines.engine import ModelSpec, ModelTask
 
 _MODES: Final = {"lasttoken": "LAST", "mean": "MEAN", "cls": "CLS"}
 _ASKED: Final[dict[ModelTask, str]] = {"embed": "embed", "score": "classify"}

@@ -17,7 +17,7 @@ from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
-from shared.config.engine import SwapCopies
+from shared.config.engines.engine import SwapCopies
 from shared.messages.prefixes.prefixes import chained_digest
 
 PAGE_BYTES = 12

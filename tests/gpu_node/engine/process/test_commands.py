@@ -29,7 +29,7 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.requests.payload import Payload, Sampling

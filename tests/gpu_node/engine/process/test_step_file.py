@@ -10,7 +10,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.step_file import STEP_LOG_ENV, StepFile, StepLine, open_step_file, read_steps
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload, Sampling
 

@@ -21,7 +21,7 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny

@@ -14,7 +14,7 @@ from gpu_node.engine.border.plan import Draw
 from gpu_node.engine.steps.batch.limits import refusal
 from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.cpu import CpuDevice
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.requests.payload import Sampling
 from tests.gpu_node.bookkeeping import model, payload
 from tests.gpu_node.executors.cpu.test_cpu_sampler import MAX_ROWS, Case, on_device

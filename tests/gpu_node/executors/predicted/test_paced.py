@@ -8,7 +8,7 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Sampling
 

@@ -14,7 +14,7 @@ from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.dummy.dummy_weights import DummyWeights
 from gpu_node.models.weights.weights import load_weights
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import FAMILIES, save_config

@@ -13,9 +13,9 @@ from gpu_node.executors.model_check import load_problem
 from gpu_node.models.architectures.encoder import Pooling
 from gpu_node.models.pooling.pooled_directory import PooledDirectory, PoolingMode, read_pooled
 from gpu_node.models.pooling.pooling import encoder_pooling
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.scoring import ScoreOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.scoring import ScoreOptions
+from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import score_model, tiny
 from tests.gpu_node.models.pooling.test_pooling import DENSE, MODULES

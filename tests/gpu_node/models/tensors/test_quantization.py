@@ -19,7 +19,7 @@ from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, Epilogue, In
 from gpu_node.kernels.cpu.library import failed, library
 from gpu_node.models.tensors.quantization import int8_weights, quantized
 from gpu_node.models.tensors.quantized_array import quantized_array
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.gpu_node.executors.cpu.test_cpu_executor import OPTIONS, TOLERANCE, mixed_logits, rounded_path, spec
 from tests.gpu_node.kernels.test_cpu_kernels import FLOAT32_ERROR, Case, device, error, rows
 from tests.gpu_node.own_arena import program_with_arena

@@ -16,7 +16,7 @@ from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
 from gpu_node.models.weights.unread_weights import UnreadWeights
 from gpu_node.models.weights.weights import load_weights
-from shared.config.engine import LoadFormat
+from shared.config.engines.engine import LoadFormat
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.gguf_files import tensors_of, write_gguf
 from tests.gpu_node.models.test_families_models import FAMILIES, save, save_config

@@ -8,7 +8,7 @@ from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
 from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.profiled import profiled_setting, spread, table
 from shared.config.hardware import model_named
-from shared.config.pipeline_profile import OperatorTime, Pair, PipelineProfile
+from shared.config.measured.pipeline_profile import OperatorTime, Pair, PipelineProfile
 
 
 def pair(num_threads: int, product: float, other: float, rows: int = 64) -> Pair:

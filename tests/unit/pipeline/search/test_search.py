@@ -20,7 +20,7 @@ from services.pipeline.search.beginnings import beginnings
 from services.pipeline.search.ceiling import least_period_s
 from services.pipeline.search.search import QUICK, Found, Stage, add_copies, refine, search
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import PUBLISHED
+from shared.config.pipelines.pipeline_file import PUBLISHED
 
 SHORT = replace(QUICK, num_plays=600, structure_s=0.1, allocation_s=0.1)
 A100, A100_8 = machine("a100", 1), machine("a100", 8)

@@ -8,7 +8,7 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.handlers.locations import WAIT_S
 from shared.config.config import ClusterConfig
-from shared.config.queue import OperationOptions, QueueOptions
+from shared.config.services.queue import OperationOptions, QueueOptions
 from shared.messages.memory.blocks import Located, WarmNode
 from shared.messages.message import Tick
 from shared.messages.nodes.nodes import NodeState, NodeUp

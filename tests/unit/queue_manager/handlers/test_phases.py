@@ -9,7 +9,7 @@ import pytest
 from services.queue_manager.plans.planning import IDLE_S, LEISURE_S
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.nodes import Phases
 from shared.messages.nodes.placement import ModelLoad
 from shared.messages.requests.requests import HANDED_OVER

@@ -8,7 +8,7 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.learnt.demand import MEMORY_S, Asked, Demand
 from services.queue_manager.plans.planning import SIZING_INTERVAL_S
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.messages.message import Tick
 from shared.messages.nodes.placement import GroupLoad, Plan, PlanRequest
 from shared.messages.requests.request_kind import RequestKind

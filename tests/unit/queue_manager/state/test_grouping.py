@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.queue_manager.state.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, most_requests
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.nodes import NodeState
 
 

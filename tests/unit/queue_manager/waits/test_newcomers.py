@@ -9,8 +9,8 @@ import pytest
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.waits.newcomers import NewcomerKind, Newcomers
-from shared.config.policies import OPEN_S
-from shared.config.queue import QueueOptions
+from shared.config.services.policies import OPEN_S
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.step_cost import ModelRate, StepCost

@@ -13,7 +13,7 @@ from services.queue_manager.state.node import Node, Unread
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.elsewhere import NOWHERE_ELSE
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.estimator.wait import NEVER, NOW, Wait
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.step_cost import ModelRate, StepCost

@@ -10,9 +10,9 @@ from services.simulator.cluster.cluster import SimulatedCluster
 from services.simulator.cluster.node import Loading
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Sampling
 

@@ -12,7 +12,7 @@ from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import SteppedEngine
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.bus import streams
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Payload, Sampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.simulator.devices.catalogue import device
 from shared.config import hardware
-from shared.config.profiles import Profile
+from shared.config.measured.profiles import Profile
 from shared.messages.nodes.step_cost import StepCost
 
 MEASURED = Profile(

@@ -14,7 +14,7 @@ from services.pipeline.search.search import QUICK, search
 from services.simulator.devices.catalogue import device, with_pipeline
 from services.simulator.devices.device_group import group_named
 from shared.config.hardware import LINK_EFFICIENCY, UnknownHardwareError, model_named, step_cost
-from shared.config.pipeline_file import PUBLISHED
+from shared.config.pipelines.pipeline_file import PUBLISHED
 
 MODEL = model_named("llama-2-70b")
 

@@ -15,7 +15,7 @@ from services.simulator.devices.catalogue import device, with_pipeline
 from services.simulator.devices.device import ModelOnDevice
 from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import FORMAT, PUBLISHED, PipelineError, PipelineFile, PipelineOperator
+from shared.config.pipelines.pipeline_file import FORMAT, PUBLISHED, PipelineError, PipelineFile, PipelineOperator
 from shared.messages.nodes.step_cost import StepCost
 
 US = 1e-6

@@ -11,7 +11,7 @@ from services.simulator.fast.beginnings import MIN_KNOWN, Beginnings
 from services.simulator.fast.plain import OPTIONS, SAMPLING, FastEngineError, check_options, check_request
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.requests.payload import Payload, Sampling
 from tests.unit.simulator.engine_life import Ask, fast, options, payload
 

@@ -14,7 +14,7 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.batch.limits import NO_GRAMMARS, refusal
 from gpu_node.engine.steps.batch.resumption import resumed
 from gpu_node.engine.steps.batch.rows import num_tops
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.requests.payload import Payload
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import num_places
 from gpu_node.engine.steps.batch.rows import num_tops
-from shared.config.engine import TASK_ANSWERS, EngineOptions
+from shared.config.engines.engine import TASK_ANSWERS, EngineOptions
 from shared.messages.requests.payload import Payload, Sampling
 
 MAX_LOGPROBS = 20

@@ -24,7 +24,7 @@ from gpu_node.engine.steps.batch.roster import Roster
 from gpu_node.engine.steps.batch.rows import wanted_rows
 from gpu_node.engine.steps.batch.step import Guess
 from gpu_node.engine.steps.guesses.draft_choice import DraftCandidate, PlainStep, choose_drafts
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Constraint, Sampling
 

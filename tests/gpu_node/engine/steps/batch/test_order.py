@@ -13,7 +13,7 @@ from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, Cheaper,
 from gpu_node.engine.steps.admission.set_choice import FreeRoom, SetChoice
 from gpu_node.engine.steps.batch.order import Fair, FirstComeFirstServed, LeastSlack, RequestOrder, by_priority
 from gpu_node.engine.steps.batch.roster import Roster
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import UNPROMISED_S, Payload, Sampling
 from tests.gpu_node.bookkeeping import prompt
