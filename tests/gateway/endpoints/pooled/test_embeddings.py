@@ -55,7 +55,7 @@ def embedding(*numbers: float, cached_tokens: int | None = None) -> Answer:
 
 async def asked(gateway: Gateway, **fields: Any) -> CreateEmbeddingResponse:
     body: dict[str, Any] = {"model": "texts", "input": "hi"} | fields
-    answer: CreateEmbeddingResponse = await gateway.openai.pooled.embeddings.create(**body)
+    answer: CreateEmbeddingResponse = await gateway.openai.embeddings.create(**body)
     return answer
 
 
