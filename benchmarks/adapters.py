@@ -31,11 +31,11 @@ from gpu_node.models.adapters.adapters import adaptable
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
 from gpu_node.models.hf.hf_names import prefix, stored
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 SIZE = 0.02
 """Of the random numbers of A and B."""

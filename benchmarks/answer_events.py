@@ -20,8 +20,8 @@ from gateway.anthropic.renderer import MessageRenderer
 from gateway.endpoints.chats.chat import ChatRenderer
 from gateway.endpoints.chats.choice_reading import ChoiceReading
 from gateway.endpoints.chats.tool_answers import CallReading
-from gateway.openai.answers import Usage
-from gateway.openai.delta import Delta
+from gateway.openai.answers.answers import Usage
+from gateway.openai.answers.delta import Delta
 from gateway.reasoning.marks import THINK, ThoughtReading
 from gateway.responses.renderer import ResponsesRenderer
 from gateway.responses.request import ResponsesRequest

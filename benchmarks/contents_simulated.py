@@ -24,9 +24,9 @@ from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.request import WorkloadRequest
 from services.simulator.workloads.trace import Trace
+from shared.config.engines.tiers import NO_TIERS, TierOptions
 from shared.config.hardware import model_named
-from shared.config.queue import OperationOptions, QueueOptions
-from shared.config.tiers import NO_TIERS, TierOptions
+from shared.config.services.queue import OperationOptions, QueueOptions
 from shared.files.length_trace import HASH_TOKENS, read_lengths
 
 BLOCK_TOKENS = 64  # an eighth of what a number of the file stands for

@@ -15,7 +15,7 @@ from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.queue import QueueOptions, TenantSpec
+from shared.config.services.queue import QueueOptions, TenantSpec
 
 SHARE_PER_S, LONG_MODEST_PER_S, LONG_MODEST_REQUESTS = 3.0, 1.0, 300  # the node answers 6 requests a second
 HELD = 4096 * 15 // 16  # requests of one tenant that a gateway holds by default

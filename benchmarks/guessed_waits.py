@@ -30,14 +30,14 @@ from gateway.models.model_parts import ModelParts
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.speculation import SpeculationOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.speculation import SpeculationOptions
 from shared.estimator.estimator import forecast
 from shared.files.model_file import checked_path
-from shared.messages.nodes import NodeState
-from shared.messages.payload import Payload, Sampling
-from shared.messages.placement import GroupLoad
-from shared.messages.step_cost import ONE_TOKEN, ModelRate
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import ONE_TOKEN, ModelRate
+from shared.messages.requests.payload import Payload, Sampling
 
 MAX_MODEL_LEN = 1024
 MAX_DRAFT_TOKENS = 8

@@ -15,9 +15,9 @@ import sys
 import time
 
 from services.kv_manager.index import BlockIndex
-from shared.messages.blocks import MAX_NAMES_TOLD, BlockNews
-from shared.messages.prefixes import MAX_NAMES
-from shared.messages.tiers import Tier, TierNews
+from shared.messages.memory.blocks import MAX_NAMES_TOLD, BlockNews
+from shared.messages.memory.tiers import Tier, TierNews
+from shared.messages.prefixes.prefixes import MAX_NAMES
 
 NUM_NODES = 8
 NUM_LOOKUPS = 2_000

@@ -27,7 +27,7 @@ from services.simulator.reports.report import attainment, quantiles, rounded
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import SloClass
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 
 MODEL, MAX_MODEL_LEN = "mistral-7b", 8192
 NUM_NODES, NUM_SEQS = 4, 128

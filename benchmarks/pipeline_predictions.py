@@ -23,11 +23,11 @@ from typing import Any
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.cost_learner import CostLearner
-from services.pipeline.batch import DenseBatch, MeanLengths
-from services.pipeline.machine import machine
-from services.pipeline.search import QUICK, search
-from services.pipeline.search_report import pipeline_file
-from services.pipeline.setting import Setting
+from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
+from services.pipeline.cost_model.machine import machine
+from services.pipeline.operators.setting import Setting
+from services.pipeline.reports.search_report import pipeline_file
+from services.pipeline.search.search import QUICK, search
 from services.simulator.devices.catalogue import STEP_TOKENS, cluster_config, devices_of, with_pipeline
 from services.simulator.devices.device import SimulatedDevice
 from services.simulator.devices.device_executor import device_executor
@@ -37,9 +37,9 @@ from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
 from shared.config.hardware import model_named
-from shared.config.pipeline_file import PUBLISHED, PipelineFile
-from shared.config.queue import QueueOptions
-from shared.messages.payload import Payload, Sampling
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile
+from shared.config.services.queue import QueueOptions
+from shared.messages.requests.payload import Payload, Sampling
 
 MODEL, DEVICE, ROWS, NUM_DEVICES = "mistral-7b", "a100", 1152, 2
 LENGTHS = MeanLengths(1024, 512)

@@ -47,10 +47,10 @@ from gpu_node.kernels.cpu import (
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.link_sizes import LinkSizes
-from shared.messages.payload import Sampling
+from shared.messages.memory.link_sizes import LinkSizes
+from shared.messages.requests.payload import Sampling
 
 WARM_UP_STEPS = 10
 NUM_TINY = 2_000

@@ -21,9 +21,9 @@ from gpu_node.engine.border.plan import Draw, ScheduledSequence
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 TEXT = Path(__file__).parent / "data" / "prose.txt"
 CHUNK_TOKENS = 64

@@ -37,10 +37,10 @@ from shared.bus import streams
 from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, INSTANCE_ENV, REDIS_ENV, load_config
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Cancel, GatewayBeat, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Cancel, GatewayBeat, Submit
+from shared.messages.requests.slo import Slo
 
 HOST = "127.0.0.1"
 SERVICE = "queue-manager"

@@ -20,8 +20,8 @@ from contextlib import closing
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload, Sampling
 
 POINTS = "8x64,32x64"
 KV_BYTES = 1 << 30

@@ -26,10 +26,10 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.executors.cpu.executor import CpuExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.speculation import SpeculationOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.speculation import SpeculationOptions
 from shared.files.model_file import checked_path
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 MAX_MODEL_LEN = 1024
 NUM_TOKENS = 48

@@ -29,7 +29,7 @@ from engine_vs_vllm import preloads
 from structured_output_engines import SPEC, Batch, Ours, Peer, PeerError, TimedEngine, peer
 
 from gpu_node.grammars.compiler import GrammarCompiler
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 BATCHES = (1, 8, 32)
 NUM_PROMPT_TOKENS = 32

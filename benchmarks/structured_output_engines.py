@@ -20,9 +20,9 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
 from gpu_node.models.hf.export import export_model
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import checked_path
-from shared.messages.payload import Constraint, Payload, Sampling
+from shared.messages.requests.payload import Constraint, Payload, Sampling
 
 MAX_MODEL_LEN = 1024
 LOAD_TIMEOUT_S = 300.0

@@ -24,7 +24,7 @@ from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineProcess
 from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded, RunAttempt, StepReport
 from shared.config.config import load_config
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 WARM_UP = 5
 FIRST_TOKEN, LAST_TOKEN = 1_000, 40_000  # ordinary text tokens of the vocabulary

@@ -19,7 +19,10 @@ COMMANDS = {
     "program": ("cli.program.command", "Show what one step of a model computes, and what it costs."),
     "pipeline": ("cli.pipeline.command", "Find how operators of a model overlap best on a group of devices."),
     "bench": ("cli.bench.command", "Measure a running cluster, one engine, or the bookkeeping on a trace."),
-    "profile": ("cli.bench.profile", "Measure what steps of a model cost on a node, for predicted waiting times."),
+    "profile": (
+        "cli.bench.profiling.profile",
+        "Measure what steps of a model cost on a node, for predicted waiting times.",
+    ),
     "sim": ("cli.simulate.sim", "Simulate a cluster of devices that are not there."),
     "plan": ("cli.simulate.plan", "Find how many devices a workload needs."),
     "config": ("cli.config.command", "Check and show configurations."),

@@ -52,14 +52,14 @@ from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.pulse import Pulse
 from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
-from shared.messages.batches import TOKEN_HEADER
+from shared.messages.batches.batches import TOKEN_HEADER
 from shared.service.admin import Admin
 from shared.service.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag

@@ -25,7 +25,7 @@ def field_texts(name: str) -> dict[str, str]:
 
 
 def _section(name: str) -> type:
-    for module in pkgutil.iter_modules(config.__path__, f"{config.__name__}."):
+    for module in pkgutil.walk_packages(config.__path__, f"{config.__name__}."):
         section = vars(importlib.import_module(module.name)).get(name)
         if isinstance(section, type):
             return section

@@ -35,7 +35,7 @@ from services.scheduler.metrics import measure as measure_scheduler
 from shared.bus import bus
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.service import driver, durability, solver
 from shared.service.inbox_lag import InboxLag, InboxLagCollector
 from shared.telemetry import lossy_stream

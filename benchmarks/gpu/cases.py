@@ -34,7 +34,7 @@ from gpu_node.kernels.triton.experts import experts
 from gpu_node.kernels.triton.lora import lora
 from gpu_node.kernels.triton.rope import rope, write_kv
 from gpu_node.kernels.triton.route import route
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 EPSILON = 1e-5
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2}

@@ -6,7 +6,7 @@ import random
 from time import perf_counter
 
 from gpu_node.engine.engine import Engine
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 
 class DecodeLoad:

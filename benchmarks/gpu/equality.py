@@ -21,9 +21,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 NEAR_TIE = 1e-3
 LOGPROB_ERROR = 1e-3

@@ -20,7 +20,7 @@ from decodes import DecodeLoad
 from woven_engine import LINK, EngineOf
 
 from gpu_node.engine.engine import Engine
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 
 class Lender:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 CONTEXT = 36
 VOCAB = 96

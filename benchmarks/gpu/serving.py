@@ -26,9 +26,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.hardware import DEVICES
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 OPTIMUM_GOAL, IDLE_GOAL = 0.5, 0.03
 NUM_WAITING = 64

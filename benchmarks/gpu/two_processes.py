@@ -37,7 +37,7 @@ from gpu_node.kernels.triton.attention.send import send
 from gpu_node.kernels.triton.cache import LayerCache, Places, device_batch
 from gpu_node.kernels.triton.rope import write_kv
 from shared.files.kv_paging import LINE_BYTES, Paging
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 LINK = LinkName("hot", "cold")
 SEQUENCES, BLOCKS_EACH = 3, 4

@@ -29,7 +29,7 @@ from woven_engine import LINK, EngineOf
 
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.offload.offloading import RemoteLost
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 Form = Literal["off", "on", "ahead"]
 """Of `EngineOptions.offload`."""

@@ -13,7 +13,7 @@ from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.graph.passes.named import offload_passes
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 LINK = LinkName("hot", "cold")
 

@@ -28,7 +28,7 @@ from redis.asyncio import Redis
 from shared.bus import streams
 from shared.bus.bus import connect
 from shared.messages.codec import FIELD, decode_entry, encode
-from shared.messages.requests import Cancel, Chunk, Submit, Tokens
+from shared.messages.requests.requests import Cancel, Chunk, Submit, Tokens
 
 TOKENS = (253, 254, 260, 281, 282, 284, 288, 314, 325, 335)  # common words of the vocabulary
 READ_BLOCK_MS = 1_000

@@ -25,9 +25,9 @@ from shared.bus import scripts, streams
 from shared.bus.bus import connect
 from shared.bus.system_writes import SystemWriter, delete
 from shared.messages.codec import decode_entry, encode
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import GatewayBeat, Submit, Tokens
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import GatewayBeat, Submit, Tokens
+from shared.messages.requests.slo import Slo
 
 NAME = "floor"
 WORDS = (" the", " of", " and", " to", " in")  # whichever token it is

@@ -22,8 +22,8 @@ from typing import Protocol
 from services.queue_manager.learnt.arrivals import ArrivalRates, Flow
 from services.queue_manager.learnt.lifetimes import Lifetimes
 from services.simulator.workloads.arrivals import poisson
-from shared.messages.request_kind import RequestKind
-from shared.messages.slo import Slo
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.slo import Slo
 
 FADING_S = (60.0, 240.0)
 """Memories of the fading means."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from kept_rows import Row
 from rich.table import Table
 
-from shared.config.corrections import Correction
+from shared.config.services.corrections import Correction
 
 LEAST_R2, LEAST_COVERAGE, LEAST_KEPT = 0.005, 0.02, 0.003
 NUM_DIGITS = 4

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ablation_runs import Run
 
-from shared.config.corrections import Correction
+from shared.config.services.corrections import Correction
 
 EVERYTHING = frozenset(Correction)
 DECIDE = frozenset({Correction.PROMPTS, Correction.CALIBRATION})

@@ -40,8 +40,8 @@ from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_mega, draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.corrections import PredictionOptions
-from shared.config.queue import QueueOptions
+from shared.config.services.corrections import PredictionOptions
+from shared.config.services.queue import QueueOptions
 
 Policy = Literal["shepherd", "qlm"]
 

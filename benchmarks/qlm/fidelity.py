@@ -35,9 +35,9 @@ from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.cluster.cluster import SMALL_PROBLEM_S, SimulatedCluster
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
-from shared.messages.payload import Sampling
-from shared.messages.placement import PlacementProblem
-from shared.messages.requests import Pulled
+from shared.messages.nodes.placement import PlacementProblem
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.requests import Pulled
 
 BEGIN_S = 10.0  # of virtual time: nodes are there
 STEP_S = 1.0

@@ -13,10 +13,10 @@ from services.queue_manager.waits.predictions import Predictions
 from services.simulator.recording import Prediction
 from services.simulator.simulation import Simulation
 from shared.config.config import ClusterConfig
-from shared.config.corrections import Correction, PredictionOptions
+from shared.config.services.corrections import Correction, PredictionOptions
 from shared.estimator.wait import NEVER, Wait
 from shared.messages.message import Message
-from shared.messages.requests import Cancel, Finished, Pulled, QueueStatus, Submit
+from shared.messages.requests.requests import Cancel, Finished, Pulled, QueueStatus, Submit
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from rich.progress import Progress
 from gateway.inflight.timeline import Timeline
 from gpu_node.engine.process.step_file import STEP_LOG_ENV
 from shared.config.config import ClusterConfig
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 POLICIES = ("qlm", "edf", "fcfs")
 WARM_UP_BATCH = 144  # each question twice: a length is learnt for each model and class

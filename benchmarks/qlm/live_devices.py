@@ -11,8 +11,8 @@ from live_record import Recording
 from gpu_node.engine.measures.cost_learner import CostLearner
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig
-from shared.messages.nodes import Heartbeat
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.nodes import Heartbeat
+from shared.messages.nodes.step_cost import StepCost
 
 DEFAULT_KV_BYTES_PER_S = 5e9  # where no node has moved anything
 

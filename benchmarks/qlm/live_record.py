@@ -20,9 +20,9 @@ from gpu_node.engine.process.step_file import StepLine, read_steps
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode, decode_payload
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import Heartbeat
-from shared.messages.placement import PlanRequest, Solved
-from shared.messages.requests import Evicted, Pulled, Submit
+from shared.messages.nodes.nodes import Heartbeat
+from shared.messages.nodes.placement import PlanRequest, Solved
+from shared.messages.requests.requests import Evicted, Pulled, Submit
 from shared.service.cluster_clock import id_time
 
 POLL_MS = 100

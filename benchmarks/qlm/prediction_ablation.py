@@ -1,4 +1,5 @@
-"""What each correction of predicted waits is worth (`shared.config.corrections`): each left out alone, and all but it.
+"""What each correction of predicted waits is worth (`shared.config.services.corrections`): each left out alone, and all
+but it.
 
 Three things are asked. Accuracy: the cases of ``estimator_accuracy.py`` by the default policy, surges of 2,000.
 Policies: promises kept, answers a second and times to first token of four small clusters, and what their requests
@@ -39,7 +40,7 @@ from cli.progress_bar import progress_bar
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.reports.report import report
 from services.simulator.simulation import Simulation
-from shared.config.corrections import Correction
+from shared.config.services.corrections import Correction
 
 NUM_DIGITS = 4
 

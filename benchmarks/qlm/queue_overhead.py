@@ -30,15 +30,15 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.groups.groups import RequestGroups
 from services.scheduler.placement import solve
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
 from shared.messages.codec import decode, encode
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.placement import PlacementProblem, Plan, PlanRequest
-from shared.messages.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.placement import PlacementProblem, Plan, PlanRequest
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, Enqueued, Finished, FinishedRequest, Pulled, Submit, VirtualQueue
 from shared.service.core import Drop, Effect, Send
 
 MODELS = ("model-a", "model-b", "model-c", "model-d")

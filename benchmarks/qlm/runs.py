@@ -27,8 +27,8 @@ from services.simulator.reports.report import report
 from services.simulator.simulation import PLAN_VISITS, SOLVE_S, Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config import hardware
-from shared.config.policies import POLICY_RULES
-from shared.config.queue import OperationOptions, QueueOptions
+from shared.config.services.policies import POLICY_RULES
+from shared.config.services.queue import OperationOptions, QueueOptions
 
 POLICIES = tuple(POLICY_RULES)
 SATURATED_PER_DEVICE = 600

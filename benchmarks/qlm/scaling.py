@@ -34,8 +34,8 @@ from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH
 from services.simulator.workloads.request import WorkloadRequest
 from services.simulator.workloads.trace import Trace
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool, ScalingOptions
-from shared.config.queue import QueueOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
+from shared.config.services.queue import QueueOptions
 from shared.files.length_trace import read_lengths
 
 TRACE = Path(__file__).parents[1] / "data" / "azure2023_code.csv.gz"

@@ -31,8 +31,8 @@ from services.scheduler.solving.cost import total_cost
 from services.scheduler.solving.exact import solve_exactly
 from services.scheduler.solving.tables import make_instance
 from shared.config.hardware import device_named, fits, kv_bytes_per_s, load_s, model_named, model_rate
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem
 
 MODELS = [model_named(name) for name in ("mistral-7b", "vicuna-13b", "llama-70b")]
 NUM_SEQS = {"a100": 128, "a10": 48}

@@ -19,7 +19,7 @@ from services.simulator.simulation import SimulationRun
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import INTERACTIVE_AND_BATCH, MANY_MODELS, ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.queue import OperationOptions
+from shared.config.services.queue import OperationOptions
 
 TWO = {"a100": 1, "a10": 1}
 FOUR = {"a100": 3, "a10": 1}

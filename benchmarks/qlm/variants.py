@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.config.policies import POLICY_RULES, OperationName, PolicyName
-from shared.config.queue import OperationOptions
+from shared.config.services.policies import POLICY_RULES, OperationName, PolicyName
+from shared.config.services.queue import OperationOptions
 
 BEYOND_PLANS: tuple[OperationName, ...] = ("evict", "migrate", "pace", "immediate", "overtake", "rescue")
 """What makes an engine and a queue more than a plan that is followed; balancing and swaps are part of any plan."""

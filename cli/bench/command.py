@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from cli.bench.conversations import conversations
 from cli.bench.engine import engine
-from cli.bench.memory import memory
-from cli.bench.offload import offload
-from cli.bench.paging import paging
+from cli.bench.load.serve import LoadResult, LoadSpec, run_load, served_models
+from cli.bench.memory.conversations import conversations
+from cli.bench.memory.memory import memory
+from cli.bench.memory.paging import paging
+from cli.bench.offload.offload import offload
 from cli.bench.percentiles import PERCENTS
-from cli.bench.pipeline import pipeline
-from cli.bench.serve import LoadResult, LoadSpec, run_load, served_models
-from cli.bench.vllm import vllm
+from cli.bench.pipeline.pipeline import pipeline
+from cli.bench.vllm.vllm import vllm
 from cli.errors import CliError
 from cli.tables import print_table
 from shared.processes import open_files

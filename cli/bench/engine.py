@@ -23,7 +23,7 @@ from gpu_node.bench.point import BenchPoint, PointError, parse_points
 from gpu_node.bench.report import Machine, PointResult, encode
 from gpu_node.bench.report import PointProgress as Doing
 from shared.config.config import ClusterConfig, load_config, parse_config
-from shared.config.engine import ModelSpec, WeightType
+from shared.config.engines.engine import ModelSpec, WeightType
 
 POINTS = "1x32x128,8x128x128,64x256x128,128x512x64"
 

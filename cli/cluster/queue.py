@@ -13,8 +13,8 @@ from rich.table import Table
 from cli.config.option import config_option
 from cli.errors import CliError, ClusterError
 from cli.tables import print_table
-from gateway.openai.answers import ErrorAnswer
-from gateway.openai.queue_answers import QueueReport
+from gateway.openai.answers.answers import ErrorAnswer
+from gateway.openai.answers.queue_answers import QueueReport
 from shared.config.addresses import gateway_url, reachable
 from shared.config.config import ClusterConfig, load_config
 

@@ -8,7 +8,7 @@ from cli.config.machine_check import machine_problems
 from cli.config.model_check import ModelReport, check_models
 from cli.errors import CliError
 from shared.config.config import ClusterConfig, inspect_config
-from shared.config.problems import listed
+from shared.config.reading.problems import listed
 
 
 def check_file(path: Path) -> tuple[ClusterConfig, ModelReport]:

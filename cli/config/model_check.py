@@ -11,11 +11,11 @@ from gateway.models.model_parts import ModelParts
 from gateway.models.models import length_of, read_parts
 from gateway.models.score_form import score_form
 from gpu_node.executors.model_check import load_problem
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.config.model_source import adapter_source_problem, is_fetched, source_problem
-from shared.config.nodes import NodeTemplate
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.model_source import adapter_source_problem, is_fetched, source_problem
+from shared.config.nodes.nodes import NodeTemplate
 from shared.files.model_file import ModelFileError, checked_path, model_path
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.config.config import ClusterConfig
-from shared.config.engine import NO_PIPELINE
-from shared.config.nodes import NodeSpec
-from shared.config.pipeline_file import PipelineError
-from shared.config.pipelines import Pipelines, cpu_name, pipelines_folder, read_pipelines
+from shared.config.engines.engine import NO_PIPELINE
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.pipelines.pipeline_file import PipelineError
+from shared.config.pipelines.pipelines import Pipelines, cpu_name, pipelines_folder, read_pipelines
 
 
 def pipeline_problems(config: ClusterConfig) -> list[str]:

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool, NodeSpec
-from shared.config.vllm import PACKAGES, VLLM_VERSION
+from shared.config.nodes.nodes import NodePool, NodeSpec
+from shared.config.nodes.vllm import PACKAGES, VLLM_VERSION
 
 ASK_TIMEOUT_S = 30.0
 _ASK = f"""

@@ -11,9 +11,9 @@ import yaml
 from pydantic import SecretStr
 
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.config.model_source import is_fetched
-from shared.config.nodes import NodeTemplate
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.model_source import is_fetched
+from shared.config.nodes.nodes import NodeTemplate
 
 Template = TypeVar("Template", bound=NodeTemplate)
 

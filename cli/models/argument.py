@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli.errors import CliError
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import model_path
 
 NAME_OF_PATH = "model"

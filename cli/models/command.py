@@ -16,9 +16,9 @@ from cli.models.hub_download import latest_commit
 from cli.models.pull import pull_models
 from cli.models.source import HUB_PREFIX, hub_branch
 from cli.tables import print_table
-from shared.config.adapters import AdapterSpec
 from shared.config.config import load_config
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import model_path
 
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from cli.errors import CliError
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import ModelFileError, checked_path
 
 

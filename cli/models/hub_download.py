@@ -20,7 +20,7 @@ from rich.progress import Progress, TaskID
 
 from cli.errors import CliError
 from cli.models.source import HubModel
-from shared.config.model_source import is_plain_path
+from shared.config.engines.model_source import is_plain_path
 
 ASK_TIMEOUT_S = 30.0
 """Of the hub, for what a commit holds; its package bounds the wait for files."""

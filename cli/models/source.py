@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from cli.errors import CliError
-from shared.config import model_source
-from shared.config.model_source import HUB_PREFIX as HUB_PREFIX
-from shared.config.model_source import PREFIX as PREFIX
-from shared.config.model_source import HubModel as HubModel
-from shared.config.model_source import ModelSourceError
-from shared.config.model_source import PackagedModel as PackagedModel
+from shared.config.engines import model_source
+from shared.config.engines.model_source import HUB_PREFIX as HUB_PREFIX
+from shared.config.engines.model_source import PREFIX as PREFIX
+from shared.config.engines.model_source import HubModel as HubModel
+from shared.config.engines.model_source import ModelSourceError
+from shared.config.engines.model_source import PackagedModel as PackagedModel
 
 _BRANCH = re.compile(r"(?:hf:)?([A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)(?:@([^@\s]+))?")
 
@@ -24,7 +24,8 @@ def hub_branch(source: str) -> tuple[str, str]:
 
 
 def packaged_model(source: str) -> PackagedModel:
-    """As `shared.config.model_source.packaged_model`; `CliError` for what could leave the wheel or steer pip."""
+    """As `shared.config.engines.model_source.packaged_model`; `CliError` for what could leave the wheel or steer
+    pip."""
     try:
         return model_source.packaged_model(source)
     except ModelSourceError as error:
@@ -32,7 +33,7 @@ def packaged_model(source: str) -> PackagedModel:
 
 
 def hub_model(source: str) -> HubModel:
-    """As `shared.config.model_source.hub_model`; `CliError` for what names no commit."""
+    """As `shared.config.engines.model_source.hub_model`; `CliError` for what names no commit."""
     try:
         return model_source.hub_model(source)
     except ModelSourceError as error:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from cli.errors import CliError
-from services.pipeline.machine import DEVICE_NAMES, GroupPeaks, machine
-from services.pipeline.paper import TABLE_2_LENGTHS, TABLE_2_ROWS
+from services.pipeline.cost_model.machine import DEVICE_NAMES, GroupPeaks, machine
+from services.pipeline.cost_model.paper import TABLE_2_LENGTHS, TABLE_2_ROWS
 from shared.config.hardware import MODELS, ModelShape
 
 _OPTIONS = (

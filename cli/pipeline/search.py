@@ -14,17 +14,17 @@ from cli.errors import CliError
 from cli.pipeline.options import chosen_machine, chosen_model, setup_options
 from cli.pipeline.svg import pipeline_svg
 from cli.tables import print_table
-from services.pipeline.batch import DenseBatch, MeanLengths, largest_batch
-from services.pipeline.machine import GroupPeaks
-from services.pipeline.profiled import profiled_setting
-from services.pipeline.search import FULL, QUICK, add_copies
-from services.pipeline.search import search as find
-from services.pipeline.search_report import pipeline_file, search_report
-from services.pipeline.setting import Setting
+from services.pipeline.cost_model.batch import DenseBatch, MeanLengths, largest_batch
+from services.pipeline.cost_model.machine import GroupPeaks
+from services.pipeline.operators.profiled import profiled_setting
+from services.pipeline.operators.setting import Setting
+from services.pipeline.reports.search_report import pipeline_file, search_report
+from services.pipeline.search.search import FULL, QUICK, add_copies
+from services.pipeline.search.search import search as find
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
-from shared.config.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
-from shared.config.pipelines import cpu_name
+from shared.config.measured.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
+from shared.config.pipelines.pipelines import cpu_name
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

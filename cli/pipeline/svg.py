@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from shared.config.pipeline_file import LANES, PipelineFile, PipelineOperator
+from shared.config.pipelines.pipeline_file import LANES, PipelineFile, PipelineOperator
 
 _WIDTH, _LEFT, _TOP, _LANE_HEIGHT, _BOX_HEIGHT = 1400, 90, 60, 64, 48
 _COLOURS = {"compute": "#f4d35e", "memory": "#8fc78f", "network": "#8db7e0", "copy": "#c9b3d9"}

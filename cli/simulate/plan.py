@@ -24,7 +24,7 @@ from services.simulator.devices.catalogue import MAX_NUM_SEQS, cluster_config, d
 from services.simulator.reports.report import attainment
 from services.simulator.simulation import Scenario
 from shared.config.hardware import DEVICES
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _SHARE = FiniteRange(0, 1, min_open=True, max_open=True)

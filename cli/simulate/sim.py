@@ -33,13 +33,13 @@ from services.simulator.devices.device_group import group_name
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
 from services.simulator.simulation import PLAN_VISITS, Scenario
-from shared.config.corrections import PredictionOptions
-from shared.config.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, read_pipeline
-from shared.config.policies import PolicyName
-from shared.config.profiles import Profile, ProfileError, read_profiles
-from shared.config.queue import OperationOptions, QueueOptions
-from shared.config.tiers import TierOptions
-from shared.messages.nodes import Phases
+from shared.config.engines.tiers import TierOptions
+from shared.config.measured.profiles import Profile, ProfileError, read_profiles
+from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, read_pipeline
+from shared.config.services.corrections import PredictionOptions
+from shared.config.services.policies import PolicyName
+from shared.config.services.queue import OperationOptions, QueueOptions
+from shared.messages.nodes.nodes import Phases
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")

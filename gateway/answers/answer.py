@@ -16,9 +16,9 @@ from gateway.answers.event import SseEvent
 from gateway.answers.news_wait import NewsWait, first_news, rest
 from gateway.inflight.call import InflightCall
 from gateway.inflight.timeline import Timeline
-from gateway.openai import errors
-from gateway.openai.answers import CompletionTokensDetails, PromptTokensDetails, Usage
-from gateway.openai.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged
+from gateway.openai.answers.answers import CompletionTokensDetails, PromptTokensDetails, Usage
+from gateway.openai.answers.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged
+from gateway.openai.errors import errors
 
 MAX_INLINE_BYTES = 1 << 14
 """Of embeddings: a kilobyte of them takes some 50 us to write, and more than these go to a thread."""

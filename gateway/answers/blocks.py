@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from gateway.openai.answers import ChatDelta, ChatFinishReason, ToolCallDelta
-from gateway.openai.delta import Delta
+from gateway.openai.answers.answers import ChatDelta, ChatFinishReason, ToolCallDelta
+from gateway.openai.answers.delta import Delta
 
 BlockKind = Literal["thoughts", "text", "call"]
 

@@ -15,8 +15,8 @@ from gateway.inflight.call import InflightCall
 from gateway.inflight.job import Job
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
-from gateway.openai.errors import DROPPED_REASON_HEADER, ApiError
-from shared.messages.requests import QueueLine
+from gateway.openai.errors.errors import DROPPED_REASON_HEADER, ApiError
+from shared.messages.requests.requests import QueueLine
 
 _log = structlog.get_logger("gateway.request")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gateway.answers.sse import SseStream
 from gateway.inflight.call import InflightCall, Take
-from gateway.openai import errors
-from gateway.openai.delta import Delta, End
-from shared.messages.requests import QueuePlace
+from gateway.openai.answers.delta import Delta, End
+from gateway.openai.errors import errors
+from shared.messages.requests.requests import QueuePlace
 
 KEEP_ALIVE_S = 15.0  # proxies commonly close a connection after 30 s or 60 s of silence
 MAX_SILENCE_S = 600.0  # an answer that was begun and then stands still this long is given up

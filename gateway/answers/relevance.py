@@ -6,7 +6,7 @@ import math
 import struct
 
 from gateway.generation.generation import FLOAT_BYTES
-from gateway.openai.errors import generation_failed
+from gateway.openai.errors.errors import generation_failed
 
 
 def relevance(logits: bytes) -> float:

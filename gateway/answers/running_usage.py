@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.answers.event import SseEvent
-from gateway.openai.answers import Usage
+from gateway.openai.answers.answers import Usage
 
 
 def with_usage(events: Iterable[SseEvent], usage: Usage) -> list[msgspec.Struct]:

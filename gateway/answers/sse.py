@@ -11,8 +11,8 @@ from aiohttp.abc import AbstractStreamWriter
 
 from gateway.answers.event import SseEvent, written
 from gateway.http.context import CONNECTIONS, KEYS
-from gateway.openai.queue_answers import PlaceComment
-from shared.messages.requests import QueuePlace
+from gateway.openai.answers.queue_answers import PlaceComment
+from shared.messages.requests.requests import QueuePlace
 
 _HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",

@@ -18,8 +18,8 @@ from gateway.answers.sse import ClientGoneError, SseStream
 from gateway.http.context import ANSWERED
 from gateway.http.flush import give_up
 from gateway.inflight.call import InflightCall
-from gateway.openai import errors
-from gateway.openai.delta import Delta, End
+from gateway.openai.answers.delta import Delta, End
+from gateway.openai.errors import errors
 
 _log = structlog.get_logger(__name__)
 

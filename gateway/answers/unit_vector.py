@@ -7,7 +7,7 @@ import sys
 from array import array
 from base64 import b64encode
 
-from gateway.openai.errors import generation_failed
+from gateway.openai.errors.errors import generation_failed
 
 
 def unit_vector(numbers: bytes, dimensions: int | None = None) -> list[float]:

@@ -8,8 +8,8 @@ from typing import Annotated
 from msgspec import Meta, Raw, Struct, json
 
 from gateway.http.anthropic_errors import messages_error
-from gateway.openai.errors import ApiError
-from shared.messages.batch_lines import CANCELLED, EXPIRED, AnswerBody, AnswerLine, NoAnswer
+from gateway.openai.errors.errors import ApiError
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, AnswerBody, AnswerLine, NoAnswer
 
 _UNAUTHORISED = 401  # what a request without an answer would have got, where not its batch's end is why
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from shared.messages.batches import BatchRecord, BatchStatus
+from shared.messages.batches.batches import BatchRecord, BatchStatus
 
 Moment = Annotated[datetime, Meta(tz=True)]
 ProcessingStatus = Literal["in_progress", "canceling", "ended"]

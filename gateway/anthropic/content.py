@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from gateway.openai.kinds import one_of
-from gateway.openai.part import ApiObject
-from gateway.openai.tools import CallId, FunctionName, shallow
+from gateway.openai.objects.kinds import one_of
+from gateway.openai.objects.part import ApiObject
+from gateway.openai.requests.tools import CallId, FunctionName, shallow
 
 _NOT_HERE = frozenset({"image", "document", "search_result", "tool_reference", "container_upload", "compaction"})
 """Kinds of Anthropic's that no model here can be told of; beside those of tools that run at the server."""

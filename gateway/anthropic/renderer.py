@@ -34,10 +34,10 @@ from gateway.anthropic.answers import (
     ToolUseContent,
 )
 from gateway.http.anthropic_errors import messages_error
-from gateway.openai.answers import ChatFinishReason, Usage
-from gateway.openai.delta import Delta
-from gateway.openai.errors import ApiError
-from gateway.openai.half_characters import without_halves
+from gateway.openai.answers.answers import ChatFinishReason, Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.half_characters import without_halves
 
 _REASONS: dict[ChatFinishReason, StopReason] = {
     "stop": "end_turn",

@@ -1,8 +1,8 @@
 """Requests of Anthropic's Messages API as far as Treadle has them, each read as a chat.
 
-The rules are those of `gateway.openai.schema`: what would change an answer and is not there is refused by name, and so
-is a field that nobody knows; ``null`` means "not given"; types are strict. `metadata`, `cache_control`, `service_tier`
-and `signature` are taken and not used: none of them changes the answer.
+The rules are those of `gateway.openai.requests.schema`: what would change an answer and is not there is refused by
+name, and so is a field that nobody knows; ``null`` means "not given"; types are strict. `metadata`, `cache_control`,
+`service_tier` and `signature` are taken and not used: none of them changes the answer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 from gateway.anthropic.content import AssistantTurn, CacheControl, Texts, Turn
 from gateway.anthropic.tools import GivenTools, ToolUseChoice
 from gateway.anthropic.turns import NamedMessage, messages_of
-from gateway.openai.part import ApiObject, FieldConflictError, without_inert
-from gateway.openai.schema import (
+from gateway.openai.objects.part import ApiObject, FieldConflictError, without_inert
+from gateway.openai.requests.schema import (
     MAX_MESSAGES,
     MAX_NAME_CHARACTERS,
     MAX_STOP_STRINGS,
@@ -25,8 +25,8 @@ from gateway.openai.schema import (
     Id,
     StopString,
 )
-from gateway.openai.tools import MAX_TOOLS
-from gateway.openai.translated import TranslatedRequest
+from gateway.openai.requests.tools import MAX_TOOLS
+from gateway.openai.requests.translated import TranslatedRequest
 
 MIN_BUDGET_TOKENS = 1024  # as Anthropic has it
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from gateway.anthropic.content import CacheControl
-from gateway.openai.kinds import one_of
-from gateway.openai.part import ApiObject
-from gateway.openai.tools import FunctionDescription, FunctionName
+from gateway.openai.objects.kinds import one_of
+from gateway.openai.objects.part import ApiObject
+from gateway.openai.requests.tools import FunctionDescription, FunctionName
 
 _MAX_TYPE_CHARACTERS = 64
 

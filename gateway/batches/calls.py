@@ -1,7 +1,7 @@
 """Requests that the batch service sends: in whose name, and with which promise.
 
 Limits of a key are those of its own calls (requests at a time, rates): what its batches have out is bounded by
-`shared.config.batches.BatchOptions`, and is served when there is slack.
+`shared.config.services.batches.BatchOptions`, and is served when there is slack.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.batches.token import BatchToken
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import Client
 from gateway.tenants.keys import Keys
-from shared.messages.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER
+from shared.messages.batches.batches import KEY_HEADER, PROMISE_HEADER, TOKEN_HEADER
 
 
 @dataclass(frozen=True)

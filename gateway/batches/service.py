@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 
 from gateway.batches.token import BatchToken
-from gateway.openai import batch_errors, errors
-from shared.messages.batches import (
+from gateway.openai.errors import batch_errors, errors
+from shared.messages.batches.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,
     TENANT_HEADER,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.openai import batch_errors
+from gateway.openai.errors import batch_errors
 
 MAX_TRANSFERS = 32  # of one process: each holds a connection and some pieces of 64 KiB
 MAX_OF_TENANT = 8

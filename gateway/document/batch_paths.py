@@ -10,7 +10,7 @@ from gateway.document.operations import KEYED, REFUSED, json_of, operation, take
 from gateway.endpoints.stored.batches import BATCHES_A_PAGE, MAX_BATCHES_A_PAGE
 from gateway.endpoints.stored.files import MAX_FILES_A_PAGE
 from gateway.openai.batches import BatchAnswer, BatchList, FileAnswer, FileList, FileRemoved
-from shared.messages.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
+from shared.messages.batches.batches import MAX_KEEP_S, MIN_KEEP_S, FilePurpose
 
 BATCH_ANSWERS: list[type[msgspec.Struct]] = [FileAnswer, FileList, FileRemoved, BatchAnswer, BatchList]
 

@@ -25,7 +25,7 @@ from gateway.document.operations import (
 )
 from gateway.document.request_schemas import request_schemas
 from gateway.http.anthropic_errors import MessagesError
-from gateway.openai.answers import (
+from gateway.openai.answers.answers import (
     ChatCompletion,
     ChatCompletionChunk,
     Completion,
@@ -34,9 +34,9 @@ from gateway.openai.answers import (
     ModelList,
     Version,
 )
-from gateway.openai.embeddings import EmbeddingList
-from gateway.openai.queue_answers import QueueReport
-from gateway.openai.scores import RerankAnswer, ScoreList
+from gateway.openai.answers.queue_answers import QueueReport
+from gateway.openai.pooled.embeddings import EmbeddingList
+from gateway.openai.pooled.scores import RerankAnswer, ScoreList
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
 from gateway.responses.answer import ResponseAnswer
 from gateway.responses.events import STREAM_EVENTS

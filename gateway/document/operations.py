@@ -7,7 +7,7 @@ from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
 
-from gateway.openai.errors import DROPPED_REASON_HEADER
+from gateway.openai.errors.errors import DROPPED_REASON_HEADER
 
 SCHEMAS = "#/components/schemas/"
 _ERROR = "ErrorAnswer"

@@ -9,11 +9,11 @@ from pydantic.json_schema import models_json_schema
 
 from gateway.anthropic.requests import UNSUPPORTED, CountTokensRequest, MessagesRequest
 from gateway.openai.batches import BatchRequest
-from gateway.openai.chat_messages import ChatMessage
-from gateway.openai.embeddings import EmbeddingRequest
-from gateway.openai.schema import INERT, ChatCompletionRequest, CompletionRequest
-from gateway.openai.scores import RerankRequest, ScoreRequest
-from gateway.openai.structured_output import StructuredOutputs
+from gateway.openai.pooled.embeddings import EmbeddingRequest
+from gateway.openai.pooled.scores import RerankRequest, ScoreRequest
+from gateway.openai.requests.chat_messages import ChatMessage
+from gateway.openai.requests.schema import INERT, ChatCompletionRequest, CompletionRequest
+from gateway.openai.requests.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
 from gateway.responses.request import INERT_FIELDS, ResponsesRequest
 

@@ -9,12 +9,12 @@ from msgspec import structs
 from gateway.generation.detokenizer import Detokenizer
 from gateway.generation.held_scores import HeldScores
 from gateway.generation.stop_strings import StopMatcher, StopPattern
-from gateway.openai.answers import FinishReason
-from gateway.openai.delta import Delta
+from gateway.openai.answers.answers import FinishReason
+from gateway.openai.answers.delta import Delta
 from gateway.reasoning.counter import ThoughtCounter
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Output, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class Choice:

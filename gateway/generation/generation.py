@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from gateway.generation.choice import Choice
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.answers import FinishReason
-from gateway.openai.delta import Crashed, Delta, Failure, NodeRefusal, Rejection
+from gateway.openai.answers.answers import FinishReason
+from gateway.openai.answers.delta import Crashed, Delta, Failure, NodeRefusal, Rejection
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Output, Sampling
-from shared.messages.requests import Chunk, Rejected
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.requests import Chunk, Rejected
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
 MAX_FRUITLESS_ATTEMPTS = 4

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from gateway.openai.delta import ScoredToken
-from shared.messages.token_logprob import TokenLogprob
+from gateway.openai.answers.delta import ScoredToken
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class HeldScores:

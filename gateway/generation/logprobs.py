@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.models.tokenizer import PromptTokenizer
-from gateway.openai.answers import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
-from gateway.openai.delta import ScoredToken
+from gateway.openai.answers.answers import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
+from gateway.openai.answers.delta import ScoredToken
 
 MIN_LOGPROB = -9999.0  # OpenAI's number for "next to impossible"; JSON has no infinity
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 
 PATH = "/v1/messages"
 

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from gateway.http import encodings
 from gateway.http.body_shape import check_steps
 from gateway.http.context import CLIENT, LARGE_BODIES
-from gateway.openai import errors
-from gateway.openai.part import FieldConflictError, MissingFieldError, UnsupportedFieldError, path_of, text_of
+from gateway.openai.errors import errors
+from gateway.openai.objects.part import FieldConflictError, MissingFieldError, UnsupportedFieldError, path_of, text_of
 from gateway.tenants.turnstile import TURNSTILE
 
 # A client that sends its body slower than this holds a place for nothing: ten seconds, and more for a large one.

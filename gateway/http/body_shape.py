@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 
 # More than the largest request that is taken: 4,096 messages with several parts and all fields, 64 prompts.
 MAX_STRINGS = 1 << 17

@@ -20,7 +20,7 @@ from gateway.http.connections import Connections, ConnectionState, Reason
 from gateway.http.context import ANSWERED, CONNECTIONS
 from gateway.http.expectations import refusing_others
 from gateway.http.flush import DELIVERED, UNREAD, flush, give_up
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.turnstile import ENTRANCE, Turnstile
 
 # The whole header of a request: 64 fields, as long as those of a browser with its cookies and a token.

@@ -10,7 +10,7 @@ import zlib
 
 from aiohttp import web
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 
 ENCODINGS = ("gzip", "deflate")
 _STEP_BYTES = 64 << 10  # what is inflated at a time: no more than this is made beyond the bound

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from gateway.http.refusals import refusal_answer
-from gateway.openai import errors
+from gateway.openai.errors import errors
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.http.anthropic_errors import is_messages, messages_error
 from gateway.http.context import CLIENT, REQUEST_ID, VISITED
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 
 MAX_MADE_UP_CHARS = 100  # of a path or a field: enough to find it
 

@@ -11,10 +11,10 @@ from gateway.inflight.job import Job
 from gateway.inflight.queue_view import QueueView
 from gateway.inflight.request import InflightRequest
 from gateway.inflight.rounds import Rounds
-from gateway.openai.delta import Delta, End, merged
-from shared.messages.payload import Sampling
-from shared.messages.requests import QueueLine, QueuePlace
-from shared.messages.slo import Slo
+from gateway.openai.answers.delta import Delta, End, merged
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.requests import QueueLine, QueuePlace
+from shared.messages.requests.slo import Slo
 
 Take = Callable[[list[Delta] | End, float], bool]
 """Is given all that is new of a call and the loop's time, and answers whether it wants more now."""

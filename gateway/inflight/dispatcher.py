@@ -17,7 +17,7 @@ from gateway.inflight.queue_view import QueueView
 from gateway.inflight.releases import Releases
 from gateway.inflight.request import InflightRequest
 from gateway.inflight.rounds import Rounds
-from shared.messages.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
+from shared.messages.requests.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
 
 Inbound = Tokens | Resubmit | Rejected | QueueStatus
 """What the cluster says to a gateway."""

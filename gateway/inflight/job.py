@@ -9,11 +9,11 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from gateway.generation.stop_strings import StopPattern
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.pictures import Picture
-from shared.messages.prefixes import PromptPrefix, prompt_prefix
-from shared.messages.requests import Submit
-from shared.messages.slo import Slo
+from shared.messages.prefixes.prefixes import PromptPrefix, prompt_prefix
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.pictures import Picture
+from shared.messages.requests.requests import Submit
+from shared.messages.requests.slo import Slo
 from shared.telemetry.trace_context import traceparent
 
 

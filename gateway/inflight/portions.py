@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from gateway.inflight.dispatcher import Inbound
-from shared.messages.requests import Chunk, QueueStatus, Tokens
+from shared.messages.requests.requests import Chunk, QueueStatus, Tokens
 
 NEWS_A_ROUND = 16  # chunks and places, as many as are written in one; each may wake a handler for 0.1 ms
 

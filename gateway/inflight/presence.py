@@ -19,8 +19,8 @@ from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
 from shared.bus.system_writes import SystemWriter, add, delete
-from shared.messages import inventories
-from shared.messages.requests import GatewayBeat
+from shared.messages.requests import inventories
+from shared.messages.requests.requests import GatewayBeat
 
 MAX_KEYS = 512  # in one pipeline: bounds what Redis does for one client at a time
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.messages.payload import Payload
-from shared.messages.requests import Submit
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Submit
 
 
 class QueueUnavailableError(Exception):

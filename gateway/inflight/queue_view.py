@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from shared.messages.requests import DEFAULT_TENANT, QueueLine, QueueStatus
+from shared.messages.requests.requests import DEFAULT_TENANT, QueueLine, QueueStatus
 
 # The queue manager speaks every second while anybody waits, and else every 5 s to 7 s: with what runs, or with nothing.
 # Who has not heard it for this long, which is longer than a standby takes to lead, knows nothing of the queue.

@@ -20,11 +20,11 @@ from shared.bus import scripts, streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_health import RedisHealth, look
 from shared.bus.system_writes import SystemWriter, Write, add, delete, keep
-from shared.messages.blocks import Locate
 from shared.messages.codec import encode, encode_apart
+from shared.messages.memory.blocks import Locate
 from shared.messages.messages import AnyMessage
-from shared.messages.payload import Payload
-from shared.messages.requests import Cancel, GatewayBeat, GatewayGone, Submit
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Cancel, GatewayBeat, GatewayGone, Submit
 from shared.service.durability import Confirmations, Waiting
 from shared.service.tasks import Supervised
 

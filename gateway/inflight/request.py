@@ -8,9 +8,9 @@ import structlog
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.inflight.job import Job
-from gateway.openai.delta import Delta, End, Failure
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk, QueuePlace, Rejected, Submit
+from gateway.openai.answers.delta import Delta, End, Failure
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk, QueuePlace, Rejected, Submit
 
 _log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 
 @dataclass

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.queue_metrics import PredictionErrors
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 from shared.telemetry.label_cap import LabelCap
 
 _LABELS = ["model", "slo_class", "tenant"]
@@ -85,7 +85,7 @@ class GatewayMetrics:
         self._child(self._requests, (*self._cap.capped(labels), outcome)).inc()
 
     def count_refusal(self, labels: tuple[str, str, str], code: str) -> None:
-        """One request was answered with an error; ``code`` is one of `gateway.openai.errors`."""
+        """One request was answered with an error; ``code`` is one of `gateway.openai.errors.errors`."""
         self._refused.labels(*self._cap.capped(labels), code).inc()
 
     def count_work(

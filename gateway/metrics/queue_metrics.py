@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gateway.inflight.queue_view import QueueView
-from shared.messages.requests import QueueLine
+from shared.messages.requests.requests import QueueLine
 from shared.telemetry.label_cap import LabelCap
 
 _LABELS = ["model", "slo_class"]

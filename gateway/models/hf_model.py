@@ -15,7 +15,7 @@ from gateway.models.model_parts import ModelParts
 from gateway.models.own_sampling import HF_NAMES
 from gateway.models.picture_form import picture_form
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
-from shared.config.scoring import DOCUMENT, QUERY
+from shared.config.engines.scoring import DOCUMENT, QUERY
 from shared.files.classifier import num_labels_of
 from shared.files.encoder import is_encoder_type, max_length, text_positions
 from shared.files.model_file import ModelFileError

@@ -29,7 +29,8 @@ class ModelParts:
     is_encoder: bool = False
     """Its tokens see those behind them (`shared.files.encoder`)."""
     score_prompt: str | None = None
-    """How a query and a document are put to it, with places as in `shared.config.scoring`, where the files say."""
+    """How a query and a document are put to it, with places as in `shared.config.engines.scoring`, where the files
+    say."""
     sampling_file: ModelFields | None = None
     """Where it is said how its tokens are drawn; None where nothing says so."""
     sampling_names: Mapping[str, str] = field(default_factory=dict)

@@ -17,8 +17,8 @@ from gateway.models.tokenizer import PromptTokenizer
 from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec, ModelTask
-from shared.config.sampling import NO_SAMPLING, SamplingDefaults
+from shared.config.engines.engine import ModelSpec, ModelTask
+from shared.config.engines.sampling import NO_SAMPLING, SamplingDefaults
 from shared.files.all_files import checked_paths
 from shared.files.encoder import encoder_problem, encoder_task_problem
 from shared.files.model_file import ModelFileError

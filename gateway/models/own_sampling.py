@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from shared.config.sampling import SamplingDefaults
+from shared.config.engines.sampling import SamplingDefaults
 from shared.vocabulary.model_fields import ModelFields
 
 HF_NAMES = {name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")}

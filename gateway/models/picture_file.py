@@ -10,7 +10,7 @@ from io import BytesIO
 
 from PIL import ExifTags, Image
 
-from shared.messages.pictures import MAX_PICTURE_PIXELS
+from shared.messages.requests.pictures import MAX_PICTURE_PIXELS
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 _HOLDS_LOCK = "WEBP"

@@ -13,8 +13,8 @@ from pathlib import Path
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.model_parts import ModelParts
 from gateway.models.tokenizer import PromptTokenizer
-from shared.config.engine import ModelSpec
-from shared.config.scoring import DOCUMENT, INSTRUCTION, QUERY, prompt_problem
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.scoring import DOCUMENT, INSTRUCTION, QUERY, prompt_problem
 from shared.files.model_file import ModelFileError
 
 QWEN3 = (

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from pydantic import Field, field_validator
 
-from gateway.openai.part import ApiObject
-from gateway.openai.schema import Metadata
-from shared.messages.batches import (
+from gateway.openai.objects.part import ApiObject
+from gateway.openai.requests.schema import Metadata
+from shared.messages.batches.batches import (
     MAX_KEEP_S,
     MIN_KEEP_S,
     BatchCounts,

@@ -7,10 +7,10 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import Field, model_validator
 
-from gateway.openai.chat_messages import ChatMessage, check_turns
-from gateway.openai.part import ApiObject, FieldConflictError
-from gateway.openai.schema import MAX_MESSAGES, TemplateSettings
-from gateway.openai.tools import MAX_TOOLS, Tool, check_tools
+from gateway.openai.objects.part import ApiObject, FieldConflictError
+from gateway.openai.requests.chat_messages import ChatMessage, check_turns
+from gateway.openai.requests.schema import MAX_MESSAGES, TemplateSettings
+from gateway.openai.requests.tools import MAX_TOOLS, Tool, check_tools
 
 # As long as the contexts that most models have at most, and done within a second on a thread.
 MAX_CHARACTERS = 1 << 19

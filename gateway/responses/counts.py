@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from gateway.openai.answers import Usage
+from gateway.openai.answers.answers import Usage
 from gateway.responses.answer import InputTokensDetails, OutputTokensDetails, ResponseUsage
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.openai.answers import ChatTokenLogprob
+from gateway.openai.answers.answers import ChatTokenLogprob
 from gateway.responses.answer import OutputItem, OutputText, ReasoningText, ResponseAnswer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gateway.answers.blocks import AnswerBlock, BlockAdded, BlockBegun, BlockEvent
-from gateway.openai.answers import ChatTokenLogprob
+from gateway.openai.answers.answers import ChatTokenLogprob
 from gateway.responses.events import (
     CallArgumentsDelta,
     CallArgumentsDone,

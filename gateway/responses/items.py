@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gateway.openai.kinds import one_of
-from gateway.openai.part import ApiObject
-from gateway.openai.tools import CallArguments, CallId, FunctionName
+from gateway.openai.objects.kinds import one_of
+from gateway.openai.objects.part import ApiObject
+from gateway.openai.requests.tools import CallArguments, CallId, FunctionName
 from gateway.responses.parts import MessageParts, TextParts, chat_content, joined
 
 MAX_ITEM_ID_CHARACTERS = 256

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.inflight.kept_responses import KeptResponse, KeptResponses
-from gateway.openai.tools import CallArguments
+from gateway.openai.requests.tools import CallArguments
 from gateway.responses.answer import FunctionCallItem, OutputItem, ResponseAnswer
 from gateway.responses.items import InputItem
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gateway.openai.effort import Effort
-from gateway.openai.part import ApiObject
-from gateway.openai.structured_output import FUNCTION_NAME, Description, schema_text
-from gateway.openai.tools import Function, FunctionName, Way
+from gateway.openai.objects.part import ApiObject
+from gateway.openai.requests.effort import Effort
+from gateway.openai.requests.structured_output import FUNCTION_NAME, Description, schema_text
+from gateway.openai.requests.tools import Function, FunctionName, Way
 
 
 def _schema(value: Any) -> Any:

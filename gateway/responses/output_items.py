@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 
 from gateway.answers.blocks import AnswerBlock, BlockKind
-from gateway.openai.answers import ChatTokenLogprob
+from gateway.openai.answers.answers import ChatTokenLogprob
 from gateway.responses.answer import (
     FunctionCallItem,
     ItemStatus,

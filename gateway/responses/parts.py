@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from gateway.openai.kinds import one_of
-from gateway.openai.part import ApiObject
+from gateway.openai.objects.kinds import one_of
+from gateway.openai.objects.part import ApiObject
 
 _NOT_HERE = frozenset({"input_image", "input_file", "input_audio"})
 """Kinds of OpenAI's that no model here can be told of."""

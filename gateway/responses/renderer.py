@@ -9,9 +9,9 @@ from msgspec import Struct, structs
 
 from gateway.answers.blocks import AnswerReading, BlockEvent, Blocks
 from gateway.answers.event import SseEvent, named
-from gateway.openai.answers import Usage
-from gateway.openai.delta import Delta
-from gateway.openai.errors import ApiError
+from gateway.openai.answers.answers import Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
 from gateway.responses.answer import (
     IncompleteDetails,
     OutputItem,

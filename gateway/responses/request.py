@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, TypeAdapter, model_validator
 
-from gateway.openai.part import ApiObject, FieldConflictError, without_inert
-from gateway.openai.sampling import DrawFields
-from gateway.openai.schema import (
+from gateway.openai.objects.part import ApiObject, FieldConflictError, without_inert
+from gateway.openai.requests.sampling import DrawFields
+from gateway.openai.requests.schema import (
     MAX_MESSAGES,
     MAX_NAME_CHARACTERS,
     MAX_TOP_LOGPROBS,
@@ -24,8 +24,8 @@ from gateway.openai.schema import (
     Metadata,
     TemplateSettings,
 )
-from gateway.openai.tools import MAX_TOOLS
-from gateway.openai.translated import TranslatedRequest
+from gateway.openai.requests.tools import MAX_TOOLS
+from gateway.openai.requests.translated import TranslatedRequest
 from gateway.responses.items import GivenItem, InputItem
 from gateway.responses.kept_conversation import KeptConversation
 from gateway.responses.options import FunctionTool, GivenFunctionChoice, ReasoningOptions, TextOptions

@@ -8,8 +8,8 @@ from msgspec import structs
 
 from gateway.answers.blocks import BlockAdded, BlockBegun, BlockEvent
 from gateway.generation.logprobs import LogprobWriter
-from gateway.openai.answers import ChatTokenLogprob
-from gateway.openai.delta import Delta, ScoredToken
+from gateway.openai.answers.answers import ChatTokenLogprob
+from gateway.openai.answers.delta import Delta, ScoredToken
 
 Read = Callable[[Delta], list[BlockEvent]]
 """What more of an answer adds to its blocks."""

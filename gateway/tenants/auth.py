@@ -7,10 +7,10 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.shares import divided
 from shared.config.config import ApiKey
-from shared.messages.requests import DEFAULT_TENANT
+from shared.messages.requests.requests import DEFAULT_TENANT
 
 KEY_HEADER = "x-api-key"
 """Where clients of Anthropic's write the key."""

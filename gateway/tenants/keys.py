@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from gateway.inflight.call import InflightCall
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.rates import Rates
 

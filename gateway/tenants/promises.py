@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.openai import errors
-from gateway.openai.schema import SloChoice
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import SloChoice
 from gateway.tenants.auth import Client
 from shared.config.config import ClusterConfig
-from shared.messages.slo import CUSTOM, Slo
+from shared.messages.requests.slo import CUSTOM, Slo
 
 SLO_HEADER = "x-treadle-slo"
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.shared_bucket import LATELY_S, RateVerdict, SharedBucket
 

@@ -15,7 +15,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.config.queue import TenantSpec
+from shared.config.services.queue import TenantSpec
 
 ACTIVE_S = 30.0  # who asked so lately is expected to ask again
 RESERVE = 1 / 16  # of a limit: what others may have at once where one tenant has all the rest

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.tenants.auth import Client
 from gateway.tenants.shares import RESERVE, ShareRefusal, Shares
 from shared.config.config import ClusterConfig
-from shared.config.gateway import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL
+from shared.config.services.gateway import HELD_BYTES_PER_BODY_BYTE, HELD_BYTES_PER_CALL
 
 
 class Held:

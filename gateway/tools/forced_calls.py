@@ -13,7 +13,7 @@ from typing import Any
 from gateway.reasoning.lead import in_grammar
 from gateway.tools.notation import ID_MARK, Notation
 from shared.grammars.definition import JSON_OPTIONS
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 MAX_FORCED_CALLS = 16  # in one output: a small model may else call until its tokens are spent
 

@@ -19,7 +19,7 @@ from gateway.http.context import CONTEXT, KEYS
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from shared.config.config import ApiKey, keys_file, reload_keys
-from shared.config.files import ConfigError
+from shared.config.reading.files import ConfigError
 from shared.service.tasks import Supervised
 
 POLL_S = 1.0  # a revoked key ends within 5 s: a look, the reading and the end of its answers take less than that

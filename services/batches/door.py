@@ -18,18 +18,18 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from services.batches import transitions
-from services.batches.inline_requests import InlineRequests, read_requests
+from services.batches.intake.inline_requests import InlineRequests, read_requests
+from services.batches.intake.upload import read_form
 from services.batches.keeping import remove_batch
+from services.batches.records import transitions
 from services.batches.refused import RefusedError, no_batch, no_file, no_storage, no_such_place
-from services.batches.runner import BatchRunner
+from services.batches.sending.runner import BatchRunner
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder, sync_file
 from services.batches.store.ids import new_id
-from services.batches.upload import read_form
-from shared.config.batches import BatchOptions
-from shared.messages.batches import (
+from shared.config.services.batches import BatchOptions
+from shared.messages.batches.batches import (
     INTERFACE_HEADER,
     KEY_HEADER,
     MESSAGES_ENDPOINT,

@@ -11,7 +11,7 @@ import structlog
 from services.batches.metrics import BatchMetrics
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
-from shared.messages.batches import BatchRecord
+from shared.messages.batches.batches import BatchRecord
 
 SWEEP_S = 60.0
 MAX_ENDED = 10_000  # batches of a tenant that are remembered when they have ended

@@ -6,8 +6,8 @@ import math
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from services.batches.core import BatchCore
-from services.batches.verdict import AnswerVerdict
+from services.batches.decisions.core import BatchCore
+from services.batches.decisions.verdict import AnswerVerdict
 
 
 class BatchMetrics:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared.messages.batches import BatchRefusal
+from shared.messages.batches.batches import BatchRefusal
 
 
 class RefusedError(Exception):

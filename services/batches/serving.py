@@ -12,20 +12,20 @@ import structlog
 from prometheus_client import REGISTRY, CollectorRegistry
 from redis.asyncio import Redis
 
-from services.batches.core import BatchCore
+from services.batches.decisions.core import BatchCore
 from services.batches.door import BatchDoor
+from services.batches.intake.lines import InputLines, check_lines
 from services.batches.keeping import BatchKeeper
-from services.batches.lines import InputLines, check_lines
 from services.batches.metrics import BatchMetrics
-from services.batches.runner import BatchRunner
-from services.batches.sender import BatchSender
+from services.batches.sending.runner import BatchRunner
+from services.batches.sending.sender import BatchSender
 from services.batches.store.batch_store import BatchStore
 from services.batches.store.file_store import FileStore
 from services.batches.store.folder import BatchFolder
 from services.batches.token import keep_told, own_token, tell
 from shared.config.addresses import gateway_of_batches
 from shared.config.config import BATCHES, ClusterConfig
-from shared.config.queue import weight_of
+from shared.config.services.queue import weight_of
 from shared.service.admin import Admin, listen
 from shared.service.service import admin_port
 from shared.service.tasks import Supervised

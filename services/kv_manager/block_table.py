@@ -50,7 +50,7 @@ class _Part:
 
 
 class BlockTable:
-    """Of one model at one node. Names are numbers from 1 on (`shared.messages.prefixes.name_of`)."""
+    """Of one model at one node. Names are numbers from 1 on (`shared.messages.prefixes.prefixes.name_of`)."""
 
     def __init__(self) -> None:
         self._parts = [_Part(FIRST_PLACES) for _ in range(NUM_PARTS)]

@@ -11,12 +11,12 @@ import msgspec
 from services.kv_manager.index import BlockIndex
 from services.kv_manager.leases import LeaseBook, LeaseState, PageLease
 from shared.bus import streams
-from shared.config.offload import NO_OFFLOAD, OffloadOptions
-from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks
-from shared.messages.leases import LeaseFailed, LeaseMade, LeftPages, Lent
+from shared.config.nodes.offload import NO_OFFLOAD, OffloadOptions
+from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks
+from shared.messages.memory.leases import LeaseFailed, LeaseMade, LeftPages, Lent
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import Heartbeat, NodeGone
+from shared.messages.nodes.nodes import Heartbeat, NodeGone
 from shared.service.core import Effect, Send
 from shared.service.liveness import Liveness
 

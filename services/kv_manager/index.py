@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from services.kv_manager.block_table import BlockTable
-from shared.messages.blocks import BlockNews, WarmNode
-from shared.messages.tiers import Tier
+from shared.messages.memory.blocks import BlockNews, WarmNode
+from shared.messages.memory.tiers import Tier
 
 TIERS = [int(tier) for tier in Tier]  # nearest first, as plain numbers: they are counted in every look-up
 NEAREST = [0, *(min(tier for tier in TIERS if tiers & tier) for tiers in range(1, 1 << len(TIERS)))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from shared.messages.nodes import Heartbeat
+from shared.messages.nodes.nodes import Heartbeat
 
 Ratio = float | Literal["auto"]
 """Of a node's requests, those that shall be remote; ``auto`` follows the loads of both sides."""

@@ -15,7 +15,7 @@ import msgspec
 
 from services.kv_manager import lease_needs as needs
 from shared.bus import streams
-from shared.messages.leases import (
+from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
     GrantLent,
@@ -32,8 +32,8 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
-from shared.messages.link_sizes import LinkSizes
-from shared.messages.nodes import Heartbeat
+from shared.messages.memory.link_sizes import LinkSizes
+from shared.messages.nodes.nodes import Heartbeat
 from shared.service.core import Effect, Send
 
 RENEW_S = LEASE_S / 3

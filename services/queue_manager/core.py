@@ -33,14 +33,14 @@ from services.queue_manager.waits.prompts import PromptLines
 from services.queue_manager.waits.refusals import Refusals
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.corrections import Correction
-from shared.messages.blocks import Located
-from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.config.services.corrections import Correction
+from shared.messages.memory.blocks import Located
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeDown, NodeUp
-from shared.messages.placement import Plan
-from shared.messages.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
+from shared.messages.nodes.nodes import NodeDown, NodeUp
+from shared.messages.nodes.placement import Plan
+from shared.messages.requests.inventories import GatewayInventory, NodeInventory
+from shared.messages.requests.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
 from shared.service.core import Effect, Send
 
 

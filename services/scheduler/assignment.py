@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shared.messages.placement import GroupLoad
+from shared.messages.nodes.placement import GroupLoad
 
 
 def demand_of(groups: Iterable[GroupLoad]) -> dict[str, float]:

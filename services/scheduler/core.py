@@ -13,14 +13,14 @@ from services.scheduler.nodes import has_changed, node_state
 from services.scheduler.scaling import Scaling, ScalingState
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.policies import OperationName
+from shared.config.services.policies import OperationName
 from shared.estimator.phases import with_hand_overs
 from shared.estimator.rates import share_rates
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeState, NodeUp, Scaled
-from shared.messages.placement import Operations, PlacementProblem, PlanRequest, Solved
-from shared.messages.requests import Attempt
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeState, NodeUp, Scaled
+from shared.messages.nodes.placement import Operations, PlacementProblem, PlanRequest, Solved
+from shared.messages.requests.requests import Attempt
 from shared.service.core import Effect, Send, Solve
 from shared.service.liveness import Liveness
 

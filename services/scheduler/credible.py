@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.messages.nodes import UNMEASURED, NodeFacts
-from shared.messages.step_cost import ModelRate
+from shared.messages.nodes.nodes import UNMEASURED, NodeFacts
+from shared.messages.nodes.step_cost import ModelRate
 
 # Wide of all that there is: what lies beyond them is a mistake, not a fast or a slow device.
 LEAST_STEP_S = 1e-9

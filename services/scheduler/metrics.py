@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.scheduler.core import SchedulerCore
-from shared.messages.nodes import BOTH, NodeState, Phase
+from shared.messages.nodes.nodes import BOTH, NodeState, Phase
 from shared.service.core_metrics import gauge, gauges
 
 

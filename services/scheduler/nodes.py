@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from shared.estimator.estimator import swap_s
-from shared.messages.nodes import Heartbeat, NodeState
-from shared.messages.step_cost import ModelRate
+from shared.messages.nodes.nodes import Heartbeat, NodeState
+from shared.messages.nodes.step_cost import ModelRate
 
 NEWS_SHARE = 0.1  # learnt numbers that change by less are not told again
 

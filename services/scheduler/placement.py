@@ -9,7 +9,7 @@ from services.scheduler.solving.cost import late_request_s, num_swaps
 from services.scheduler.solving.foresight import foreseen
 from services.scheduler.solving.sizing import needed_nodes
 from services.scheduler.solving.tables import make_instance
-from shared.messages.placement import PlacementProblem, Plan
+from shared.messages.nodes.placement import PlacementProblem, Plan
 
 
 def solve(problem: PlacementProblem, policies: Mapping[str, Policy] = POLICIES) -> Plan:

@@ -16,10 +16,10 @@ from math import inf
 import msgspec
 
 from shared.bus import streams
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodePool, ScalingOptions
-from shared.messages.nodes import Heartbeat, NodeState, Scale, Scaled
-from shared.messages.placement import PoolState
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
+from shared.messages.nodes.nodes import Heartbeat, NodeState, Scale, Scaled
+from shared.messages.nodes.placement import PoolState
 from shared.service.core import Effect, Send
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often

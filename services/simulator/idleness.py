@@ -28,9 +28,9 @@ from services.simulator.cluster.node import SimulatedNode
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat
-from shared.messages.slo import Slo
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.nodes import Heartbeat
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.slo import Slo
 
 Cause = Literal["nothing_to_do", "leaving_model", "bounded", "bounded_elsewhere", "elsewhere"]
 """It has nothing to do, though it could load a model; what runs has to end before it loads one; its batch is kept

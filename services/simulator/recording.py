@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from services.queue_manager.waits.predictions import Predictions
 from services.simulator.cluster.clients import ClientOutcome
 from shared.messages.message import Message
-from shared.messages.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
+from shared.messages.requests.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
 
 MAX_PREDICTIONS = 1_000
 """Newcomers of a run whose wait is predicted, where nothing else is said."""

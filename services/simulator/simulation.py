@@ -21,7 +21,7 @@ from services.simulator.traffic import Traffic
 from services.simulator.utilization import UtilizationScaler
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
 from shared.config.config import ClusterConfig
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 WARM_UP_S = 60.0  # before the first request, so that every node has a model
 STALL_S = 6 * 3600.0  # without any answer, in virtual time: then the run is given up

@@ -15,9 +15,9 @@ from statistics import mean
 
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat, Scale
+from shared.messages.nodes.nodes import Heartbeat, Scale
 
 PERIOD_S = 15.0
 TOLERANCE = 0.1

@@ -2,7 +2,7 @@
 
 A Redis that was killed comes back under another run id, and so does a replica that has taken over: both may lack the
 end of what was written. Who keeps state outside Redis asks now and then, and says again what it has
-(`shared.messages.inventories`).
+(`shared.messages.requests.inventories`).
 """
 
 from __future__ import annotations

@@ -9,17 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 
 from shared.bus.redis_address import AddressError, parse_address
-from shared.config.batches import BatchOptions
-from shared.config.durability import DurabilityOptions
-from shared.config.engine import EngineOptions, ModelSpec, Name
-from shared.config.files import ConfigError as ConfigError
-from shared.config.files import read_text, yaml_mapping, yaml_value
-from shared.config.gateway import GatewayOptions
-from shared.config.mend import UNCHECKED, Inspection, inspect
-from shared.config.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
-from shared.config.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, offload_problems
-from shared.config.phases import phase_problems
-from shared.config.problems import (
+from shared.config.engines.engine import EngineOptions, ModelSpec, Name
+from shared.config.nodes.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
+from shared.config.nodes.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, offload_problems
+from shared.config.nodes.phases import phase_problems
+from shared.config.reading.files import ConfigError as ConfigError
+from shared.config.reading.files import read_text, yaml_mapping, yaml_value
+from shared.config.reading.mend import UNCHECKED, Inspection, inspect
+from shared.config.reading.problems import (
     adapter_problems,
     bad_sources,
     double_models,
@@ -33,9 +30,12 @@ from shared.config.problems import (
     too_many_aliases,
     unknown_sizes,
 )
-from shared.config.queue import QueueOptions, TenantSpec
 from shared.config.section import PositiveSeconds, Section
-from shared.messages.slo import Slo
+from shared.config.services.batches import BatchOptions
+from shared.config.services.durability import DurabilityOptions
+from shared.config.services.gateway import GatewayOptions
+from shared.config.services.queue import QueueOptions, TenantSpec
+from shared.messages.requests.slo import Slo
 
 CONFIG_ENV = "TREADLE_CONFIG"
 REDIS_ENV = "TREADLE_REDIS_URL"

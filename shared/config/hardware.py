@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shared.errors import OperatorError
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 COMPUTE_EFFICIENCY = 0.6
 """Of the peak rate that products of some hundred rows reach: 50-70 % is what serving engines report as utilisation."""

@@ -36,9 +36,9 @@ import math
 
 import msgspec
 
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 PRIOR_TOKENS_PER_S = 50.0  # throughput assumed with a model of which the node knows nothing
 PRIOR_SWAP_S = 2.0  # duration of a swap on a node that has not measured one

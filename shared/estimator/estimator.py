@@ -52,8 +52,8 @@ from shared.estimator.batching import (
 from shared.estimator.mixture import mixture
 from shared.estimator.overtaking import Stream, overtaken
 from shared.estimator.wait import NEVER, NOW, Wait, waiting_time
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
 
 __all__ = [
     "MODEL_ERROR",

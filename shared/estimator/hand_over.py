@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 
 from shared.estimator.batching import PRIOR_KV_BYTES_PER_S, rate_of, takes_kv
-from shared.messages.nodes import NodeState
+from shared.messages.nodes.nodes import NodeState
 
 PRIOR_NETWORK_BYTES_PER_S = 10e9
 """From node to node before the first image. More than most have: else nothing would move, and nothing be measured."""

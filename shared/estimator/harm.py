@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from shared.estimator.batching import Batching, batching
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
 
 MAX_LATE = 0.05  # share of a kind of promise in a batch that may be broken because requests with time are in it
 GROWTH = 1.15  # sizes of batches that are looked at are so many times apart

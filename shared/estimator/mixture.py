@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from shared.messages.placement import GroupLoad, RequestShape
+from shared.messages.nodes.placement import GroupLoad, RequestShape
 
 
 def mixture(loads: Iterable[GroupLoad]) -> dict[str, RequestShape]:

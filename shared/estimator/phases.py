@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from shared.estimator.batching import rate_of, takes_kv
 from shared.estimator.hand_over import hand_over_cost
-from shared.messages.nodes import NodeState, Phase
+from shared.messages.nodes.nodes import NodeState, Phase
 
 MIN_REST_TOKENS = 2
 """With one left it ends with the step that runs."""

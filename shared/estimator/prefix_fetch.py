@@ -12,8 +12,8 @@ from math import inf
 
 from shared.estimator.batching import PRIOR_KV_BYTES_PER_S, rate_of
 from shared.estimator.hand_over import network_s
-from shared.messages.nodes import NodeState
-from shared.messages.prefix_ask import MAX_PREFIX_BYTES
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.prefixes.prefix_ask import MAX_PREFIX_BYTES
 
 ASK_S = 0.02
 """For the question, its answer and the connections."""

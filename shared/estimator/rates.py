@@ -8,8 +8,8 @@ from dataclasses import replace
 import msgspec
 
 from shared.estimator.batching import PRIOR_SWAP_S
-from shared.messages.nodes import NodeState
-from shared.messages.step_cost import ModelRate
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate
 
 
 def share_rates(nodes: Sequence[NodeState], models: Sequence[str]) -> list[NodeState]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
-from shared.config.model_source import is_fetched
-from shared.config.problems import listed
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.model_source import is_fetched
+from shared.config.reading.problems import listed
 from shared.files.model_file import ModelFileError, checked_path
 
 

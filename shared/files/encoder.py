@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 ENCODER_TYPES: Final = frozenset({"bert", "roberta", "xlm-roberta"})
 """Their ``model_type``."""

@@ -6,8 +6,8 @@ import os
 from hashlib import blake2b
 from pathlib import Path
 
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import ModelFileError, model_path
 
 NUM_SAMPLES = 64

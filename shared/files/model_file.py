@@ -6,9 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
-from shared.config.model_source import is_fetched
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.model_source import is_fetched
 from shared.errors import OperatorError
 
 MODELS_ENV = "TREADLE_MODELS_DIR"

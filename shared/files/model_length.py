@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.config import hardware
-from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
-from shared.config.nodes import NodeTemplate
+from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeTemplate
 from shared.files.encoder import step_length
 from shared.files.kv_paging import room_tokens
 

@@ -15,7 +15,7 @@ from llguidance import grammar_from
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from shared.grammars.multiples import multiples_problem, schemas_in
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

@@ -8,7 +8,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from shared.grammars.definition import GrammarError, definition
 from shared.grammars.limits import LIMITS
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 MAX_PROBLEM_CHARACTERS = 400
 

@@ -11,8 +11,8 @@ import msgspec
 
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.payload import Payload
-from shared.messages.pictures import bare
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.pictures import bare
 
 FIELD = b"m"  # the only field of a stream entry
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks
-from shared.messages.inventories import GatewayInventory, NodeInventory
-from shared.messages.leases import LeaseAnswer, LeaseOrder
+from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks
+from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
 from shared.messages.message import Tick
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
-from shared.messages.placement import PlacementProblem, Plan, PlanRequest, Solved
-from shared.messages.requests import (
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
+from shared.messages.nodes.placement import PlacementProblem, Plan, PlanRequest, Solved
+from shared.messages.requests.inventories import GatewayInventory, NodeInventory
+from shared.messages.requests.requests import (
     Abort,
     Cancel,
     Enqueued,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.placement import PlacementProblem
+from shared.messages.nodes.placement import PlacementProblem
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from prometheus_client import Counter
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from shared.config.durability import DurabilityOptions
+from shared.config.services.durability import DurabilityOptions
 from shared.errors import OperatorError
 from shared.service.tasks import cancel_all
 

@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from shared.bus.bus import check_reachable, connect
 from shared.config.config import ADMIN_PORT_ENV, INSTANCE_ENV, ClusterConfig, ConfigError, load_config
 from shared.errors import OperatorError
-from shared.messages.placement import PlacementProblem, Plan
+from shared.messages.nodes.placement import PlacementProblem, Plan
 from shared.service.admin import Admin, serve_admin
 from shared.service.core import Core
 from shared.service.core_metrics import CoreCollector, Measure

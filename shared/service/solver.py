@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from shared.bus.system_writes import SystemWriter, add
 from shared.messages.codec import decode, encode
-from shared.messages.placement import PlacementProblem, PlanSolver, Solved
+from shared.messages.nodes.placement import PlacementProblem, PlanSolver, Solved
 from shared.service.solver_process import FAILURE, HEADER, MAX_FRAME_BYTES, PROBLEM, framed, name_of
 from shared.service.tasks import cancel_all
 

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from shared.messages.codec import decode, encode
 from shared.messages.message import Message
-from shared.messages.placement import PlacementProblem, PlanSolver, Solved
+from shared.messages.nodes.placement import PlacementProblem, PlanSolver, Solved
 from shared.telemetry.telemetry import configure_logging
 
 HEADER = struct.Struct("!BI")

@@ -11,8 +11,8 @@ from shared.config.config import ClusterConfig
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import (
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.requests.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -23,7 +23,7 @@ from shared.messages.requests import (
     ImageTicket,
     Submit,
 )
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 from shared.service.core import Core, Drop, Effect, Send
 from tests.chaos.checker.fold import refold
 from tests.chaos.resp import encode as command

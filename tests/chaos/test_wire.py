@@ -8,7 +8,7 @@ import pytest
 
 from shared.bus import scripts
 from shared.messages.codec import encode as encode_message
-from shared.messages.requests import Enqueued, GatewayBeat
+from shared.messages.requests.requests import Enqueued, GatewayBeat
 from tests.chaos.log_reader import read_log
 from tests.chaos.points import Conversation
 from tests.chaos.resp import FrameCutter, RespError, arguments, commands, encode

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from cli.bench.serve import LoadResult, LoadSpec, prompt, run_load, served_models
+from cli.bench.load.serve import LoadResult, LoadSpec, prompt, run_load, served_models
 from cli.errors import CliError
 
 MAX_TOKENS = 3

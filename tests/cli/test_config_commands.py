@@ -13,11 +13,11 @@ from pydantic import BaseModel
 from cli.config.yaml import process_yaml
 from cli.main import COMMANDS, main
 from shared.config.config import ClusterConfig, load_config, parse_config
-from shared.config.durability import DurabilityOptions
-from shared.config.engine import EngineOptions
-from shared.config.gateway import GatewayOptions
-from shared.config.nodes import ScalingOptions
-from shared.config.queue import OperationOptions, QueueOptions
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import ScalingOptions
+from shared.config.services.durability import DurabilityOptions
+from shared.config.services.gateway import GatewayOptions
+from shared.config.services.queue import OperationOptions, QueueOptions
 
 EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
 

@@ -20,9 +20,9 @@ from cli.models.hub_download import HubFile, wanted_files
 from cli.models.pull import pull_models
 from cli.models.pull_lock import only_pull
 from cli.models.source import HubModel, hub_model
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import model_path, sha256_of_directory
 from tests.cli.hub import COMMIT, REPOSITORY, TOKEN, Hub, serving
 from tests.cli.whole_model import write_whole

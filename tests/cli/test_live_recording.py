@@ -15,11 +15,11 @@ from services.simulator.cluster.cluster import SMALL_PROBLEM_S
 from shared.bus import streams
 from shared.messages.codec import encode
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat, NodeFacts
-from shared.messages.placement import GroupLoad, PlacementProblem, Plan, PlanRequest, Solved
-from shared.messages.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem, Plan, PlanRequest, Solved
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
+from shared.messages.requests.slo import Slo
 
 QLM = Path(__file__).parents[2] / "benchmarks" / "qlm"
 BEGAN_S = 1_000.0

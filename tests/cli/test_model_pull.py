@@ -17,9 +17,9 @@ from cli.errors import CliError
 from cli.main import main
 from cli.models.pull import pull_models
 from cli.models.source import PackagedModel, packaged_model
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import model_path
 
 pytestmark = pytest.mark.slow

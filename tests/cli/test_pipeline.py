@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import main
-from shared.config.pipeline_file import read_pipeline
-from shared.config.pipeline_profile import OperatorTime, Pair, PipelineProfile, encode_pipeline_profile
+from shared.config.measured.pipeline_profile import OperatorTime, Pair, PipelineProfile, encode_pipeline_profile
+from shared.config.pipelines.pipeline_file import read_pipeline
 
 SETUP = ("--model", "llama-3-8b", "--device", "a100", "--rows", "1024", "--prompt-tokens", "1024")
 

@@ -10,8 +10,8 @@ import yaml
 
 from cli.config.pipeline_check import pipeline_problems
 from shared.config.config import ClusterConfig, parse_config
-from shared.config.pipeline_file import SEARCH_AGAIN, encode_pipeline
-from tests.unit.shared.config.test_pipeline_file import PIPELINE
+from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, encode_pipeline
+from tests.unit.shared.config.pipelines.test_pipeline_file import PIPELINE
 
 NODE = {"name": "a", "num_threads": 1}
 

@@ -12,15 +12,15 @@ from click.testing import CliRunner, Result
 from cli.main import main
 from gpu_node.engine.process.cost_tables import cost_tables, kept_tables
 from shared.config.config import load_config
-from shared.config.pipeline_profile import pipeline_profile_file, read_pipeline_profile
-from shared.config.predictors import (
+from shared.config.measured.pipeline_profile import pipeline_profile_file, read_pipeline_profile
+from shared.config.measured.predictors import (
     PredictorError,
     device_predictor_file,
     predictor_file,
     read_device_predictor,
     read_predictor,
 )
-from shared.config.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
 from tests.gpu_node import tiny
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,9 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.messages.codec import encode
 from shared.messages.message import Message
-from shared.messages.placement import GroupLoad, Plan, PlanRequest, Solved
-from shared.messages.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad, Plan, PlanRequest, Solved
+from shared.messages.requests.requests import Attempt, Evicted, EvictedRequest, Pulled, Submit
+from shared.messages.requests.slo import Slo
 
 QLM = Path(__file__).parents[2] / "benchmarks" / "qlm"
 

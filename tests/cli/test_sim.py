@@ -17,8 +17,8 @@ from services.simulator.cluster import cluster
 from services.simulator.devices.catalogue import cluster_config, devices_of
 from services.simulator.simulation import Scenario
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.pipeline_file import FORMAT, PUBLISHED, PipelineFile, PipelineOperator, encode_pipeline
-from shared.config.queue import QueueOptions
+from shared.config.pipelines.pipeline_file import FORMAT, PUBLISHED, PipelineFile, PipelineOperator, encode_pipeline
+from shared.config.services.queue import QueueOptions
 
 pytestmark = pytest.mark.slow
 

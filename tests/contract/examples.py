@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
-from shared.messages.inventories import GatewayInventory, NodeInventory
-from shared.messages.leases import (
+from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
+from shared.messages.memory.leases import (
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -25,9 +24,10 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
+from shared.messages.memory.tiers import Tier, TierNews
 from shared.messages.message import Message, Tick
-from shared.messages.nodes import (
+from shared.messages.nodes.nodes import (
     Fence,
     Heartbeat,
     Load,
@@ -39,9 +39,7 @@ from shared.messages.nodes import (
     Scale,
     Scaled,
 )
-from shared.messages.payload import Constraint, Output, Payload, Sampling
-from shared.messages.pictures import Picture
-from shared.messages.placement import (
+from shared.messages.nodes.placement import (
     Arrivals,
     GroupLoad,
     Interruption,
@@ -53,9 +51,13 @@ from shared.messages.placement import (
     PoolState,
     Solved,
 )
-from shared.messages.prefix_sources import KvDoor, PrefixSource
-from shared.messages.prefixes import PromptPrefix
-from shared.messages.requests import (
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
+from shared.messages.prefixes.prefixes import PromptPrefix
+from shared.messages.requests.inventories import GatewayInventory, NodeInventory
+from shared.messages.requests.payload import Constraint, Output, Payload, Sampling
+from shared.messages.requests.pictures import Picture
+from shared.messages.requests.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -82,10 +84,8 @@ from shared.messages.requests import (
     Tokens,
     VirtualQueue,
 )
-from shared.messages.slo import Slo
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
-from shared.messages.tiers import Tier, TierNews
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.slo import Slo
+from shared.messages.requests.token_logprob import TokenLogprob
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TICKET = ImageTicket("node-1", "http://10.0.0.7:9400/images/v1/e-1-3", "4bf92f3577b34da6a3ce929d0e0e4736", 10 << 20)

@@ -16,7 +16,7 @@ import pytest
 from shared.messages.codec import decode, decode_payload, encode
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.contract.examples import EXAMPLES, MESSAGES, fields, is_record, least, name
 from tests.contract.other_side import pack, unpack
 

@@ -11,7 +11,7 @@ from gpu_node.agent.decisions.actions import Pull
 from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode, encode
-from shared.messages.requests import Attempt, Enqueued, Pulled
+from shared.messages.requests.requests import Attempt, Enqueued, Pulled
 from tests.contract.other_side import unpack
 
 # lengths and counts on both sides of MessagePack's borders: short and long strings, arrays and integers

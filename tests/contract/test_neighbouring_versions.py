@@ -8,7 +8,7 @@ import pytest
 
 from shared.messages.codec import decode, decode_payload, encode
 from shared.messages.message import Message
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.contract.examples import EXAMPLES, least, name
 from tests.contract.other_side import pack, unpack
 

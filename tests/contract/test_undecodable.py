@@ -8,7 +8,7 @@ import pytest
 
 from shared.messages.codec import FIELD, UndecodableError, decode, decode_entry, decode_payload, encode
 from shared.messages.message import Tick
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from tests.contract.examples import EXAMPLES, PAYLOAD
 from tests.contract.other_side import pack, unpack
 

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from cli.models.source import PREFIX, packaged_model
 from shared.config.config import ClusterConfig
-from shared.config.vllm import VLLM_VERSION
+from shared.config.nodes.vllm import VLLM_VERSION
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

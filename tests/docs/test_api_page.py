@@ -12,7 +12,7 @@ from gateway.anthropic.requests import UNSUPPORTED
 from gateway.document.openapi import openapi_document
 from gateway.document.request_schemas import NOT_SUPPORTED
 from gateway.http.anthropic_errors import TYPES
-from gateway.openai.schema import INERT
+from gateway.openai.requests.schema import INERT
 from gateway.responses.request import INERT_FIELDS
 
 ROOT = Path(__file__).parents[2]

@@ -55,5 +55,5 @@ def test_what_counts_as_a_type_name(source: str, names: list[str]) -> None:
 
 def test_a_name_that_stands_twice_is_found() -> None:
     bus = ROOT / "shared" / "bus" / "streams.py"
-    slo = ROOT / "shared" / "messages" / "slo.py"
-    assert defined([slo, bus, slo])["Slo"] == ["shared.messages.slo"] * 2
+    slo = ROOT / "shared" / "messages" / "requests" / "slo.py"
+    assert defined([slo, bus, slo])["Slo"] == ["shared.messages.requests.slo"] * 2

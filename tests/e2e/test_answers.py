@@ -13,7 +13,7 @@ from openai import AsyncOpenAI
 from openai.types import CompletionChoice
 from openai.types.chat import ChatCompletionUserMessageParam
 
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import MAX_TOKENS, PROMPTS, Ask, complete
 

@@ -17,7 +17,7 @@ from gateway.models.gguf_model import read_gguf
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from tests.e2e.cluster import POLL_S, WAIT_S, Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gpu_node import tiny

@@ -19,7 +19,7 @@ from gateway.models.score_form import Cut, Question
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.e2e.cluster import POLL_S, WAIT_S, Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gpu_node import tiny

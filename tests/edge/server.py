@@ -22,9 +22,9 @@ from gateway.models.models import load_models
 from services.batches.serving import serving as batch_service
 from shared.bus.bus import connect
 from shared.config.config import ADMIN_SERVICES, ClusterConfig
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
+from shared.messages.requests.token_logprob import TokenLogprob
 from shared.service.admin import listen
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import write_model

@@ -22,13 +22,13 @@ from gateway.http.context import GatewayContext
 from gateway.inflight import tracing
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.models.models import load_models
-from gateway.openai.answers import Usage
-from gateway.openai.errors import ApiError
+from gateway.openai.answers.answers import Usage
+from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import ANYONE
 from gateway.tenants.promises import choose_promise
 from shared.config.config import ClusterConfig
 from shared.messages.codec import decode_payload, encode
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.fuzz.scratch import scratch
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import json_mutator

@@ -15,9 +15,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
 from gpu_node.models.config import Family
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.codec import UndecodableError, decode_payload, encode
-from shared.messages.payload import Constraint, Output, Payload, Sampling
+from shared.messages.requests.payload import Constraint, Output, Payload, Sampling
 from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.fuzz.model_weights import gguf_model
 from tests.fuzz.scratch import scratch

@@ -12,10 +12,10 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import prefix_protocol, protocol
 from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
-from shared.messages.link_sizes import LinkSizes
-from shared.messages.prefix_ask import PrefixAsk
-from shared.messages.requests import Chunk
-from shared.messages.step_cost import StepCost
+from shared.messages.memory.link_sizes import LinkSizes
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.requests.requests import Chunk
 from tests.contract.examples import PAYLOAD
 from tests.contract.other_side import pack, unpack
 from tests.fuzz.mutators import mutated_bytes

@@ -9,7 +9,7 @@ from itertools import count
 from gpu_node.engine.evictions.image_codec import decode_image
 from gpu_node.engine.requests.image import ImageError, RequestImage
 from gpu_node.engine.steps.batch.resumption import resumed
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.fuzz.target import Target, refused, rule
 from tests.fuzz.trees import msgpack_mutator
 from tests.gpu_node.engine.requests.test_image import MODEL, STATE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from shared.messages.codec import FIELD, UndecodableError, decode_entry, decode_payload, encode
 from shared.messages.message import Message
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from shared.telemetry.trace_context import trace_id
 from tests.contract.examples import MESSAGES, PAYLOAD, least
 from tests.contract.test_bytes import pinned

@@ -16,7 +16,7 @@ from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint, open_checkpoint
 from gpu_node.models.config import Family
-from gpu_node.models.weights import load_weights
+from gpu_node.models.weights.weights import load_weights
 from shared.files.gguf_file import GgufFile, open_gguf
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.gguf_vocabulary import TokenType

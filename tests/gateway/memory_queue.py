@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.inflight.dispatcher import Dispatcher, Inbound
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
-from shared.messages.payload import Payload
-from shared.messages.requests import (
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import (
     Attempt,
     Chunk,
     QueueLine,
@@ -21,7 +21,7 @@ from shared.messages.requests import (
     Submit,
     Tokens,
 )
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 Answer = Callable[[Payload], Sequence[Chunk]]
 WAIT_S = 5.0

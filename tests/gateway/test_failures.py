@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import structlog
 
-from shared.messages.requests import Chunk
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory
 
 TEXT = "/v1/completions"

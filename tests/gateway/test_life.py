@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import aiohttp
 
-from shared.messages.payload import Output
+from shared.messages.requests.payload import Output
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import WAIT_S, saying
 from tests.gateway.tiny import ids

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from gateway.tools.notation import NOTATIONS
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.memory_queue import Answer
 from tests.gateway.tiny import ALPHABET, MERGED, write_model

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from gpu_node.engine.border.plan import NO_ADAPTER, Draw, ScheduledSequence
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node.adapter_folders import modules_of, save_adapter
 from tests.gpu_node.logits import logits_by
 from tests.gpu_node.models.test_families_models import save

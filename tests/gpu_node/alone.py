@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node.bookkeeping import EOS
 from tests.gpu_node.integer_device import logprobs_after, token_after
 from tests.gpu_node.integer_grammar import IntegerMatcher

@@ -17,10 +17,10 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, PreemptionPolicy
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.config.engine import EngineOptions
-from shared.config.tiers import TierOptions
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.config.engines.tiers import TierOptions
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Output, Payload, Sampling
 
 EOS = 99
 CHEAP_ROWS = StepCost(step_s=1.0, token_s=1e-3, context_token_s=0.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gpu_node.engine.requests.chunk import OutputChunk
-from shared.messages.payload import Output, Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Output, Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 @dataclass

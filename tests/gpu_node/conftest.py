@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import model_path
 
 if TYPE_CHECKING:

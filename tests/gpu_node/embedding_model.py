@@ -13,8 +13,8 @@ import torch
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 
 OPTIONS: dict[str, Any] = {"kv_cache_bytes": 2 << 20, "block_size": 4}

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from shared.config.engine import EngineOptions, ModelSpec, ModelTask
+from shared.config.engines.engine import EngineOptions, ModelSpec, ModelTask
 from tests.gateway.encoder_tiny import ENCODERS, SEP, write_tokenizer
 from tests.gpu_node.embedding_model import OPTIONS, request
 

@@ -12,8 +12,8 @@ from zlib import crc32
 
 from gpu_node.engine.border.plan import DRAWN, Draw, Restore, ScheduledSequence, StepPlan, StepResult
 from gpu_node.executors.draws.counter import mix
-from shared.messages.payload import Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node.bookkeeping import EOS, STEP_S
 
 WORDS = (0, 1, 2, 3, 4, 5, 6, EOS)

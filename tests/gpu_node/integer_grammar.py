@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gpu_node.bookkeeping import EOS
 
 CONSTRAINT = Constraint("regex", "[0-6]{2,6}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gpu_node.kernels.cpu import CpuArena, CpuCacheShape, CpuProgram, Limits
-from shared.config.engine import WeightType
+from shared.config.engines.engine import WeightType
 
 
 @contextmanager

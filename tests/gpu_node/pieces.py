@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_node.grammars.compiler import GrammarCompiler
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.tiny import write_model
 from tests.gpu_node import tiny

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from itertools import pairwise
 
-from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
+from shared.config.pipelines.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 
 ONE_DEVICE = ("AttnNorm", "KQV", "DecAttn", "PfAttn", "O", "FfnNorm", "UGD")
 GROUP = ("KQV", "DecAttn", "PfAttn", "Attn.AG", "O", "O.AG", "O.AR", "UGD", "UGD.AR")

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from tests.gpu_node import tiny
 from tests.gpu_node.embedding_model import OPTIONS
 from tests.gpu_node.models.test_families_models import FAMILIES, save

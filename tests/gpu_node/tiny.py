@@ -14,8 +14,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Output, Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Output, Payload, Sampling
 
 VOCAB = 96
 HEADS, KV_HEADS, HEAD_DIM, LAYERS = 4, 2, 8, 2

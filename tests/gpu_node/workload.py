@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from gpu_node.engine.engine import Engine
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
 
 Answers = dict[tuple[str, int], tuple[list[int], str]]

@@ -21,7 +21,7 @@ from docker.errors import DockerException
 from cli.cluster.ports import free_port
 from services.scheduler.providers.docker import DockerProvider
 from services.scheduler.providers.provider import ProviderError
-from shared.config.nodes import DockerOptions, NodePool
+from shared.config.nodes.nodes import DockerOptions, NodePool
 
 POOL = NodePool(name="p", max_nodes=3)
 OTHER = NodePool(name="q", max_nodes=3)

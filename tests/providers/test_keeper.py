@@ -18,10 +18,10 @@ from services.scheduler.providers.provider import ProviderError, make_provider
 from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.config.config import ADMIN_SERVICES, ClusterConfig, ConfigError
-from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
-from shared.messages.nodes import Scale, Scaled
+from shared.messages.nodes.nodes import Scale, Scaled
 from shared.service.tasks import cancel_all
 from tests.ports import free_port_range
 from tests.redis.waiting import until

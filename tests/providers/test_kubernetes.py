@@ -17,7 +17,7 @@ from services.scheduler.providers import kubernetes
 from services.scheduler.providers.kubernetes import MAX_TRIES, KubernetesProvider
 from services.scheduler.providers.provider import ProviderError
 from shared.config.config import ClusterConfig, ConfigError
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from tests.providers.fake_kubernetes import FakeKubernetes, StatefulSet, write_kubeconfig
 
 POOL = NodePool(name="gpu", max_nodes=5)

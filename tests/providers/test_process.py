@@ -17,8 +17,8 @@ from services.scheduler.providers import process
 from services.scheduler.providers.process import ProcessProvider
 from services.scheduler.providers.provider import ProviderError
 from shared.config.config import ADMIN_SERVICES, CONFIG_ENV, REDIS_ENV, ClusterConfig, ConfigError
-from shared.config.engine import ModelSpec
-from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.engines.engine import ModelSpec
+from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.processes.node_processes import find_nodes
 from shared.processes.process_record import is_running
 from shared.processes.processes import stop

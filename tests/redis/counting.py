@@ -11,7 +11,7 @@ from shared.bus import streams
 from shared.messages.codec import FIELD, decode, decode_entry, encode
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.core import Core, Drop, Effect, Send
 
 SERVICE = "counting"

@@ -6,7 +6,7 @@ import asyncio
 
 from shared.bus.bus import connect
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.core import Effect
 from shared.service.driver import Driver
 from shared.service.lease_keeper import HANG_S

@@ -13,7 +13,7 @@ from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
@@ -22,12 +22,12 @@ from services.scheduler.core import SchedulerCore
 from shared.bus import streams
 from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.codec import FIELD, encode
-from shared.messages.payload import Sampling
-from shared.messages.placement import PlacementProblem
-from shared.messages.requests import Attempt, Evict
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import PlacementProblem
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.requests import Attempt, Evict
+from shared.messages.requests.slo import Slo
 from shared.service.driver import Driver
 from shared.service.tasks import cancel_all
 from tests.redis.image_port import image_port

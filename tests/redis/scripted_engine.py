@@ -23,8 +23,8 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.image_files import laid, read
 
 STEP_S = 0.01

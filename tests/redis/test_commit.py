@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from shared.bus import streams
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.cluster_clock import ClusterClock
 from shared.service.commit_log import CommitLog, LogEntry, LostCommitsError
 from shared.service.core import Drop, Send

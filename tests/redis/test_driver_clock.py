@@ -14,7 +14,7 @@ from shared.bus import streams
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.core import Effect, Send
 from tests.redis.counting import INBOX, OUT, SERVICE, said
 from tests.redis.life import life

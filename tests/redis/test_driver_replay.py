@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 
 from shared.bus import streams
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service import driver
 from shared.service.cluster_clock import id_order
 from shared.service.core import Send

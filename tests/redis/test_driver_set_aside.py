@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from shared.bus import streams
 from shared.bus.bus import connect
 from shared.messages.codec import FIELD, encode
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service import driver
 from shared.service.driver import Driver
 from tests.redis.counting import INBOX, POISON, SERVICE, CountingCore, check_numbers, said, say

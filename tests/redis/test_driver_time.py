@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from shared.messages.codec import decode_entry
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.cluster_clock import id_time
 from shared.service.commit_log import MAX_BATCH_ENTRIES
 from shared.service.core import Effect, Send

@@ -13,7 +13,7 @@ from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
 from shared.bus import streams
 from shared.bus.bus import connect
-from shared.config.durability import DurabilityOptions
+from shared.config.services.durability import DurabilityOptions
 from shared.service.durability import Confirmations, DurabilityError, DurableScript, Waiting, check_durability
 from tests.redis.own_server import OwnServer
 from tests.redis.replicated import Replicated

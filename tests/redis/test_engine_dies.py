@@ -16,11 +16,11 @@ from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from gpu_node.engine.process.protocol import EngineEvent
 from shared.bus import streams
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.codec import FIELD, decode_entry, encode
-from shared.messages.nodes import Fence, NodeGone
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Attempt, Enqueued
+from shared.messages.nodes.nodes import Fence, NodeGone
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Attempt, Enqueued
 from tests.redis.scripted_engine import ScriptedEngine
 from tests.redis.waiting import until
 

@@ -15,10 +15,10 @@ from redis.exceptions import RedisError
 
 from shared.bus.bus import StreamReader, connect
 from shared.bus.master import NoMasterError
-from shared.config.durability import DurabilityOptions
+from shared.config.services.durability import DurabilityOptions
 from shared.messages.codec import FIELD, encode
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.durability import Waiting
 from shared.service.tasks import cancel_all
 from tests.redis.counting import INBOX, OUT, check_numbers, said, say

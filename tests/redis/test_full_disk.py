@@ -24,9 +24,9 @@ from shared.bus import streams
 from shared.bus.bus import connect
 from shared.bus.redis_health import LOG, look
 from shared.messages.codec import FIELD, encode
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Enqueued, Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Enqueued, Submit
+from shared.messages.requests.slo import Slo
 from tests.redis.counting import check_numbers, said, say
 from tests.redis.life import life
 from tests.redis.own_server import OwnServer

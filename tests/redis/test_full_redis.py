@@ -20,9 +20,9 @@ from shared.bus.bus import StreamReader, connect
 from shared.bus.redis_health import ADMITTED_SHARE, look
 from shared.messages.codec import FIELD, decode_entry, decode_payload, encode
 from shared.messages.message import Message
-from shared.messages.nodes import NodeGone
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import (
+from shared.messages.nodes.nodes import NodeGone
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import (
     Attempt,
     Cancel,
     Chunk,
@@ -35,7 +35,7 @@ from shared.messages.requests import (
     Submit,
     Tokens,
 )
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 from tests.contract.examples import HEARTBEAT
 from tests.redis.counting import INBOX, POISON, check_numbers, said, say
 from tests.redis.life import life

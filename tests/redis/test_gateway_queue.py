@@ -15,16 +15,16 @@ from gateway.inflight.dispatcher import Dispatcher, Inbound
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.redis_queue import RedisQueue
-from gateway.openai.delta import Delta, Failure, Rejection
+from gateway.openai.answers.delta import Delta, Failure, Rejection
 from shared.bus import streams
 from shared.bus.bus import MAX_CONNECTIONS, MAX_READ_ENTRIES, connect
-from shared.messages.blocks import Locate
 from shared.messages.codec import FIELD, decode_entry, decode_payload, encode
-from shared.messages.inventories import GatewayInventory
+from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.prefixes import PromptPrefix
-from shared.messages.requests import (
+from shared.messages.prefixes.prefixes import PromptPrefix
+from shared.messages.requests.inventories import GatewayInventory
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import (
     Attempt,
     Cancel,
     Chunk,
@@ -38,7 +38,7 @@ from shared.messages.requests import (
     Submit,
     Tokens,
 )
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 from shared.service.tasks import TaskFailedError
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from shared.bus import streams
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from shared.service.commit_log import CommitLog
 from shared.service.core import Effect
 from shared.service.lease import LEASE_S, READ_BYTES_PER_S, RENEW_S, FencedError, Lease, hold_s

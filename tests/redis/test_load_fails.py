@@ -15,10 +15,10 @@ from redis.asyncio import Redis
 from gpu_node.agent.process.agent import Agent
 from shared.bus import streams
 from shared.config.config import CONFIG_ENV
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodeSpec
 from shared.messages.codec import FIELD, encode
-from shared.messages.nodes import Load
+from shared.messages.nodes.nodes import Load
 from tests.redis.waiting import until
 
 SPARSE_BYTES = 4 << 30  # the engine reads them for seconds, to make sure that they are what they should be

@@ -16,11 +16,11 @@ from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_process import EngineProcess
 from gpu_node.agent.process.epoch import Epoch
 from shared.bus import streams
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.messages.codec import FIELD, decode_entry, encode
 from shared.messages.message import Message
-from shared.messages.nodes import NodeGone
-from shared.messages.requests import VirtualQueue
+from shared.messages.nodes.nodes import NodeGone
+from shared.messages.requests.requests import VirtualQueue
 from tests.redis.waiting import until
 
 

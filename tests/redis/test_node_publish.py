@@ -12,8 +12,8 @@ from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode_entry, encode
 from shared.messages.message import Message
-from shared.messages.nodes import NodeGone
-from shared.messages.requests import (
+from shared.messages.nodes.nodes import NodeGone
+from shared.messages.requests.requests import (
     HANDED_OVER,
     Chunk,
     Enqueued,

@@ -13,8 +13,8 @@ from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode, decode_entry, encode
 from shared.messages.message import Message
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Attempt, Enqueued, Evicted, EvictedRequest, Pulled, Rejected
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Attempt, Enqueued, Evicted, EvictedRequest, Pulled, Rejected
 from tests.contract.other_side import pack
 
 GROUP = streams.group("g-1")

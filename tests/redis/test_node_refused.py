@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from gpu_node.agent.process.agent import Agent
 from gpu_node.agent.process.engine_process import EngineRefusedError
 from shared.config.config import CONFIG_ENV
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodeSpec
 
 
 async def test_it_is_not_tried_again(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from gpu_node.agent.decisions.entries import EntryFate, fate
 from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode_payload, encode
-from shared.messages.payload import Payload, Sampling
-from shared.messages.pictures import Picture
-from shared.messages.requests import Enqueued, Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.pictures import Picture
+from shared.messages.requests.requests import Enqueued, Submit
+from shared.messages.requests.slo import Slo
 
 SLO = Slo(name="interactive", deadline_s=20.0)
 FILE = b"\x89PNG" + bytes(range(256)) * 40

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
 from gateway.inflight.batched_scripts import BatchedScripts
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import Client
 from gateway.tenants.kept_rates import KeptRates
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics

@@ -14,7 +14,7 @@ from shared.bus import streams
 from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.messages.codec import FIELD, decode_entry, encode
-from shared.messages.nodes import Heartbeat, NodeDown, NodeFacts
+from shared.messages.nodes.nodes import Heartbeat, NodeDown, NodeFacts
 from shared.service.driver import Driver
 from shared.service.tasks import cancel_all
 from tests.chaos.clock import SetClock

@@ -19,9 +19,9 @@ from redis.asyncio import Redis
 from shared.bus.bus import connect
 from shared.messages.codec import decode_entry
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState
-from shared.messages.placement import PlacementProblem, Plan, Solved
-from shared.messages.requests import Cancel
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import PlacementProblem, Plan, Solved
+from shared.messages.requests.requests import Cancel
 from shared.service.core import Effect, Send, Solve
 from shared.service.solver import Solver
 from tests.redis.counting import INBOX, OUT, said, say

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from shared.bus import streams
 from shared.bus.bus import MAX_READ_ENTRIES, READ_BLOCK_MS, StreamReader
 from shared.messages.codec import FIELD, encode
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from tests.redis.counting import INBOX, say
 
 AT_ONCE_MS = 1

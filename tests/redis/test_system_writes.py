@@ -11,7 +11,7 @@ from shared.bus import streams
 from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add, delete, keep
 from shared.messages.codec import FIELD, decode_entry, encode
 from shared.messages.message import Message
-from shared.messages.requests import Cancel
+from shared.messages.requests.requests import Cancel
 from tests.redis.wire import transactions
 
 A, B, GROUP = "treadle:test:a", "treadle:test:b", streams.group("g-1")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.messages.message import Message
-from shared.messages.placement import Plan, PlanRequest, Solved
+from shared.messages.nodes.placement import Plan, PlanRequest, Solved
 from shared.service.core import Effect, Send, Solve
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.bus import streams
-from shared.messages.placement import GroupLoad, PlacementProblem, Plan, PlanRequest, Solved
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem, Plan, PlanRequest, Solved
 from shared.service.core import Send, Solve
 from tests.scenarios.questions import Questions
 

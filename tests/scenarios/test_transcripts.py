@@ -19,10 +19,10 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
 from shared.config.config import ClusterConfig, SloClass
-from shared.config.engine import ModelSpec
-from shared.config.nodes import NodePool, ScalingOptions
-from shared.config.offload import OffloadOptions
-from shared.config.queue import QueueOptions
+from shared.config.engines.engine import ModelSpec
+from shared.config.nodes.nodes import NodePool, ScalingOptions
+from shared.config.nodes.offload import OffloadOptions
+from shared.config.services.queue import QueueOptions
 from shared.service.core import Core
 from tests.scenarios.transcript import replay
 

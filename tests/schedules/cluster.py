@@ -9,8 +9,8 @@ from random import Random
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.bus import streams
-from shared.messages.nodes import BOTH
-from shared.messages.placement import ModelLoad, PlacementProblem, Plan
+from shared.messages.nodes.nodes import BOTH
+from shared.messages.nodes.placement import ModelLoad, PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.images import Images

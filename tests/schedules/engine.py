@@ -25,9 +25,9 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.schedules.agenda import Signal, sleep, wait
 from tests.schedules.ledger import BrokenPromiseError
 from tests.schedules.orders import Order, drawn

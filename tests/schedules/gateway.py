@@ -12,9 +12,9 @@ from gateway.inflight.released import Released
 from gateway.inflight.releases import RETRY_S, SURELY_S
 from gateway.inflight.request import InflightRequest
 from shared.bus import streams
-from shared.messages import inventories
 from shared.messages.message import Message
-from shared.messages.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
+from shared.messages.requests import inventories
+from shared.messages.requests.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
 from tests.schedules.agenda import sleep
 from tests.schedules.ledger import Ledger
 from tests.schedules.orders import TOKEN_BYTES, Order

@@ -6,7 +6,7 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.state import State
 from shared.bus import streams
-from shared.messages.requests import Attempt
+from shared.messages.requests.requests import Attempt
 from tests.schedules.cluster import Cluster
 from tests.schedules.ledger import BrokenPromiseError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gateway.inflight.request import InflightRequest
-from gateway.openai.delta import Delta, End, Failure
-from shared.messages.requests import QueuePlace
+from gateway.openai.answers.delta import Delta, End, Failure
+from shared.messages.requests.requests import QueuePlace
 from tests.schedules.orders import Order
 
 

@@ -32,10 +32,10 @@ from gpu_node.agent.process.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
-from shared.config.engine import EngineOptions
-from shared.messages import inventories, requests
-from shared.messages.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
-from shared.messages.requests import Abort, Attempt, Evict, Finished, VirtualQueue
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
+from shared.messages.requests import inventories, requests
+from shared.messages.requests.requests import Abort, Attempt, Evict, Finished, VirtualQueue
 from tests.schedules.agenda import Killed, Signal, sleep, wait
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.messages.payload import Sampling
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.slo import Slo
 
 VOCAB_SIZE = 97
 STOP_TOKEN = 5

@@ -11,8 +11,8 @@ from typing import Any
 
 from shared.bus import streams
 from shared.messages.message import Message
-from shared.messages.payload import Payload
-from shared.messages.requests import Attempt, Enqueued, Pulled, Submit
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Attempt, Enqueued, Pulled, Submit
 from shared.service.core import Drop, Effect, Send
 from tests.schedules.agenda import Agenda, Signal
 from tests.schedules.keyspace import NO_ID, EntryId, Keyspace, Op, Stream

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from shared.messages.message import Message, Tick
-from shared.messages.placement import PlacementProblem, Plan, Solved
+from shared.messages.nodes.placement import PlacementProblem, Plan, Solved
 from shared.service.cluster_clock import ClusterClock
 from shared.service.commit_log import MAX_BATCH_ENTRIES
 from shared.service.core import Core, Effect, Send, Solve

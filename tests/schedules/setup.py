@@ -9,11 +9,11 @@ from typing import Literal
 
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig, SloClass
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import BOTH, Phases
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import BOTH, Phases
+from shared.messages.requests.payload import Sampling
 from tests.schedules.engine import Speed
 from tests.schedules.orders import Order
 from tests.schedules.process import Armed, Fault, Role

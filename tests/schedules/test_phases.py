@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.messages.nodes import Phases
+from shared.messages.nodes.nodes import Phases
 from tests.schedules.cluster import Cluster
 from tests.schedules.judge import Looks
 from tests.schedules.schedule import run

@@ -11,10 +11,10 @@ import pytest
 
 from gpu_node.agent.decisions.actions import Publish
 from services.queue_manager.core import QueueManagerCore
-from shared.messages.inventories import GatewayInventory, NodeInventory
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import Abort, Cancel, Evicted, Finished, Resubmit, Tokens
+from shared.messages.requests.inventories import GatewayInventory, NodeInventory
+from shared.messages.requests.requests import Abort, Cancel, Evicted, Finished, Resubmit, Tokens
 from shared.service.core import Drop, Effect, Send
 from tests.schedules.cluster import Cluster
 from tests.schedules.gateway import GatewayProcess

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shared.bus import streams
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Attempt, Cancel, Enqueued, GatewayBeat, Pulled, Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Attempt, Cancel, Enqueued, GatewayBeat, Pulled, Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Drop, Effect, Send
 from tests.schedules.agenda import Agenda
 from tests.schedules.keyspace import NO_ID

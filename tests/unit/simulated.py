@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.queue_manager import invariants
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.config.config import ClusterConfig
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 MODELS = ["a", "b"]
 READY_S = 5.0

@@ -14,10 +14,10 @@ from services.queue_manager.plans.rescue import OVERDUE_S
 from services.simulator.cluster.cluster import SimulatedCluster, searching
 from services.simulator.simulation import PLAN_VISITS
 from shared.config.config import ClusterConfig, SloClass
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.gateway import GatewayOptions
-from shared.config.nodes import NodeSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.gateway import GatewayOptions
+from shared.messages.requests.payload import Sampling
 
 PATIENT_S = 40.0
 URGENT_S = 5.0

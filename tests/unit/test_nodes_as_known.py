@@ -10,9 +10,9 @@ from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.config.config import ClusterConfig
 from shared.estimator.estimator import swap_s
-from shared.messages.nodes import Heartbeat, NodeState, NodeUp
-from shared.messages.placement import PlanRequest
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import Heartbeat, NodeState, NodeUp
+from shared.messages.nodes.placement import PlanRequest
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 from shared.service.core import Effect, Send, Solve
 from tests.contract.examples import HEARTBEAT
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeGone
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import NodeGone
 from tests.unit.simulated import FAULTS, MODELS, READY_S, assert_nothing_left, play, run, run_to_the_end, submit
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.messages.message import Message
-from shared.messages.payload import Output
-from shared.messages.placement import PlacementProblem, Plan, PlanSolver
-from shared.messages.requests import HANDED_OVER, Evicted, EvictedRequest
+from shared.messages.nodes.placement import PlacementProblem, Plan, PlanSolver
+from shared.messages.requests.payload import Output
+from shared.messages.requests.requests import HANDED_OVER, Evicted, EvictedRequest
 from tests.unit.simulated import FAULTS, MODELS, READY_S, assert_nothing_left, play, run, run_to_the_end, submit
 
 

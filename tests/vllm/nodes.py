@@ -16,8 +16,8 @@ import psutil
 import yaml
 
 from gpu_node.engine.process.protocol import EngineReady, StepReport
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS
 

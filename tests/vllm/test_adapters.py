@@ -28,7 +28,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.engine.process.agent_end import Agent

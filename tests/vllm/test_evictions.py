@@ -19,7 +19,7 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.chunk import LOST
 from gpu_node.engine.requests.image import Kept
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import ready, request, write_config, write_plain_config
 

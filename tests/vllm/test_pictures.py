@@ -19,11 +19,11 @@ import yaml
 
 from gateway.endpoints.chats.chat_prompt import encode_messages
 from gateway.models.models import ServedModel, load_models
-from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.requests.chat_messages import ChatMessage
 from gpu_node.engine.process.protocol import ModelLoaded, Reset, RunAttempt, StepReport, TakenOut, TakeOut
 from shared.config.config import load_config
-from shared.messages.payload import Payload
-from shared.messages.pictures import Picture
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.pictures import Picture
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import chunks_until_end, ready, request, tokens_of
 from tests.vllm.picture_models import image_file, write_idefics

@@ -26,9 +26,9 @@ from gpu_node.engine.process.protocol import (
 from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node import embedding_model, score_model, tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.engine.process.agent_end import Agent

@@ -24,7 +24,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import members, request
 

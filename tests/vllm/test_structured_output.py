@@ -13,8 +13,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from gpu_node.engine.process.protocol import RunAttempt
-from shared.messages.payload import Constraint
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import chunks_until_end, request, tokens_of
 

@@ -10,10 +10,10 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from gateway.openai import errors
-from gateway.openai.schema import GenerationRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import GenerationRequest
 from shared.grammars.problem import build_problem_of, problem_of
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 NUM_THREADS = 2
 MAX_KNOWN = 64  # constraints: programs send the same one again and again

@@ -38,16 +38,16 @@ from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
 from gateway.inflight.timeline import Timeline
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.schema import GenerationRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import GenerationRequest
 from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
-from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
-from shared.messages.pictures import Picture
-from shared.messages.slo import Slo
+from shared.config.engines.engine import ModelTask
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.pictures import Picture
+from shared.messages.requests.slo import Slo
 
 JOBS_A_ROUND = 32  # of one call, that are made in one round of the loop
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from gateway.http.context import GatewayContext
 from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
-from gateway.openai import errors
-from gateway.openai.schema import GenerationRequest
-from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint, Sampling
-from shared.messages.pictures import Picture
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import GenerationRequest
+from shared.config.engines.engine import ModelTask
+from shared.messages.requests.payload import Constraint, Sampling
+from shared.messages.requests.pictures import Picture
 
 # Tokenising takes about half a microsecond a character, so up to here it holds other requests up for a millisecond,
 # less than a hand-over to a busy thread pool; a longer text goes to a thread, where it runs without the GIL.

@@ -13,10 +13,10 @@ from hashlib import sha256
 from gateway.models.models import ServedModel
 from gateway.models.picture_counts import MAX_ASPECT
 from gateway.models.picture_file import PictureFileError, picture_size
-from gateway.openai import errors
-from gateway.openai.chat_messages import ChatMessage
-from gateway.openai.picture_errors import bad_image, takes_no_images
-from shared.messages.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
+from gateway.openai.errors import errors
+from gateway.openai.errors.picture_errors import bad_image, takes_no_images
+from gateway.openai.requests.chat_messages import ChatMessage
+from shared.messages.requests.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
 
 _TYPES = "image/png, image/jpeg, image/webp, image/gif"
 _DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp|gif);base64,", re.IGNORECASE)

@@ -21,7 +21,7 @@ from gateway.endpoints.chats.thinking import thought_reading, with_effort, with_
 from gateway.endpoints.chats.tool_answers import CallReading
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
-from gateway.openai.answers import (
+from gateway.openai.answers.answers import (
     AnswerMessage,
     ChatChoice,
     ChatChunkChoice,
@@ -32,14 +32,14 @@ from gateway.openai.answers import (
     ChatLogprobs,
     Usage,
 )
-from gateway.openai.delta import Delta
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import ChatCompletionRequest
-from gateway.openai.tools import num_told_characters
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.schema import ChatCompletionRequest
+from gateway.openai.requests.tools import num_told_characters
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
-from shared.messages.pictures import Picture
+from shared.config.engines.engine import ModelTask
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.pictures import Picture
 
 CHARACTERS_PER_MESSAGE = 64  # a turn of a template takes as long as a text of this length, even if it is empty
 

@@ -8,10 +8,10 @@ from gateway.endpoints.chats.picture_turns import shown
 from gateway.endpoints.chats.tool_turns import told_tools, turns
 from gateway.models.chat_template import NO_SETTINGS, ChatTemplate, ChatTemplateError, SettingError, Settings
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.chat_messages import ChatMessage
-from gateway.openai.picture_errors import takes_no_images
-from gateway.openai.tools import Tool
+from gateway.openai.errors import errors
+from gateway.openai.errors.picture_errors import takes_no_images
+from gateway.openai.requests.chat_messages import ChatMessage
+from gateway.openai.requests.tools import Tool
 from gateway.tools.hermes_prompt import with_hermes
 
 

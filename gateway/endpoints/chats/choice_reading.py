@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from gateway.endpoints.chats.tool_answers import CallReading, ChoiceCalls
-from gateway.openai.answers import AnswerMessage, ChatDelta, ChatFinishReason
-from gateway.openai.delta import Delta
+from gateway.openai.answers.answers import AnswerMessage, ChatDelta, ChatFinishReason
+from gateway.openai.answers.delta import Delta
 from gateway.reasoning.marks import ThoughtReading
 from gateway.reasoning.output_splitter import splitter_of
 from gateway.reasoning.splitter import Split

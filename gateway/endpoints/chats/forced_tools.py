@@ -6,11 +6,11 @@ import asyncio
 
 from gateway.endpoints.call.constraint_check import build_problem, check_constraint
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.schema import ChatCompletionRequest
-from gateway.openai.structured_output import schema_text
+from gateway.openai.errors import errors
+from gateway.openai.requests.schema import ChatCompletionRequest
+from gateway.openai.requests.structured_output import schema_text
 from gateway.tools.forced_calls import ForcedFunction, forced_calls
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 NAMING_S = 0.5  # to find the function that is at fault: many hostile ones would take a thread for half a minute
 

@@ -17,7 +17,7 @@ from gateway.endpoints.chats.translated import TranslatedEndpoint
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, SLOTS
 from gateway.models.models import ServedModel
-from gateway.openai.schema import ChatCompletionRequest
+from gateway.openai.requests.schema import ChatCompletionRequest
 
 
 class MessagesEndpoint(SelfContained, TranslatedEndpoint[MessagesRequest]):

@@ -16,7 +16,7 @@ from gateway.generation.logprobs import LogprobWriter
 from gateway.http.body import read_kept, telling_faults
 from gateway.http.context import CLIENT, CONTEXT, METRICS, SLOTS
 from gateway.models.models import ServedModel
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.responses.kept_conversation import KeptConversation
 from gateway.responses.renderer import ResponsesRenderer
 from gateway.responses.request import ResponsesRequest

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from gateway.endpoints.chats.chat_prompt import template_of
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.effort import NO_EFFORT, USUAL_EFFORT
-from gateway.openai.schema import ChatCompletionRequest
+from gateway.openai.errors import errors
+from gateway.openai.requests.effort import NO_EFFORT, USUAL_EFFORT
+from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.reasoning.lead import lead_of
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 SWITCHES = ("enable_thinking", "thinking")
 """What templates call it: Qwen3's and most others; DeepSeek-V3.1's and Granite's."""

@@ -15,8 +15,9 @@ from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, SLOTS, GatewayContext
 from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
-from gateway.openai import errors
-from gateway.openai.chat_messages import ChatMessage
+from gateway.openai.errors import errors
+from gateway.openai.requests.chat_messages import ChatMessage
+from gateway.openai.requests.tools import Tool, num_told_characters
 from gateway.openai.tokenize import (
     MAX_CHARACTERS,
     DetokenizeAnswer,
@@ -24,7 +25,6 @@ from gateway.openai.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-from gateway.openai.tools import Tool, num_told_characters
 
 
 async def tokenize(http: web.Request) -> web.Response:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gateway.openai.answers import (
+from gateway.openai.answers.answers import (
     AnswerMessage,
     CalledFunction,
     ChatDelta,
@@ -15,7 +15,7 @@ from gateway.openai.answers import (
     ToolCall,
     ToolCallDelta,
 )
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 from gateway.tools.call_parser import CallParser
 from gateway.tools.call_reader import Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent

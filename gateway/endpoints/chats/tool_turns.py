@@ -12,8 +12,8 @@ from typing import Any
 
 from gateway.endpoints.chats.picture_turns import MARK, without_marks
 from gateway.models.tokenizer import PromptTokenizer
-from gateway.openai.chat_messages import ChatMessage, TextPart
-from gateway.openai.tools import Tool, TurnCall, arguments_of
+from gateway.openai.requests.chat_messages import ChatMessage, TextPart
+from gateway.openai.requests.tools import Tool, TurnCall, arguments_of
 
 Hide = Callable[[str], str]
 

@@ -7,12 +7,12 @@ from typing import Generic, TypeVar
 
 from gateway.endpoints.chats.chat import ChatEndpoint
 from gateway.models.models import ServedModel
-from gateway.openai.schema import ChatCompletionRequest
-from gateway.openai.translated import TranslatedRequest
+from gateway.openai.requests.schema import ChatCompletionRequest
+from gateway.openai.requests.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
-from shared.messages.pictures import Picture
+from shared.config.engines.engine import ModelTask
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.pictures import Picture
 
 Translated = TypeVar("Translated", bound=TranslatedRequest)
 

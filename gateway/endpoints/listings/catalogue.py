@@ -10,7 +10,7 @@ from gateway.endpoints.call.job_parts import find_model
 from gateway.endpoints.call.json_answer import json_answer
 from gateway.http.context import CONTEXT, STARTED_S
 from gateway.models.models import ServedModel
-from gateway.openai.answers import ModelCard, ModelList
+from gateway.openai.answers.answers import ModelCard, ModelList
 
 
 async def list_models(request: web.Request) -> web.Response:

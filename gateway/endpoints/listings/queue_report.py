@@ -8,7 +8,7 @@ from aiohttp import web
 
 from gateway.endpoints.call.json_answer import json_answer
 from gateway.http.context import CLIENT, CONTEXT, KEYS
-from gateway.openai.queue_answers import QueueEntry, QueueReport
+from gateway.openai.answers.queue_answers import QueueEntry, QueueReport
 
 
 async def show_queue(request: web.Request) -> web.Response:

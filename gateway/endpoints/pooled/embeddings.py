@@ -11,11 +11,11 @@ from gateway.endpoints.pooled.vectors import UnstreamedRenderer, VectorEndpoint,
 from gateway.endpoints.texts.text_prompts import text_prompts
 from gateway.generation.generation import FLOAT_BYTES
 from gateway.models.models import ServedModel
-from gateway.openai import errors
-from gateway.openai.answers import Usage
-from gateway.openai.delta import Delta
-from gateway.openai.embeddings import Embedding, EmbeddingList, EmbeddingRequest
-from shared.config.engine import ModelTask
+from gateway.openai.answers.answers import Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors import errors
+from gateway.openai.pooled.embeddings import Embedding, EmbeddingList, EmbeddingRequest
+from shared.config.engines.engine import ModelTask
 
 
 class EmbeddingEndpoint(VectorEndpoint[EmbeddingRequest]):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from gateway.endpoints.call import job_parts
 from gateway.models.models import ServedModel
 from gateway.models.score_form import Cut, Question
-from gateway.openai import errors
-from gateway.openai.scores import ScoringRequest
+from gateway.openai.errors import errors
+from gateway.openai.pooled.scores import ScoringRequest
 
 MAX_REPEATED_CHARACTERS = 1 << 22
 """Of queries and instruction, counted once for each document: they are tokenised as often, in a second or two."""

@@ -10,9 +10,9 @@ from gateway.answers.relevance import relevance
 from gateway.endpoints.pooled.score_prompts import score_prompts
 from gateway.endpoints.pooled.vectors import UnstreamedRenderer, VectorEndpoint, prompt_counts
 from gateway.models.models import ServedModel
-from gateway.openai.answers import Usage
-from gateway.openai.delta import Delta
-from gateway.openai.scores import (
+from gateway.openai.answers.answers import Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.pooled.scores import (
     RankedDocument,
     RerankAnswer,
     RerankRequest,
@@ -21,7 +21,7 @@ from gateway.openai.scores import (
     ScoreList,
     ScoreRequest,
 )
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 
 
 class RerankEndpoint(VectorEndpoint[RerankRequest]):

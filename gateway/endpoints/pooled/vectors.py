@@ -11,13 +11,13 @@ from gateway.endpoints.call import job_parts
 from gateway.endpoints.call.self_contained import SelfContained
 from gateway.endpoints.texts.text_only import TextOnly
 from gateway.models.models import ServedModel
-from gateway.openai.answers import Usage
-from gateway.openai.delta import Delta
-from gateway.openai.embeddings import EmbeddingUsage
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import CompletionRequest, GivenSlo
+from gateway.openai.answers.answers import Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.pooled.embeddings import EmbeddingUsage
+from gateway.openai.requests.schema import CompletionRequest, GivenSlo
 from gateway.reasoning.marks import ThoughtReading
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 
 class VectorRequest(Protocol):

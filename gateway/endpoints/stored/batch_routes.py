@@ -12,7 +12,7 @@ from gateway.batches.token import BatchToken
 from gateway.batches.transfers import Transfers
 from gateway.endpoints.stored import batches, files, message_batches
 from gateway.http.context import BATCH_CALLS, BATCHES, MESSAGE_BATCHES, TRANSFERS, GatewayContext
-from gateway.openai import batch_errors
+from gateway.openai.errors import batch_errors
 from gateway.tenants.keys import Keys
 from shared.config.addresses import batches_url
 

@@ -10,9 +10,9 @@ from gateway.endpoints.call.json_answer import json_answer
 from gateway.endpoints.stored.paging import page_query
 from gateway.endpoints.stored.transfer import PIECE_BYTES, pass_on, send_pieces
 from gateway.http.context import BATCHES, CLIENT, CONTEXT, TRANSFERS
-from gateway.openai import batch_errors, errors
 from gateway.openai.batches import FileAnswer, FileList, FileRemoved
-from shared.messages.batches import FilePurpose
+from gateway.openai.errors import batch_errors, errors
+from shared.messages.batches.batches import FilePurpose
 
 FORM_BYTES = 64 << 10  # of a form beside its file
 MAX_FILES_A_PAGE = 10_000  # as OpenAI has it

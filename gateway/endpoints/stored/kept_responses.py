@@ -9,7 +9,7 @@ from gateway.endpoints.stored.paging import page_query
 from gateway.http.context import CLIENT, CONTEXT
 from gateway.inflight.kept_responses import KeptResponse, KeptResponses
 from gateway.inflight.queue_port import QueueUnavailableError
-from gateway.openai import errors
+from gateway.openai.errors import errors
 from gateway.responses.answer import DeletedResponse, InputItemList
 
 MAX_ITEMS_A_PAGE, ITEMS_A_PAGE = 100, 20  # as OpenAI has them

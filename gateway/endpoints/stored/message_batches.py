@@ -15,9 +15,9 @@ from gateway.endpoints.stored.paging import page_query
 from gateway.endpoints.stored.transfer import PIECE_BYTES, pass_on, send_pieces
 from gateway.http import encodings
 from gateway.http.context import CLIENT, CONTEXT, MESSAGE_BATCHES, TRANSFERS
-from gateway.openai import batch_errors, errors
+from gateway.openai.errors import batch_errors, errors
 from gateway.tenants.promises import check_window
-from shared.messages.batches import MESSAGES_WINDOW_S, BatchPage
+from shared.messages.batches.batches import MESSAGES_WINDOW_S, BatchPage
 
 MAX_BATCHES_A_PAGE, BATCHES_A_PAGE = 1000, 20  # as Anthropic has them
 RESULTS_TYPE = "application/x-jsonl"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from aiohttp import web
 
-from gateway.openai import errors
+from gateway.openai.errors import errors
 
 MAX_QUERY_CHARACTERS = 64
 

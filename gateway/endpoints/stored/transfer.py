@@ -15,7 +15,7 @@ from gateway.http import encodings
 from gateway.http.body import read_timeout_s
 from gateway.http.context import CLIENT, CONNECTIONS, REQUEST_ID, TRANSFERS
 from gateway.http.flush import give_up
-from gateway.openai import errors
+from gateway.openai.errors import errors
 
 PIECE_BYTES = 64 << 10
 

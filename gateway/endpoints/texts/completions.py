@@ -16,13 +16,13 @@ from gateway.endpoints.texts.text_only import TextOnly
 from gateway.endpoints.texts.text_prompts import text_prompts
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
-from gateway.openai.answers import Completion, CompletionChoice, Usage
-from gateway.openai.delta import Delta
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
+from gateway.openai.answers.answers import Completion, CompletionChoice, Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
-from shared.config.engine import ModelTask
-from shared.messages.payload import Constraint
+from shared.config.engines.engine import ModelTask
+from shared.messages.requests.payload import Constraint
 
 
 class CompletionEndpoint(SelfContained, TextOnly):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.models.models import ServedModel
-from shared.messages.pictures import Picture
+from shared.messages.requests.pictures import Picture
 
 
 class TextOnly:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.endpoints.call import job_parts
 from gateway.models.models import ServedModel
-from gateway.openai import errors
+from gateway.openai.errors import errors
 
 
 async def text_prompts(

@@ -25,8 +25,8 @@ from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig, load_config
-from shared.config.engine import WeightType
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import WeightType
+from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 

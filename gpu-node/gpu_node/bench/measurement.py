@@ -13,9 +13,9 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.errors import OperatorError
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 Advance = Callable[[int], None]
 """Hears how many rows have been submitted since it was called last."""

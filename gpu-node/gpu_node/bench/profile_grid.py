@@ -11,8 +11,8 @@ from gpu_node.bench.point import BenchPoint
 from gpu_node.bench.report import ProfilePoint
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import EngineOptions
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
 
 BATCHES, CONTEXTS = (1, 4, 16, 64), (16, 256, 1024)
 HELD_OUT_BATCHES, HELD_OUT_CONTEXTS = (2, 8, 32), (96, 640)

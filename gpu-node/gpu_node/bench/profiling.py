@@ -46,8 +46,8 @@ from gpu_node.executors.memory.host_tier import HOST
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig, load_config
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.predictors import ShapeTables
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.measured.predictors import ShapeTables
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from gpu_node.bench.predictors.cost_sample import CostSample
-from shared.config.pipeline_profile import PipelineProfile
-from shared.config.predictors import ShapeTables
-from shared.messages.step_cost import StepCost
+from shared.config.measured.pipeline_profile import PipelineProfile
+from shared.config.measured.predictors import ShapeTables
+from shared.messages.nodes.step_cost import StepCost
 
 
 class ReportLine(msgspec.Struct, frozen=True, tag_field="kind", tag=str.lower):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from gpu_node.engine.measures.least_squares import NormalEquations
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 MAX_ROUNDS = 10
 USUAL_ERROR = 0.1

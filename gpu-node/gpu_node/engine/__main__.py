@@ -22,9 +22,9 @@ from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.config import ClusterConfig, load_config
-from shared.config.nodes import NodeSpec
-from shared.config.pipelines import pipelines_folder, read_pipelines
-from shared.config.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.pipelines.pipelines import pipelines_folder, read_pipelines
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 from shared.telemetry.telemetry import configure_logging

@@ -32,10 +32,10 @@ from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.take_outs import TakeOuts
 from gpu_node.engine.tiers.block_store import BlockStore
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.link_sizes import LinkSizes
-from shared.messages.payload import Payload
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.memory.link_sizes import LinkSizes
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload
 
 WAIT_S = 0.005
 """Between two looks at the store, or at grammars, while all requests wait for them; the agent is heard as often."""

@@ -19,8 +19,8 @@ from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.memory.tier_lookup import FoundBlock
 from gpu_node.engine.requests.image import BlockFormat, HandedOver, ImageError, SerialisedImage
 from gpu_node.engine.residents import Residents
-from shared.messages.payload import Payload
-from shared.messages.prefix_ask import MAX_PREFIX_BYTES, PrefixAsk
+from shared.messages.prefixes.prefix_ask import MAX_PREFIX_BYTES, PrefixAsk
+from shared.messages.requests.payload import Payload
 
 if TYPE_CHECKING:
     from gpu_node.engine.evictions.prefix_codec import PrefixImage

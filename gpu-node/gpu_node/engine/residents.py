@@ -18,9 +18,9 @@ from gpu_node.engine.offload.offloading import Offloading
 from gpu_node.engine.offload.page_needs import KEPT_REQUESTS, SPARED_REQUESTS, PageNeed
 from gpu_node.engine.steps.scheduler import Scheduler
 from gpu_node.engine.tiers.block_store import BlockStore
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.step_cost import StepCost
-from shared.messages.tiers import Tier
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.memory.tiers import Tier
+from shared.messages.nodes.step_cost import StepCost
 
 
 class EngineBusyError(RuntimeError):

@@ -19,12 +19,12 @@ from gpu_node.graph.program import Program
 from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import open_adapters, opened_adapters
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.encoder_check import check_encoder
-from gpu_node.models.pooled_directory import read_pooled
+from gpu_node.models.pooling.encoder_check import check_encoder
+from gpu_node.models.pooling.pooled_directory import read_pooled
 from gpu_node.models.served_program import served_program
-from gpu_node.models.weight_check import check_weights
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeTemplate
+from gpu_node.models.weights.weight_check import check_weights
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeTemplate
 from shared.files.model_file import ModelFileError, model_path
 from shared.files.model_length import KV_NUMBER_BYTES
 

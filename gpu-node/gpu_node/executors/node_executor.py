@@ -16,10 +16,10 @@ from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.torch_installed import TorchMissingError, torch_problem
-from shared.config.engine import NO_PIPELINE, EngineOptions
-from shared.config.nodes import NodeSpec
-from shared.config.pipeline_file import PipelineError
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.engines.engine import NO_PIPELINE, EngineOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.pipelines.pipeline_file import PipelineError
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 from shared.errors import OperatorError
 
 if TYPE_CHECKING:

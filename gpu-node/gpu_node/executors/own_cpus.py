@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shared.config.nodes import NodeSpec
+from shared.config.nodes.nodes import NodeSpec
 
 
 def cpu_problem(node: NodeSpec) -> str:

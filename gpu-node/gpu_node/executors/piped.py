@@ -8,9 +8,9 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.graph.passes.copy_out import copy_out
 from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.program import OF_WHOLE_TEXTS, OperatorKind, Program
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipeline_file import PipelineError
-from shared.config.pipelines import Pipelines
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipeline_file import PipelineError
+from shared.config.pipelines.pipelines import Pipelines
 from shared.files.model_file import ModelFileError
 
 

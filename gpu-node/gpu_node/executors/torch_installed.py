@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from shared.config.nodes import NodeSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
 
 _EXECUTORS = ("cuda", "reference")

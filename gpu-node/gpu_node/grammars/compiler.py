@@ -15,7 +15,7 @@ from shared.errors import OperatorError
 from shared.grammars.definition import GrammarError, definition
 from shared.grammars.limits import LIMITS
 from shared.grammars.problem import shortened
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 MAX_GRAMMARS = 64
 """Compiled ones are kept for requests to come; the one that was asked for longest ago goes. Beyond there are those that

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 NOT_DRAWN = -1
 """In place of a drawn token: the logits are not finite."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a model lies and what it is; `gpu_node.models.weights` reads its weights."""
+    """Where a model lies and what it is; `gpu_node.models.weights.weights` reads its weights."""
 
     path: Path
     config: ModelConfig

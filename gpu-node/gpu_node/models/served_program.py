@@ -6,10 +6,10 @@ from gpu_node.graph.program import Program
 from gpu_node.models.architectures.encoder import build_encoder, build_pair_classifier
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint
-from gpu_node.models.pair_separator import pair_separator
-from gpu_node.models.pooling import check_causal, check_pooling, encoder_pooling
-from gpu_node.models.score_head import check_labels, score_head
-from shared.config.engine import ModelSpec
+from gpu_node.models.pooling.pair_separator import pair_separator
+from gpu_node.models.pooling.pooling import check_causal, check_pooling, encoder_pooling
+from gpu_node.models.pooling.score_head import check_labels, score_head
+from shared.config.engines.engine import ModelSpec
 from shared.files.encoder import encoder_task_problem
 from shared.files.model_file import ModelFileError
 

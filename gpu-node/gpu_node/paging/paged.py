@@ -15,8 +15,8 @@ from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.paging.server import MAX_NUM_SEQS, OPT_13B_A100, Memory, SchemeStep
 from gpu_node.paging.trace import TraceRequest
 from gpu_node.paging.usage import SlotUsage, held_usage
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload, Sampling
 
 STEP_TOKENS = 2560
 """Budget of a step. Above `MAX_NUM_SEQS`, so every running request is in every step."""

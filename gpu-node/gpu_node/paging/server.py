@@ -8,7 +8,7 @@ from typing import Protocol
 from gpu_node.paging.buddy import order_for
 from gpu_node.paging.trace import TraceRequest
 from gpu_node.paging.usage import SlotUsage
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 MAX_NUM_SEQS = 256
 """Most requests in a batch, for all schemes alike. Memory ends sooner."""

@@ -27,8 +27,8 @@ from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent
 from shared.config.config import ClusterConfig, load_config
-from shared.config.nodes import NodeSpec
-from shared.config.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.telemetry.telemetry import configure_logging
 

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from services.batches.store.folder import BatchFolder, sync_folder, write_whole
-from shared.messages.batches import BatchInterface, BatchPage, BatchRecord
+from shared.messages.batches.batches import BatchInterface, BatchPage, BatchRecord
 
 _log = structlog.get_logger()
 

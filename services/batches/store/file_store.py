@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from services.batches.store.folder import BatchFolder, sync_folder, write_whole
-from shared.messages.batches import BatchInterface, FilePage, FilePurpose, StoredFile
+from shared.messages.batches.batches import BatchInterface, FilePage, FilePurpose, StoredFile
 
 MAX_FILES = 10_000  # of a tenant
 _log = structlog.get_logger()

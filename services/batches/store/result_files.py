@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from services.batches.answer_line import count_unanswered, read_numbers
+from services.batches.records.answer_line import count_unanswered, read_numbers
+from services.batches.records.usage import usage_of
 from services.batches.store.folder import sync_file
-from services.batches.usage import usage_of
-from shared.messages.batch_lines import CANCELLED, EXPIRED
-from shared.messages.batches import BatchCounts, BatchUsage
+from shared.messages.batches.batch_lines import CANCELLED, EXPIRED
+from shared.messages.batches.batches import BatchCounts, BatchUsage
 
 OUTPUT, ERRORS = "output.jsonl", "errors.jsonl"
 

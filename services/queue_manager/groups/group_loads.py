@@ -16,9 +16,9 @@ from services.queue_manager.state.node_counts import promised_end
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.totals import Totals
 from shared.estimator.mixture import deviation
-from shared.messages.placement import GroupLoad, RequestShape
-from shared.messages.requests import EvictedRequest, Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad, RequestShape
+from shared.messages.requests.requests import EvictedRequest, Submit
+from shared.messages.requests.slo import Slo
 
 
 class _Typical(NamedTuple):

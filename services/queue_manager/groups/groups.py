@@ -26,13 +26,13 @@ from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node_counts import note_members, note_promise
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.config.corrections import Correction
-from shared.config.queue import QueueOptions, TenantSpec
+from shared.config.services.corrections import Correction
+from shared.config.services.queue import QueueOptions, TenantSpec
 from shared.estimator.mixture import mixed
-from shared.messages.nodes import NodeState
-from shared.messages.placement import Arrivals, GroupLoad, RequestShape
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import EvictedRequest, Submit
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import Arrivals, GroupLoad, RequestShape
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import EvictedRequest, Submit
 
 
 class RequestGroups:

@@ -12,7 +12,7 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.estimator.mixture import deviation
-from shared.messages.placement import RequestShape
+from shared.messages.nodes.placement import RequestShape
 
 BUSY_S = 1.0  # a node at whose head a request has waited for so long has no place to spare
 

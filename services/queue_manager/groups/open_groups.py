@@ -14,7 +14,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import Batches, most_requests
 from services.queue_manager.state.state import State
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 
 
 class Influx(NamedTuple):

@@ -18,7 +18,7 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.bus import streams
 from shared.estimator.hand_over import hand_over_cost
-from shared.messages.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
+from shared.messages.requests.requests import HANDED_OVER, Attempt, Evict, Evicted, EvictedRequest
 from shared.service.core import Effect, Send
 
 MAX_HAND_OVERS = 16  # groups on their way at a time: no node pulls from them meanwhile

@@ -15,8 +15,8 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import InventoryDate, State
 from shared.bus import streams
-from shared.messages.inventories import GatewayInventory, IdRange, NodeInventory
-from shared.messages.requests import Abort, Attempt, GatewayBeat, Resubmit
+from shared.messages.requests.inventories import GatewayInventory, IdRange, NodeInventory
+from shared.messages.requests.requests import Abort, Attempt, GatewayBeat, Resubmit
 from shared.service.core import Drop, Effect, Send
 
 

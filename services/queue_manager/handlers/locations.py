@@ -11,9 +11,9 @@ from __future__ import annotations
 from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.state import Locating, State
-from shared.messages.blocks import Located
-from shared.messages.nodes import NodeState
-from shared.messages.requests import Submit
+from shared.messages.memory.blocks import Located
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.requests.requests import Submit
 from shared.service.core import Effect
 
 WAIT_S = 0.02  # for an answer

@@ -15,7 +15,7 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.estimator.rates import share_rates
-from shared.messages.nodes import NodeDown, NodeUp
+from shared.messages.nodes.nodes import NodeDown, NodeUp
 from shared.service.core import Effect
 
 

@@ -12,8 +12,8 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.prompts import PromptLines
 from shared.bus import streams
-from shared.messages.prefix_sources import PrefixSource
-from shared.messages.requests import Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
+from shared.messages.prefixes.prefix_sources import PrefixSource
+from shared.messages.requests.requests import Abort, Attempt, Cancel, Enqueued, Finished, Pulled, Resubmit, Submit
 from shared.service.core import Drop, Effect, Send
 
 ANSWERED = ("stop", "length")  # ends that say how long answers are, and that a prompt was computed; errors do not

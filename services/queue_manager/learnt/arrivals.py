@@ -13,9 +13,9 @@ import msgspec
 
 from services.queue_manager.learnt.changing_rate import ChangingRate, Estimate
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
-from shared.config.corrections import Correction
-from shared.messages.request_kind import RequestKind
-from shared.messages.slo import Slo
+from shared.config.services.corrections import Correction
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.slo import Slo
 
 MEMORY_S = 60.0  # what came before this counts less than 1/e; after a lull of it a stream begins anew
 MAX_FLOWS = 256  # (model, kind of promise) that are remembered; the one heard of longest ago is forgotten first

@@ -17,9 +17,9 @@ import msgspec
 
 from services.queue_manager.learnt.weights_at import WeightsAt
 from shared.estimator.batching import batching, held_tokens
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 MEMORY_S = 120.0  # of a busy node; what is older counts less than 1/e
 PRIOR_S = 10.0  # for so long it is taken to have been as modelled

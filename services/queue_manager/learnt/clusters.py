@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.messages.request_kind import RequestKind
+from shared.messages.requests.request_kind import RequestKind
 
 CELLS_PER_OCTAVE = 2  # resolution of both lengths; requests in one cell count together, which bounds the work
 WINDOW_REQUESTS = 512  # requests of a line that its centres are learnt from

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from shared.messages.placement import Arrivals, GroupLoad
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import Arrivals, GroupLoad
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import Submit
+from shared.messages.requests.slo import Slo
 
 BUCKET_S = 5.0
 SPANS = ((5.0, -1.0), (15.0, 0.0), (60.0, 1.0))

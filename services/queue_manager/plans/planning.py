@@ -30,9 +30,9 @@ from services.queue_manager.waits.interruptions import interruptions
 from services.queue_manager.waits.overflow import is_outrun
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions
 from shared.bus import streams
-from shared.config.corrections import Correction
-from shared.config.queue import QueueOptions
-from shared.messages.placement import ModelLoad, Plan, PlanRequest
+from shared.config.services.corrections import Correction
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.placement import ModelLoad, Plan, PlanRequest
 from shared.service.core import Effect, Send
 
 PLAN_INTERVAL_S = 0.05  # plans are asked for at most this often

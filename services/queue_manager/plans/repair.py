@@ -14,8 +14,8 @@ from services.queue_manager.queues.virtual_queues import VirtualQueues
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
-from shared.messages.nodes import DECODE
-from shared.messages.placement import ModelLoad
+from shared.messages.nodes.nodes import DECODE
+from shared.messages.nodes.placement import ModelLoad
 
 
 def apply(state: State, queues: VirtualQueues, planned: dict[str, list[str]], now: float) -> dict[str, str]:

@@ -8,7 +8,7 @@ such group in RESCUE_INTERVAL_S, which bounds what its swaps cost the others. He
 at which they are due begins within ``OVERDUE_S + k RESCUE_INTERVAL_S`` of its own, and what runs then, a load that has
 begun with the groups for which it is made, and the next plan (at most `planning.WAITING_INTERVAL_S`), take; newcomers
 are due later, so none can get before it for ever. Each group is due at some time: one without a promise within a day
-(`shared.messages.slo.UNBOUNDED_S`).
+(`shared.messages.requests.slo.UNBOUNDED_S`).
 """
 
 from __future__ import annotations

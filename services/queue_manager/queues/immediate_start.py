@@ -46,8 +46,8 @@ from shared.estimator.batching import (
     residual_tokens,
 )
 from shared.estimator.harm import MAX_LATE, late_by_batch, late_share
-from shared.messages.placement import GroupLoad, RequestShape
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad, RequestShape
+from shared.messages.requests.slo import Slo
 
 SECONDS_WEIGHT = 0.05  # of shares of promised times beside promises that are broken
 FIRST_WEIGHT = 0.05  # of a second until the first token, beside promises that are broken

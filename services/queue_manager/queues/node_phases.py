@@ -8,7 +8,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
 from shared.estimator import phases
-from shared.messages.nodes import Phase
+from shared.messages.nodes.nodes import Phase
 
 
 def takes_phase(state: State, node: Node, model: str, needs: str, phase: Phase) -> bool:

@@ -28,7 +28,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node, WaitingGroups
 from services.queue_manager.state.state import State
-from shared.config.queue import TenantSpec, weight_of
+from shared.config.services.queue import TenantSpec, weight_of
 from shared.estimator.batching import batching, most_step_tokens
 
 ACTIVE_S = 30.0  # a tenant that was here so lately is expected back: places are left for it

@@ -15,11 +15,11 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import PATIENCE_S, forget_promises, note_members, note_place
 from services.queue_manager.state.state import State
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import batching, residual_tokens
 from shared.estimator.estimator import cold_s, drain_s, swap_s
-from shared.messages.placement import GroupLoad
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.requests.slo import Slo
 
 MAX_OVERTAKEN = 128  # groups that a new one is compared with; what has to overtake more waits for the plan
 

@@ -14,11 +14,11 @@ import msgspec
 
 from shared.estimator.batching import PRIOR_KV_BYTES_PER_S, rate_of
 from shared.estimator.prefix_fetch import PrefixCost, most_tokens, prefix_cost
-from shared.messages.blocks import WarmNode
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.prefix_sources import PrefixSource
-from shared.messages.prefixes import PromptPrefix
+from shared.messages.memory.blocks import WarmNode
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.prefixes.prefix_sources import PrefixSource
+from shared.messages.prefixes.prefixes import PromptPrefix
 
 SSD_BYTES_PER_S = 2e9  # reads of a common NVMe device
 MAX_GIVERS = 4  # nodes with most of a prompt that are looked at as sources

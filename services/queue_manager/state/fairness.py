@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from shared.config.queue import TenantSpec, weight_of
-from shared.messages.request_kind import RequestKind
+from shared.config.services.queue import TenantSpec, weight_of
+from shared.messages.requests.request_kind import RequestKind
 
 LOOKS = (
     2  # tenants looked at for each group that is opened: more than come, so that tenants that have left are forgotten

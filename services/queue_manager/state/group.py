@@ -8,9 +8,9 @@ import msgspec
 
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.totals import Totals
-from shared.messages.nodes import Phase
-from shared.messages.request_kind import RequestKind
-from shared.messages.slo import Slo
+from shared.messages.nodes.nodes import Phase
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.slo import Slo
 
 
 class Group(msgspec.Struct, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shared.messages.request_kind import RequestKind
+from shared.messages.requests.request_kind import RequestKind
 
 
 class GroupKey(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shared.config.policies import FIXED_BATCH
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeState
+from shared.config.services.policies import FIXED_BATCH
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import NodeState
 
 LEAST_BATCH = 4.0  # an average batch counts as this many at least: below it, more groups would only mean more plans
 PRIOR_BATCH = FIXED_BATCH  # requests that a node runs together, until one has told; `max_num_seqs`' default

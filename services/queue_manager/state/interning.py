@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import Submit
+from shared.messages.requests.slo import Slo
 
 MAX_SLOS = 256  # different promises that are shared; clients that give numbers may make any number of them
 

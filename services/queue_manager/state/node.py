@@ -9,8 +9,8 @@ import msgspec
 
 from services.queue_manager.learnt.kept_batch import KeptBatch
 from shared.estimator.harm import PromisedEnd
-from shared.messages.nodes import NodeState
-from shared.messages.step_cost import ModelRate
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate
 
 Told = tuple[str, int, int | None]
 """Of a window: group, number waiting, requests beside which it may begin."""

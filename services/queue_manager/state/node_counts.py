@@ -18,7 +18,7 @@ from services.queue_manager.state.node import Node, Promises, TenantShare
 from services.queue_manager.state.state import State
 from shared.estimator.batching import num_seqs
 from shared.estimator.harm import PromisedEnd
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 PATIENCE_S = 120.0  # no client likes to wait: a promise that is further away counts as this
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shared.messages.requests import ImageTicket, Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.requests import ImageTicket, Submit
+from shared.messages.requests.slo import Slo
 
 
 class Request(msgspec.Struct, array_like=True, gc=False):

@@ -27,8 +27,8 @@ from services.queue_manager.state.grouping import ModelBatch
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.plan_state import HandOver, PlanState
 from services.queue_manager.state.request import Request
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import Submit
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import Submit
 from shared.service.liveness import Liveness
 
 GATEWAY_TIMEOUT_S = 10.0  # a gateway that is silent for this long has lost its clients

@@ -17,7 +17,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.state import State
-from shared.messages.requests import GroupRef
+from shared.messages.requests.requests import GroupRef
 
 HURRIED_SHARE = 0.5  # of the time until the first token is due, that is left when a group is in a hurry
 MAX_LOOKED_AT = 256  # groups of a queue: what runs stands at its front

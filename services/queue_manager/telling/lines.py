@@ -23,7 +23,7 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.state import State, ToldWait
 from services.queue_manager.waits.elsewhere import Elsewhere
 from services.queue_manager.waits.predictions import Predictions
-from shared.messages.requests import DEFAULT_TENANT, QueueLine, Submit, TenantLine
+from shared.messages.requests.requests import DEFAULT_TENANT, QueueLine, Submit, TenantLine
 
 MAX_LINES = 128  # models and kinds of promise in a message; the first groups' come first
 MAX_TENANT_LINES = 256  # the same by tenant

@@ -14,7 +14,7 @@ from services.queue_manager.state.state import State
 from services.queue_manager.telling.giving_way import first_hurry, yielding
 from services.queue_manager.telling.window import hopeless, window
 from shared.bus import streams
-from shared.messages.requests import GroupRef, VirtualQueue
+from shared.messages.requests.requests import GroupRef, VirtualQueue
 from shared.service.core import Effect, Send
 
 

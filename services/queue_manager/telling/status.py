@@ -16,7 +16,7 @@ from services.queue_manager.telling.lines import Lines
 from services.queue_manager.waits.elsewhere import NOWHERE_ELSE, Elsewhere
 from services.queue_manager.waits.predictions import Predictions
 from shared.bus import streams
-from shared.messages.requests import QueueLine, QueuePlace, QueueStatus, TenantLine
+from shared.messages.requests.requests import QueueLine, QueuePlace, QueueStatus, TenantLine
 from shared.service.core import Effect, Send
 
 STATUS_DELAY_S = 0.25  # a request pulled sooner than this has not waited: no gateway is told

@@ -11,7 +11,7 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.node_counts import PATIENCE_S
 from services.queue_manager.state.state import State
 from shared.estimator.batching import most_step_tokens
-from shared.messages.requests import GroupRef
+from shared.messages.requests.requests import GroupRef
 
 WINDOW_REQUESTS = 64  # waiting requests that a node sees ahead: enough for its largest pull
 WINDOW_GROUPS = 32  # bounds the message where groups are small

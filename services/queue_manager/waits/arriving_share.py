@@ -13,7 +13,7 @@ from math import fsum
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
 from shared.estimator.batching import batching
-from shared.messages.placement import RequestShape
+from shared.messages.nodes.placement import RequestShape
 
 
 def arriving_shares(state: State, shape: RequestShape) -> dict[str, float]:

@@ -36,8 +36,8 @@ from services.queue_manager.state.state import State
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait
 from shared.estimator.estimator import swap_s
 from shared.estimator.wait import NEVER, Wait
-from shared.messages.nodes import Phase
-from shared.messages.request_kind import RequestKind
+from shared.messages.nodes.nodes import Phase
+from shared.messages.requests.request_kind import RequestKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from services.queue_manager.state.state import State
 from services.queue_manager.waits.arriving_share import arriving_shares
 from shared.estimator.batching import Batching, batching
 from shared.estimator.estimator import swap_s
-from shared.messages.nodes import NodeState, Phases
-from shared.messages.placement import Interruption
+from shared.messages.nodes.nodes import NodeState, Phases
+from shared.messages.nodes.placement import Interruption
 
 INTERRUPTS_S = 30.0  # a request that has to start within this does not wait for the turn of its model
 LEAST_PRESENT = 0.01  # fewer than this are not told: most of many models are asked for now and then

@@ -21,12 +21,12 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.arriving_share import arriving_shares
 from services.queue_manager.waits.interruptions import num_present
-from shared.config.corrections import Correction
-from shared.config.queue import QueueOptions
+from shared.config.services.corrections import Correction
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
 from shared.estimator.overtaking import Stream, held_share
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
 
 
 class NewcomerKind(NamedTuple):

@@ -17,7 +17,7 @@ from services.queue_manager.state.node import Node
 from shared.estimator.batching import batching
 from shared.estimator.harm import paced
 from shared.estimator.mixture import mixture
-from shared.messages.placement import Arrivals
+from shared.messages.nodes.placement import Arrivals
 
 
 def is_outrun(nodes: Iterable[Node], newcomers: Sequence[Arrivals]) -> bool:

@@ -26,14 +26,14 @@ from services.queue_manager.waits.elsewhere import Elsewhere, SoonerWait, even_s
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait, Served, Slack, later
 from services.queue_manager.waits.newcomers import Joining, NewcomerKind, Newcomers
 from services.queue_manager.waits.prompts import left
-from shared.config.corrections import Correction
-from shared.config.queue import QueueOptions
+from shared.config.services.corrections import Correction
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import num_seqs
 from shared.estimator.estimator import GroupForecast, forecast, swap_s
 from shared.estimator.wait import NEVER, Wait
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.requests import Submit
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.requests.requests import Submit
 
 FORECAST_GROUPS = 64  # of a queue are predicted one by one, which bounds the work; behind them, sums are good enough
 NEWCOMER = ""  # group of the load of one that has not come yet

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from services.queue_manager.waits.predictions import Predictions
 from shared.config.config import SloClass
-from shared.messages.requests import Rejected, Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.requests import Rejected, Submit
+from shared.messages.requests.slo import Slo
 
 MIN_RETRY_AFTER_S = 1.0  # a refused client does not come back sooner: the prediction is no better than that
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from services.scheduler.policies import edf, edf_affine, fcfs, qlm, shepherd
 from services.scheduler.solving.instance import Instance, Queues
-from shared.messages.placement import PlacementProblem
+from shared.messages.nodes.placement import PlacementProblem
 
 Policy = Callable[[PlacementProblem, Instance], Queues]
 
@@ -17,4 +17,4 @@ POLICIES: dict[str, Policy] = {
     "fcfs": fcfs.place,
     "shepherd": shepherd.place,
 }
-"""As `shared.config.queue.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""
+"""As `shared.config.services.queue.QueueOptions.policy` names them. Each keeps the rules of `Instance`."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from services.scheduler.solving.instance import Instance, Queues
 from services.scheduler.solving.turns import by_due, running_groups, turns
-from shared.messages.placement import PlacementProblem
+from shared.messages.nodes.placement import PlacementProblem
 
 ABOUT_S = 60.0  # groups that are due within this of one another are due at about the same time
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from services.scheduler.solving.instance import Instance, Queues
 from services.scheduler.solving.tables import arrival
 from services.scheduler.solving.turns import running_groups, turns
-from shared.messages.placement import PlacementProblem
+from shared.messages.nodes.placement import PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:

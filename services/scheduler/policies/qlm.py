@@ -8,7 +8,7 @@ from services.scheduler.solving.current import current_order
 from services.scheduler.solving.exact_size import is_small
 from services.scheduler.solving.instance import Instance, Queues
 from services.scheduler.solving.layout import ROUNDING
-from shared.messages.placement import PlacementProblem
+from shared.messages.nodes.placement import PlacementProblem
 
 LEAST_NET_SHARE = 0.2  # of what a plan shifts from group to group, that it has to gain: predictions err by as much
 PROVEN_SHARE = 1e-6  # an order that costs no more than this above the least is the best there is

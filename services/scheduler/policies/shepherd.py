@@ -15,8 +15,8 @@ import msgspec
 from services.scheduler.solving.instance import Instance, Queues
 from services.scheduler.solving.turns import running_groups, turns
 from shared.estimator.batching import batching
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem
 
 
 def place(problem: PlacementProblem, instance: Instance) -> Queues:

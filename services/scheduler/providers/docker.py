@@ -10,7 +10,7 @@ from docker.errors import DockerException, NotFound
 
 from services.scheduler.providers.provider import ProviderError
 from shared.config.config import CONFIG_ENV, NODE_ENV, REDIS_ENV, ClusterConfig, ConfigError
-from shared.config.nodes import DockerOptions, NodePool
+from shared.config.nodes.nodes import DockerOptions, NodePool
 
 CLUSTER_LABEL = "treadle.cluster"
 NODE_LABEL = "treadle.node"

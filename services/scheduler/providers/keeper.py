@@ -18,8 +18,8 @@ from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.system_writes import SystemWriter, add
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool
-from shared.messages.nodes import Scale, Scaled
+from shared.config.nodes.nodes import NodePool
+from shared.messages.nodes.nodes import Scale, Scaled
 from shared.service.service import redis_url
 from shared.service.tasks import cancel_all
 

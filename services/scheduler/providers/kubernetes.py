@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from services.scheduler.providers.provider import ProviderError
 from shared.config.config import ClusterConfig, ConfigError
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 
 CALL_TIMEOUT_S = 10.0
 MAX_TRIES = 5  # where somebody else changes the StatefulSet at the same time

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from services.scheduler.providers.provider import ProviderError
 from shared.config.config import CONFIG_ENV, ClusterConfig, ConfigError
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.processes.node_processes import find_nodes, launch_node
 from shared.processes.process_record import ProcessRecord
 from shared.processes.processes import StuckProcessesError, exit_status, stop

@@ -6,7 +6,7 @@ import importlib
 from typing import Protocol
 
 from shared.config.config import ClusterConfig, ConfigError
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 
 _MODULES = {
     "process": ("services.scheduler.providers.process", "psutil"),

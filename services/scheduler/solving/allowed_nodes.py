@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shared.estimator.phases import takes_phase
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, Operations
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, Operations
 
 
 def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) -> tuple[int, ...]:

@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from services.scheduler.solving.allowed_nodes import can_serve
 from shared.estimator.answer import NUM_ALIKE
 from shared.estimator.batching import longest_tokens, takes_kv
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem
-from shared.messages.requests import HANDED_OVER
-from shared.messages.slo import UNBOUNDED_S
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem
+from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.slo import UNBOUNDED_S
 
 
 def decodes(nodes: Sequence[NodeState], loads: Iterable[GroupLoad], now_s: float) -> Iterator[GroupLoad]:

@@ -7,7 +7,7 @@ from math import ceil, inf
 
 from msgspec.structs import replace
 
-from shared.messages.placement import Arrivals, GroupLoad
+from shared.messages.nodes.placement import Arrivals, GroupLoad
 
 NUM_SLICES = 6  # groups of one kind that are expected
 

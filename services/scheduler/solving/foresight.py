@@ -2,9 +2,9 @@
 
 Of overload, what waits at a time is a small part: it grows while a node loads another model, and a load that pays for
 none of those who wait pays for those who come meanwhile. So a plan counts with the requests that can be expected until
-a model that is loaded now has served for a while (`shared.messages.placement.Arrivals`), at the rates that were learnt
-and for as long as these can be expected to last. Where it has a node change its model for some of them, though nobody
-waits yet who needs it, the node loads it once what runs there has ended.
+a model that is loaded now has served for a while (`shared.messages.nodes.placement.Arrivals`), at the rates that were
+learnt and for as long as these can be expected to last. Where it has a node change its model for some of them, though
+nobody waits yet who needs it, the node loads it once what runs there has ended.
 
 A search has a budget, so what runs together is one group in it: at a node, of one model, promise and tenant.
 """
@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from services.scheduler.solving.decoding import decodes, with_places
 from services.scheduler.solving.expected import expected
 from services.scheduler.solving.instance import Instance, Queues
-from shared.config.policies import POLICY_RULES, PolicyName
+from shared.config.services.policies import POLICY_RULES, PolicyName
 from shared.estimator.mixture import mixed
-from shared.messages.placement import GroupLoad, ModelLoad, PlacementProblem
+from shared.messages.nodes.placement import GroupLoad, ModelLoad, PlacementProblem
 
 AHEAD_S = 15.0  # beyond the longest load: what comes in them has to be worth it
 NUM_SLICES = 3  # groups of one kind

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.messages.request_kind import RequestKind
+from shared.messages.requests.request_kind import RequestKind
 
 Queues = list[list[int]]
 """The groups of every node, head first, both by number."""

@@ -24,10 +24,10 @@ from services.scheduler.solving.expected import expected
 from services.scheduler.solving.greedy import insert_all
 from services.scheduler.solving.layout import Budget, Layout
 from services.scheduler.solving.tables import make_instance
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem, PoolState
-from shared.messages.requests import HANDED_OVER
-from shared.messages.slo import UNBOUNDED_S
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem, PoolState
+from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.slo import UNBOUNDED_S
 
 AHEAD_S = 15.0  # longer than from one question for sizes to the next, and an answer
 GROWTH = 2  # at most so many times as many nodes at a time,

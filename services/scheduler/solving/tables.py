@@ -18,10 +18,10 @@ from shared.estimator.hand_over import hand_over_cost, network_s
 from shared.estimator.harm import PromisedEnd, paced
 from shared.estimator.mixture import mixture
 from shared.estimator.overtaking import held_share
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import HANDED_OVER
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, Interruption, PlacementProblem
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import HANDED_OVER
 
 MARGIN = 0.25  # of the time until a promised start
 COST_STEP = 0.1  # step costs that differ by less than about this share are one kind of node

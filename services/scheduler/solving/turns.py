@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from services.scheduler.solving.instance import Instance, Queues
-from shared.messages.request_kind import RequestKind
+from shared.messages.requests.request_kind import RequestKind
 
 
 def running_groups(instance: Instance) -> Queues:

@@ -18,11 +18,11 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.files.length_trace import HASH_TOKENS
-from shared.messages.blocks import Locate
+from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.prefixes import prompt_prefix
-from shared.messages.requests import Cancel, Chunk, GatewayBeat, Rejected, Resubmit, Submit, Tokens
+from shared.messages.prefixes.prefixes import prompt_prefix
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import Cancel, Chunk, GatewayBeat, Rejected, Resubmit, Submit, Tokens
 
 HASH_DIGITS = 4  # in the base of the vocabulary, of the largest of `hash_ids`
 UNSERVED = "unserved"  # why a request was not answered: no node could ever have its model

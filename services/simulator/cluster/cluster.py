@@ -25,9 +25,9 @@ from services.simulator.devices.simulated_disk import NoMemory, SimulatedDisk
 from services.simulator.fast.engine import FastEngine
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions
-from shared.messages.placement import PlanSolver
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.placement import PlanSolver
+from shared.messages.nodes.step_cost import StepCost
 
 SMALL_PROBLEM_S = 0.005
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.inflight.job import Job
-from gateway.openai.delta import Delta, Failure, NodeRefusal
+from gateway.openai.answers.delta import Delta, Failure, NodeRefusal
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
-from shared.messages import inventories
-from shared.messages.blocks import Locate
+from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message
-from shared.messages.payload import Output, Sampling
-from shared.messages.requests import Attempt, Cancel, GatewayBeat, Resubmit, Tokens
-from shared.messages.slo import Slo
+from shared.messages.requests import inventories
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.requests import Attempt, Cancel, GatewayBeat, Resubmit, Tokens
+from shared.messages.requests.slo import Slo
 
 BEAT_S = 2.0
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from shared.bus import streams
 from shared.messages.message import Message
-from shared.messages.payload import Payload
-from shared.messages.requests import Attempt, Enqueued, Pulled
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Attempt, Enqueued, Pulled
 
 Subscriber = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]

@@ -49,11 +49,11 @@ from services.simulator.cluster.node_engine import NodeEngine
 from services.simulator.cluster.node_images import NodeHooks, NodeImages
 from services.simulator.devices.device import SimulatedDevice
 from shared.bus import streams
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages import inventories, requests
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
-from shared.messages.nodes import BOTH, NodeGone, Phases
-from shared.messages.requests import Finished
+from shared.messages.nodes.nodes import BOTH, NodeGone, Phases
+from shared.messages.requests import inventories, requests
+from shared.messages.requests.requests import Finished
 
 HEARTBEAT_S = 1.0
 BLOCKS_S = 0.25

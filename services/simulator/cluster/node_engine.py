@@ -10,7 +10,7 @@ from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.commands import CommandedEngine
 from gpu_node.engine.requests.chunk import OutputChunk
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 
 class NodeEngine(CommandedEngine, Protocol):

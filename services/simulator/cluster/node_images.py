@@ -21,7 +21,7 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ReleaseImages
 from gpu_node.engine.requests.image import HandedOver, SerialisedImage
 from services.simulator.cluster.memory_bus import MemoryBus, StoredImage
-from shared.messages.requests import Attempt, ImageTicket
+from shared.messages.requests.requests import Attempt, ImageTicket
 
 LATENCY_S = 0.001  # of a connection
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node import SimulatedNode
 from shared.bus import streams
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.messages.message import Message
-from shared.messages.nodes import NodeGone, Scale, Scaled
+from shared.messages.nodes.nodes import NodeGone, Scale, Scaled
 
 LOOK_AGAIN_S = 1.0  # a node that still hands over what it had cannot be started again
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, cast
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.placement import PlacementProblem, PlanSolver, Solved
+from shared.messages.nodes.placement import PlacementProblem, PlanSolver, Solved
 from shared.service.core import Core, Drop, Effect, Send, Solve
 
 SolveTime = Callable[[PlacementProblem], float]

@@ -11,13 +11,13 @@ from services.simulator.devices.device_group import NodeDevices, group_name, gro
 from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config import hardware
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.pipeline_file import PipelineFile
-from shared.config.profiles import Profile
-from shared.config.queue import QueueOptions
-from shared.config.tiers import NO_TIERS, TierOptions
-from shared.messages.nodes import BOTH, Phases
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import NO_TIERS, TierOptions
+from shared.config.measured.profiles import Profile
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.pipelines.pipeline_file import PipelineFile
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import BOTH, Phases
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""

@@ -10,8 +10,8 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import cut
 from gpu_node.executors.memory.host_tier import DEVICE, HOST
 from services.simulator.devices.step_pipeline import StepPipeline
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
 
 VOCAB_SIZE = 1_000  # of every simulated model; ids mean nothing
 NETWORK_BYTES_PER_S = 1.25e9  # 10 Gbit/s

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecutor
 from gpu_node.executors.predicted.models import PredictedModels
 from services.simulator.devices.device import VOCAB_SIZE, SimulatedDevice
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 
 def device_executor(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 
 @dataclass(slots=True)

@@ -3,8 +3,8 @@
 Steps of the pipeline's dense batch take it, smaller ones the plain program. The schedule is that of the file, with the
 order of each lane and the part R of each nano-operator. A step's attention lasts longer or shorter than the one that
 was searched for, as its contexts are; then all others move with it: no two that did not overlap come to overlap, so the
-sum of R stays, and the layer's period is the longest cycle (`services.pipeline.periodic`). A step takes so much of its
-plain time as a layer of the schedule takes of a sequential one with as many tokens in its contexts.
+sum of R stays, and the layer's period is the longest cycle (`services.pipeline.schedules.periodic`). A step takes so
+much of its plain time as a layer of the schedule takes of a sequential one with as many tokens in its contexts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from services.pipeline.lanes import TABLE_3, ResourceLane
-from services.pipeline.machine import machine
-from services.pipeline.periodic import Gap, shortest_period
-from services.pipeline.schedule import NUM_UNROLLED, TOLERANCE_S
-from services.pipeline.times import calibrate
+from services.pipeline.cost_model.machine import machine
+from services.pipeline.operators.lanes import TABLE_3, ResourceLane
+from services.pipeline.operators.times import calibrate
+from services.pipeline.schedules.periodic import Gap, shortest_period
+from services.pipeline.schedules.schedule import NUM_UNROLLED, TOLERANCE_S
 from shared.config.hardware import ModelShape
-from shared.config.pipeline_file import PUBLISHED, PipelineError, PipelineFile
-from shared.messages.step_cost import StepCost
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineError, PipelineFile
+from shared.messages.nodes.step_cost import StepCost
 
 SLOWNESS = tuple(number / 4 for number in range(21))
 """Attention's time beside the one that was searched for: periods are worked out at these, straight lines between."""

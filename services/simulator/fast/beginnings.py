@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.simulator.fast.plain import FastEngineError
 from services.simulator.fast.roster import FastRoster
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 MIN_KNOWN = 1024
 """First blocks; beyond so many, those whose content is gone are forgotten as often as their number doubles."""

@@ -30,9 +30,9 @@ from services.simulator.fast.parking import FastParking
 from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
 from services.simulator.fast.step_done import StepDone
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload
 
 MAX_STEPS_TOLD = 1_024
 """Of a span, to who keeps the usual duration of a step: of those before, 1e-28 is left."""

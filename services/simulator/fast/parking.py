@@ -6,7 +6,7 @@ import msgspec
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.image import HandedOver, ImageError, SerialisedImage
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 
 class Parked(msgspec.Struct, frozen=True):

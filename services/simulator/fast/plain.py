@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import Field, fields
 
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload
 
 ADVICE = "run with the live bookkeeping: `treadle sim run --engine stepped`, `make_engine=stepped` in code"
 

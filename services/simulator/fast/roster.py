@@ -11,7 +11,7 @@ from services.simulator.fast.decode_batch import DecodeBatch
 from services.simulator.fast.parking import Parked
 from services.simulator.fast.sequence import FastSequence
 from services.simulator.fast.swap_counts import SwapCounts
-from shared.config.engine import SwapCopies
+from shared.config.engines.engine import SwapCopies
 
 
 class FastRoster:

@@ -19,8 +19,8 @@ from services.simulator.fast.plain import check_request
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
 from services.simulator.fast.step_done import StepDone
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload
 
 
 class FastScheduler:

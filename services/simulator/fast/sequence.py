@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_node.engine.requests.chunk import OutputChunk
 from services.simulator.fast.parking import Parked
-from shared.messages.payload import Output, Payload
+from shared.messages.requests.payload import Output, Payload
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable
 
 from services.simulator.fast.block_counts import GivenUp
-from shared.config.engine import SwapCopies
+from shared.config.engines.engine import SwapCopies
 
 
 class SwapCounts:

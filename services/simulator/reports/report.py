@@ -12,7 +12,7 @@ from services.simulator.cluster.clients import UNSERVED, ClientOutcome
 from services.simulator.reports.accuracy import estimator_accuracy
 from services.simulator.simulation import SimulationRun
 from shared.config.config import ClusterConfig
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 DECIMALS = 4
 

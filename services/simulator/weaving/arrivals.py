@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from services.simulator.fast.sequence import FastSequence
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 RequestLengths = Sequence[tuple[int, int]]
 """Tokens of prompts and of their answers."""

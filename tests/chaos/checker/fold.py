@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.bus import streams
-from shared.messages.blocks import Located, TellBlocks
 from shared.messages.codec import FIELD, UndecodableError, decode_entry, encode
+from shared.messages.memory.blocks import Located, TellBlocks
 from shared.messages.message import Tick
 from shared.service.cluster_clock import ClusterClock, id_order
 from shared.service.commit_log import ASIDE, CLOCK

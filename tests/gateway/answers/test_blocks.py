@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.answers.blocks import BlockAdded, BlockBegun, BlockEnded, BlockEvent, Blocks
-from gateway.openai.answers import ChatDelta, FunctionDelta, ToolCallDelta
+from gateway.openai.answers.answers import ChatDelta, FunctionDelta, ToolCallDelta
 
 
 def thought(text: str) -> ChatDelta:

@@ -14,7 +14,7 @@ import pytest
 
 from gateway.answers.news_wait import NewsWait
 from shared.bus.redis_health import RedisHealth
-from shared.messages.requests import QueueLine
+from shared.messages.requests.requests import QueueLine
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.http.test_refusals import refused
 from tests.gateway.memory_queue import saying

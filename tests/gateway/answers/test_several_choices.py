@@ -9,8 +9,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from shared.messages.payload import Output, Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Output, Payload
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying_each
 from tests.gateway.tiny import ids

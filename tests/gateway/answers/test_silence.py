@@ -25,11 +25,11 @@ from gateway.inflight.job import Job
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
-from gateway.openai.delta import Delta
-from gateway.openai.errors import ApiError
-from shared.messages.payload import Sampling
-from shared.messages.requests import Chunk, Tokens
-from shared.messages.slo import Slo
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors.errors import ApiError
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.requests import Chunk, Tokens
+from shared.messages.requests.slo import Slo
 from shared.service.admin import listen
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 from tests.gateway.tiny import ids

@@ -11,7 +11,7 @@ from gateway.answers.event import written
 from gateway.answers.spliced import MARK, SplicedText
 from gateway.endpoints.chats.chat import ChatRenderer
 from gateway.endpoints.texts.completions import CompletionRenderer
-from gateway.openai.answers import (
+from gateway.openai.answers.answers import (
     ChatChunkChoice,
     ChatCompletionChunk,
     ChatDelta,
@@ -19,7 +19,7 @@ from gateway.openai.answers import (
     CompletionChoice,
     Usage,
 )
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 
 TEXTS = st.text(min_size=1, max_size=20)
 MODEL = f'a "model" named {MARK} by a joker'

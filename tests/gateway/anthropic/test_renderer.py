@@ -15,9 +15,9 @@ from gateway.answers.event import written
 from gateway.anthropic.renderer import MessageRenderer
 from gateway.endpoints.chats.choice_reading import ChoiceReading
 from gateway.endpoints.chats.tool_answers import CallReading
-from gateway.openai import errors
-from gateway.openai.answers import CompletionTokensDetails, FinishReason, PromptTokensDetails, Usage
-from gateway.openai.delta import Delta
+from gateway.openai.answers.answers import CompletionTokensDetails, FinishReason, PromptTokensDetails, Usage
+from gateway.openai.answers.delta import Delta
+from gateway.openai.errors import errors
 from gateway.reasoning.marks import THINK, ThoughtReading
 from gateway.tools.notation import NOTATIONS
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.anthropic.requests import UNSUPPORTED, CountTokensRequest, MessagesRequest
 from gateway.http.body import parse_body
-from gateway.openai.errors import ApiError
-from gateway.openai.tools import MAX_DEPTH, MAX_TOOLS
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.tools import MAX_DEPTH, MAX_TOOLS
 
 HI = {"role": "user", "content": "hi"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

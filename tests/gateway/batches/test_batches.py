@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-from shared.messages.slo import CUSTOM
+from shared.messages.requests.slo import CUSTOM
 from tests.gateway.batches.conftest import CHAT, WorldFactory, chat, texts
 from tests.gateway.memory_queue import saying
 

@@ -16,7 +16,7 @@ from services.batches.store.folder import BatchFolder, BatchFolderError
 from shared.bus import streams
 from shared.config.addresses import batches_url
 from shared.config.config import ClusterConfig
-from shared.messages.batches import NewBatch
+from shared.messages.batches.batches import NewBatch
 from shared.service.admin import listen
 from tests.gateway.batches.conftest import CHAT, WorldFactory, chat, texts
 from tests.gateway.memory_queue import saying

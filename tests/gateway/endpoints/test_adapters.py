@@ -15,9 +15,9 @@ import structlog
 from gateway.models.models import load_models
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Constraint
-from shared.messages.prefixes import prompt_prefix
-from shared.messages.requests import Chunk, QueueLine
+from shared.messages.prefixes.prefixes import prompt_prefix
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.requests import Chunk, QueueLine
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.http.test_refusals import refused
 from tests.gateway.memory_queue import Answer, saying

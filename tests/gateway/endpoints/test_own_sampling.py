@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.tiny import ids
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from shared.messages.requests import QueueLine, QueuePlace
+from shared.messages.requests.requests import QueueLine, QueuePlace
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import WAIT_S, saying
 from tests.gateway.tiny import ids

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.models.gguf_model import read_gguf
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each

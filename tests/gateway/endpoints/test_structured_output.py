@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying
 from tests.gateway.tiny import ids

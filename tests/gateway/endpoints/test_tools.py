@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.tools.hermes_prompt import with_hermes
 from gateway.tools.notation import NOTATIONS
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
 from tests.gateway.tiny import END, MERGED, START, TEMPLATE, write_model

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from gateway.generation.choice import Choice
 from gateway.generation.generation import Generation, Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.answers import FinishReason
-from gateway.openai.delta import Delta, Failure, merged
-from shared.messages.payload import Output, Sampling
-from shared.messages.requests import Chunk
+from gateway.openai.answers.answers import FinishReason
+from gateway.openai.answers.delta import Delta, Failure, merged
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.requests import Chunk
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

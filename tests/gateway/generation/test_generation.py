@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from gateway.generation.generation import MAX_CRASHES_IN_ALL, MAX_FRUITLESS_ATTEMPTS, MAX_GIVEN_WAY, Generation, Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.delta import Crashed, Delta, Failure
-from shared.messages.payload import Output, Sampling
-from shared.messages.requests import Chunk
+from gateway.openai.answers.delta import Crashed, Delta, Failure
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.requests import Chunk
 from tests.gateway.tiny import ids
 
 BYTES = [bytes([byte]) for byte in range(256)]

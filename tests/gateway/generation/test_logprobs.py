@@ -9,8 +9,8 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionTokenLog
 
 from gateway.generation.logprobs import LogprobWriter
 from gateway.models.models import ServedModel
-from gateway.openai.delta import ScoredToken
-from shared.messages.token_logprob import TokenLogprob
+from gateway.openai.answers.delta import ScoredToken
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gateway.conftest import GatewayFactory, sending
 from tests.gateway.memory_queue import saying_each
 from tests.gateway.tiny import END, HELLO, ids

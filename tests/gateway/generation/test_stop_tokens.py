@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from gateway.generation.generation import Generation, Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.openai.delta import Delta
-from shared.messages.payload import Sampling
-from shared.messages.requests import Chunk
+from gateway.openai.answers.delta import Delta
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.requests import Chunk
 from tests.gateway.generation.test_stop_strings import naive
 
 # Whole characters, parts of them, several of them, bytes that are no character at all, and one without text.

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.http.body import MAX_INLINE_BYTES, parse_body, read_timeout_s
 from gateway.http.body_shape import MAX_ARRAYS, MAX_ITEMS, MAX_OBJECTS, MAX_STRINGS, STEP_BYTES, Shape, check_steps
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import MAX_MESSAGES, ChatCompletionRequest, CompletionRequest
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.schema import MAX_MESSAGES, ChatCompletionRequest, CompletionRequest
 
 
 def shape_of(data: bytes) -> Shape:

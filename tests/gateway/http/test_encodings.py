@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.http.encodings import inflated
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import saying
 

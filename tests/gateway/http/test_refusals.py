@@ -11,8 +11,8 @@ import pytest
 import structlog
 from openai.types.chat import ChatCompletionMessageParam
 
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import WAIT_S, saying
 from tests.gateway.tiny import ids

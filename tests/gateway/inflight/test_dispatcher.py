@@ -11,10 +11,19 @@ from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.models.models import ServedModel
-from gateway.openai.delta import Delta, Failure, Rejection
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Submit, Tokens
-from shared.messages.slo import Slo
+from gateway.openai.answers.delta import Delta, Failure, Rejection
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import (
+    Attempt,
+    Chunk,
+    QueuePlace,
+    QueueStatus,
+    Rejected,
+    Resubmit,
+    Submit,
+    Tokens,
+)
+from shared.messages.requests.slo import Slo
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import ids
 

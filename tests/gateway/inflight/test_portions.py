@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.inflight.dispatcher import Inbound
 from gateway.inflight.portions import NEWS_A_ROUND, portions, split_first_tokens
-from shared.messages.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Tokens
+from shared.messages.requests.requests import Attempt, Chunk, QueuePlace, QueueStatus, Rejected, Resubmit, Tokens
 
 
 def tokens(*ids: str, index: int = 0) -> Tokens:

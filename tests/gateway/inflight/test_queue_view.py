@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gateway.inflight.queue_view import MAX_STATUS_AGE_S, QueueView
-from shared.messages.requests import QueueLine, QueueStatus
+from shared.messages.requests.requests import QueueLine, QueueStatus
 
 A = QueueLine("a", "interactive", 3, 2, 4.0, 6.5)
 A_BATCH = QueueLine("a", "batch-1", 9, 0, 30.0, 41.0)

@@ -10,9 +10,9 @@ from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.releases import Releases
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Attempt, Resubmit, Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Attempt, Resubmit, Submit
+from shared.messages.requests.slo import Slo
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 
 JOB = Job(

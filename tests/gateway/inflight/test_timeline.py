@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 from shared.telemetry.label_cap import MAX_LABEL_SETS
 
 

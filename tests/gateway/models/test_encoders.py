@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 from gateway.models.hf_model import read_directory
 from gateway.models.models import ServedModel, load_models
 from gateway.models.score_form import Cut, Question
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.encoder import encoder_problem, encoder_task_problem
 from shared.files.model_file import ModelFileError
 from tests.gateway.encoder_tiny import ENCODERS, SEP, write_encoder

@@ -10,7 +10,7 @@ import pytest
 from gateway.models.models import load_models
 from gateway.models.own_sampling import GGUF_NAMES, own_sampling
 from shared.config.config import ClusterConfig
-from shared.config.sampling import NO_SAMPLING, SamplingDefaults
+from shared.config.engines.sampling import NO_SAMPLING, SamplingDefaults
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.model_fields import ModelFields
 from tests.gateway.hf_tiny import write_directory

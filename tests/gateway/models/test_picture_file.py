@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from gateway.models.picture_file import PictureFileError, picture_size
-from shared.messages.pictures import MAX_PICTURE_PIXELS
+from shared.messages.requests.pictures import MAX_PICTURE_PIXELS
 from tests.gateway.picture_tiny import image_file
 
 

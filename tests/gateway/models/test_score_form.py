@@ -14,8 +14,8 @@ from gateway.models.hf_model import read_directory
 from gateway.models.models import load_models, read_parts
 from gateway.models.score_form import PAIR, QWEN3, QWEN3_INSTRUCTION, Cut, Question, ScoreForm, beginning, score_form
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.config.scoring import ScoreOptions
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.scoring import ScoreOptions
 from shared.files.model_file import ModelFileError
 from tests.gateway.hf_tiny import write_directory
 from tests.gateway.tiny import END, HELLO, START, ids, write_model

@@ -8,7 +8,7 @@ from gateway.reasoning.lead import lead_of
 from gateway.reasoning.marks import GEMMA4, HARMONY, THINK, ReasoningMarks, ThoughtReading
 from gateway.reasoning.output_splitter import splitter_of
 from shared.grammars.problem import build_problem_of
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gateway.tool_models import MARK, output_ids
 from tests.gateway.tools.byte_grammar import accepts
 

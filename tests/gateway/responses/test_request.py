@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.http.body import parse_body
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from gateway.responses.request import INERT_FIELDS, ResponsesRequest
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -11,12 +11,12 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.workers.key_watch import KeyMetrics, KeyWatch
 from shared.config.config import KEYS_ENV, ApiKey, ClusterConfig, reload_keys
-from shared.config.files import ConfigError
+from shared.config.reading.files import ConfigError
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import WAIT_S
 from tests.gateway.tiny import ids

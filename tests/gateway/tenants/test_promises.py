@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.openai.errors import ApiError
-from gateway.openai.schema import SloChoice
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.requests.schema import SloChoice
 from gateway.tenants.auth import ANYONE, Client, KeyRing
 from gateway.tenants.promises import choose_promise
 from shared.config.config import ApiKey, ClusterConfig
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 CONFIG = ClusterConfig.model_validate(
     {

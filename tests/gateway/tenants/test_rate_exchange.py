@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.rate_exchange import MAX_BUCKETS, RateExchange, RateMetrics
 from gateway.tenants.rates import Rates

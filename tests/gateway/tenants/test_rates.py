@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.bucket import MINUTE_S, TokenBucket
 from gateway.tenants.rates import Rates

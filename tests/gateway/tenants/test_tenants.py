@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from shared.messages.requests import QueueLine, QueuePlace, QueueStatus, TenantLine
+from shared.messages.requests.requests import QueueLine, QueuePlace, QueueStatus, TenantLine
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.http.test_refusals import refused
 from tests.gateway.memory_queue import WAIT_S, saying

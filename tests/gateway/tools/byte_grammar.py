@@ -6,7 +6,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from shared.grammars.definition import definition
 from shared.grammars.limits import LIMITS
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 END = 256
 

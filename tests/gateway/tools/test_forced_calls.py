@@ -27,7 +27,7 @@ from gateway.tools.notation import (
     Notation,
 )
 from shared.grammars.problem import build_problem_of
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gateway.tool_models import MARK, output_ids
 from tests.gateway.tools.byte_grammar import accepts
 from tests.gateway.tools.written_calls import in_objects

@@ -19,9 +19,9 @@ from gpu_node.agent.images.prefix_giver import MAX_ASKS, PrefixGiver
 from gpu_node.agent.images.prefix_server import PrefixServer
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
 from gpu_node.engine.process.protocol import NO_IMAGE
-from shared.messages.payload import Payload, Sampling
-from shared.messages.prefix_ask import PrefixAsk
-from shared.messages.prefix_sources import KvDoor, PrefixSource
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
+from shared.messages.requests.payload import Payload, Sampling
 from shared.service.admin import listen
 from tests.gpu_node.agent_images.giver import content
 from tests.image_files import laid, read

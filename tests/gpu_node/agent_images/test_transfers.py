@@ -19,7 +19,7 @@ from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.images.image_fetcher import MAX_FETCHES, FetchLimits, ImageFetcher
 from gpu_node.agent.images.piece_stream import HEAD, PIECE_BYTES, head_of, num_body_bytes, parts
 from gpu_node.engine.process.protocol import NO_IMAGE, Image
-from shared.messages.requests import Attempt, ImageTicket
+from shared.messages.requests.requests import Attempt, ImageTicket
 from tests.gpu_node.agent_images.giver import content
 from tests.image_files import laid, read
 from tests.redis.image_port import image_port

@@ -19,8 +19,8 @@ from gpu_node.graph.cost import DeviceRates, NumberBytes
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 
 LLAMA = ModelConfig(

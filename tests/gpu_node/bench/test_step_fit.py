@@ -9,8 +9,8 @@ import pytest
 from gpu_node.bench.profile_grid import NUM_DECODES, grid
 from gpu_node.bench.step_fit import StepSample, fit, median_error
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import EngineOptions
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
 
 TRUE = StepCost(step_s=0.01, token_s=0.0005, context_token_s=2e-6, attended_token_s=1e-7)
 

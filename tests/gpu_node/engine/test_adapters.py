@@ -16,10 +16,10 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.tiers import TierOptions
-from shared.messages.payload import Payload
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import TierOptions
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.workload import Answers, answers, prompt

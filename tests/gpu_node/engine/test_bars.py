@@ -29,12 +29,12 @@ from gpu_node.graph.passes.named import offload_passes
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
-from shared.config.engine import EngineOptions, ModelSpec, WeightType
-from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
-from shared.config.speculation import SpeculationOptions
-from shared.config.tiers import NO_TIERS, TierOptions
-from shared.messages.payload import Payload, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.config.engines.engine import EngineOptions, ModelSpec, WeightType
+from shared.config.engines.speculation import SpeculationOptions
+from shared.config.engines.tiers import NO_TIERS, TierOptions
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node import tiny
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.client import Client

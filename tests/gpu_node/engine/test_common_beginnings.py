@@ -11,7 +11,7 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.steps.common_beginnings import MIN_SPARED_TOKENS
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.gpu_node import tiny
 from tests.gpu_node.embedding_model import embedded, request, spec
 

@@ -12,8 +12,8 @@ from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.program import OperatorKind
 from gpu_node.models.architectures.families import build_program
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Constraint
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Constraint
 from tests.gpu_node import tiny
 from tests.gpu_node.embedding_model import OPTIONS, embedded, embeddings, engine_of, expected, request, spec, texts
 from tests.gpu_node.family_programs import CONFIGS, config

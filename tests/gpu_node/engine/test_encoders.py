@@ -18,9 +18,9 @@ from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.served_program import served_program
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.pipelines import Pipelines
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.pipelines.pipelines import Pipelines
 from shared.files.model_file import ModelFileError
 from tests.gateway.encoder_tiny import CLS, SEP, write_tokenizer
 from tests.gpu_node import tiny

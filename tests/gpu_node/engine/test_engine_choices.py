@@ -11,8 +11,8 @@ from transformers import LlamaForCausalLM
 
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Output, Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.workload import answers, mixed_requests, prompt, request
 

@@ -9,8 +9,8 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.workload import Answers, answers, prompt, request
 

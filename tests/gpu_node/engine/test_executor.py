@@ -13,8 +13,8 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 
 GREEDY = Sampling(max_tokens=8, temperature=0.0)

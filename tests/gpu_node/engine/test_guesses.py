@@ -15,10 +15,10 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.speculation import SpeculationOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.speculation import SpeculationOptions
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
 

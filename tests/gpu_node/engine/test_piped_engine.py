@@ -16,13 +16,13 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels.cpu import kernels_name
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.pipeline_file import PipelineError
-from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
-from shared.config.tiers import TierOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import TierOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.pipelines.pipeline_file import PipelineError
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import FAMILIES, save
 from tests.gpu_node.random_pipelines import random_pipeline

@@ -17,11 +17,11 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.image import BlockFormat, ImageError
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.tiers import TierOptions
-from shared.messages.payload import Payload
-from shared.messages.prefix_ask import PrefixAsk
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import TierOptions
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.workload import prompt, request

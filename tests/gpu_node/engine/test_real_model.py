@@ -13,7 +13,7 @@ from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import model_path
 from tests.gpu_node import tiny
 

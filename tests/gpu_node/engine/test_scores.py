@@ -14,9 +14,9 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.scoring import ScoreOptions
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.scoring import ScoreOptions
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import modules_of, save_adapter

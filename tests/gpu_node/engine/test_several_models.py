@@ -8,9 +8,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import looked_up
 from gpu_node.engine.residents import EngineBusyError
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload, Sampling
 
 BLOCKS_PER_PAGE = 16
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0001)

@@ -15,9 +15,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.speculation import SpeculationOptions
-from shared.messages.payload import Output, Payload
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.speculation import SpeculationOptions
+from shared.messages.requests.payload import Output, Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.pieces import AGE, CALL, CHOICE, DATE, PEOPLE, PERSON, THOUGHT, compiled
 from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference

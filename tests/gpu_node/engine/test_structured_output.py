@@ -17,8 +17,8 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.cpu.step import RunningStep
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Constraint, Output, Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Constraint, Output, Payload, Sampling
 from shared.vocabulary.gguf_vocabulary import TokenType
 from tests.gateway.tiny import ALPHABET, write_model
 from tests.gpu_node import tiny

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_node.engine.border.plan import BlockSwap
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.device_blocks import BlockPlace
-from shared.config.engine import SwapCopies
-from shared.messages.tiers import Tier
+from shared.config.engines.engine import SwapCopies
+from shared.messages.memory.tiers import Tier
 
 A, B = [1, 2, 3, 4], [5, 6, 7, 8]
 

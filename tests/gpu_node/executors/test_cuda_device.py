@@ -10,8 +10,8 @@ import torch
 
 from gpu_node.executors.cuda.device import CudaDeviceError, DeviceFacts, find, kind_of
 from gpu_node.executors.node_executor import make_executor
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodeSpec
 
 H100, T4 = ("NVIDIA H100 80GB HBM3", (9, 0)), ("Tesla T4", (7, 5))
 SEEN = DeviceFacts("2.13.0+cu130", "13.0", has_triton=True, devices=(H100, H100, T4))

@@ -12,8 +12,8 @@ import pytest
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.node_executor import CpuNotOursError, make_executor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from tests.gpu_node import tiny
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)
@@ -52,8 +52,8 @@ def test_the_reference_executor_stays_on_its_cpus_as_a_whole() -> None:
     code = f"""
 import os, torch
 from gpu_node.executors.node_executor import make_executor
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodeSpec
 make_executor(NodeSpec(name="n", num_threads=2, cpus={OURS[:2]}, executor="reference"), EngineOptions())
 torch.ones(512, 512) @ torch.ones(512, 512)
 print(sorted({{cpu for task in os.listdir("/proc/self/task") for cpu in os.sched_getaffinity(int(task))}}))

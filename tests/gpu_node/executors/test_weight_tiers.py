@@ -14,9 +14,9 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec, WeightType
+from shared.config.engines.engine import EngineOptions, ModelSpec, WeightType
 from shared.files.model_file import ModelFileError
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 from tests.gpu_node import tiny
 
 Make = Callable[..., Engine]

@@ -15,7 +15,7 @@ from gpu_node.grammars.compiler import MAX_GRAMMARS, GrammarCompiler
 from gpu_node.grammars.matcher import LlMatcher
 from shared.files.model_file import ModelFileError
 from shared.grammars.limits import MAX_LEXER_STATES
-from shared.messages.payload import Constraint, ConstraintKind
+from shared.messages.requests.payload import Constraint, ConstraintKind
 from tests.gateway.tiny import END, HELLO, TOKENS, ids, write_model
 
 NUM_TOKENS = len(TOKENS)

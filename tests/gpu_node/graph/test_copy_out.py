@@ -19,7 +19,7 @@ from gpu_node.graph.program import KV_WRITERS, Operator, OperatorKind, Program
 from gpu_node.kernels.paged_batch import paged_batch
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
-from shared.config.pipeline_file import PipelineOperator
+from shared.config.pipelines.pipeline_file import PipelineOperator
 from tests.gpu_node.family_programs import (
     BLOCK_SIZE,
     CONFIGS,

@@ -25,7 +25,7 @@ from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program, accesses
 from gpu_node.graph.share import DECODE, WHOLE, Part, Range, share_of
 from gpu_node.models.architectures.families import build_program
-from shared.config.pipeline_file import PipelineError, PipelineOperator
+from shared.config.pipelines.pipeline_file import PipelineError, PipelineOperator
 from tests.gpu_node.batch_cuts import RandomCuts
 from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
 from tests.gpu_node.random_pipelines import ONE_DEVICE, PROFILED, pipeline_of, random_pipeline

@@ -26,8 +26,8 @@ from gpu_node.kernels.cpu import (
     Limits,
     Type,
 )
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.offload.waiting import wait_until
 from tests.gpu_node.own_arena import program_with_arena

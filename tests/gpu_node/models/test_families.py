@@ -14,8 +14,8 @@ import torch
 from gpu_node.engine.border.plan import Draw, ScheduledSequence
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import FAMILIES, save
 

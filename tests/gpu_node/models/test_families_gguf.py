@@ -14,7 +14,7 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, Rope
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
 from tests.gpu_node.executors.cpu.test_cpu_executor import TOLERANCE, part, spec

@@ -12,7 +12,7 @@ from gguf.quants import dequantize, quantize
 
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.weights import load_weights
+from gpu_node.models.weights.weights import load_weights
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.gguf_files import Array, tensors_of, write_gguf
 from tests.gpu_node.models.test_families_models import save

@@ -14,7 +14,7 @@ from gpu_node.graph.program import Operator, OperatorClass, OperatorKind
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.gguf.gguf_config import read_gguf_config
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny

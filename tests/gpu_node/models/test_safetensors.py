@@ -18,8 +18,8 @@ from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.hf.rope_scaling import llama3_factors
-from gpu_node.models.weights import load_weights
-from shared.config.engine import EngineOptions, ModelSpec
+from gpu_node.models.weights.weights import load_weights
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError, sha256_of_directory
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save

@@ -16,9 +16,9 @@ from gpu_node.engine.process.link_commands import LinkCommands
 from gpu_node.engine.process.protocol import EngineEvent, LendPages, LinkRefused, PagesLent, StepReport
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import ModelSpec
-from shared.messages.payload import Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, RECEIVER, SENDER, requests, spec

@@ -12,7 +12,7 @@ from gpu_node.bench.offload.live_plan import LivePlan
 from gpu_node.bench.offload.load import BrokenLoadError, EndlessLoad, Prepared
 from gpu_node.engine.process.protocol import ImageFile, StepReport
 from gpu_node.engine.requests.choices import lost_chunk
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 from tests.unit.agent.events import stats

@@ -14,8 +14,8 @@ from gpu_node.engine.border.sizing import device_paging
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.polls import insert_polls
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from tests.gpu_node import tiny
 from tests.gpu_node.offload.attention_engine import Sizes
 from tests.gpu_node.offload.pair import LENT_PAGES, RECEIVER, RIGHT, SENDER, Pair, sequences

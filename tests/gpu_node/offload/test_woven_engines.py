@@ -12,9 +12,9 @@ import pytest
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.requests.chunk import OutputChunk
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Output, Payload, Sampling
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.models.test_families_models import save

@@ -18,7 +18,7 @@ from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt, StepReport
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, large_model, requests
 from tests.gpu_node.offload.weaving import CPU, CUDA, Device, on_cuda
 

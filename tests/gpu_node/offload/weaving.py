@@ -19,8 +19,8 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.offload.offloading import LinkNews, PagesBack, RemoteLost
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.named import offload_passes
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload
 
 if TYPE_CHECKING:
     from gpu_node.executors.cuda.executor import CudaExecutor

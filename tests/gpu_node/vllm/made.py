@@ -15,8 +15,8 @@ from gpu_node.vllm.words.border import (
     PicturesRefusedError,
     ReadPrompt,
 )
-from shared.config.engine import EngineOptions, ModelSpec, ModelTask
-from shared.messages.payload import Output, Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec, ModelTask
+from shared.messages.requests.payload import Output, Payload, Sampling
 
 EOS = 2
 OPTIONS = EngineOptions(max_num_seqs=4, step_tokens=64, host_models=1)

@@ -8,8 +8,8 @@ import struct
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.vllm.serving.book import Change, CoreBook
 from gpu_node.vllm.words.border import CoreOutput, CoreStep
-from shared.messages.payload import Constraint
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Constraint
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node.vllm.made import EOS, OPTIONS, model, payload, row, step
 
 

@@ -11,9 +11,9 @@ from safetensors.numpy import save_file
 
 from gpu_node.executors.model_check import load_problem
 from gpu_node.vllm.inside.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
-from shared.config.adapters import MAX_RANK, AdapterSpec
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.adapters import MAX_RANK, AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import ModelFileError
 
 

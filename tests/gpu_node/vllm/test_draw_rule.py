@@ -13,7 +13,7 @@ from gpu_node.executors.draws.sampler import sample
 from gpu_node.vllm.inside.draw_rule import drawn
 from gpu_node.vllm.inside.draw_state import extra_args, state_of
 from gpu_node.vllm.words.border import CoreConstraint
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gpu_node.masks import mask_of
 from tests.gpu_node.vllm.test_draw_state import REQUEST
 

@@ -11,7 +11,7 @@ import pytest
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.words.border import CoreStep, ModelRefusedError, StepSize
-from shared.config.engine import ModelSpec, ModelTask
+from shared.config.engines.engine import ModelSpec, ModelTask
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, row, step
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpu_node.vllm.installation.environment import environment, is_eager, log_to
-from shared.config.nodes import NodeSpec
-from shared.config.vllm import VllmOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.nodes.vllm import VllmOptions
 
 
 def node(**more: object) -> NodeSpec:

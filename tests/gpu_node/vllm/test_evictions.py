@@ -24,10 +24,10 @@ from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.messages.requests import Chunk
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node.vllm.made import OPTIONS, Starter, kept, payload, step
 
 ROOM = 4 * 256

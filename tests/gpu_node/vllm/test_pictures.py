@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.serving.engine import VllmEngine
-from shared.config.engine import ModelSpec
-from shared.messages.payload import Payload
-from shared.messages.pictures import Picture
+from shared.config.engines.engine import ModelSpec
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.pictures import Picture
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
 
 

@@ -28,8 +28,8 @@ from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer, read_commands
 from gpu_node.vllm.words.border import CoreDiedError, CoreStep
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.messages.requests import Chunk
+from shared.config.engines.engine import ModelSpec
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
 
 CONFIG = ClusterConfig(models=[ModelSpec(name=name, source="none") for name in ("m", "bad")])

@@ -8,7 +8,7 @@ from typing import Any
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.vllm.serving.translation import core_request
 from gpu_node.vllm.words.border import CoreConstraint, CoreRequest, OwnDraw
-from shared.messages.payload import Constraint, Payload
+from shared.messages.requests.payload import Constraint, Payload
 from tests.gpu_node.vllm.made import EOS, model, payload
 
 

@@ -9,10 +9,10 @@ from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import ModelLoaded, StepReport, TakenOut
 from gpu_node.engine.requests.image import Kept
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.requests import Attempt, Chunk, Enqueued, GroupRef, ImageTicket, VirtualQueue
-from shared.messages.step_cost import DecodeYield, StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import DecodeYield, StepCost
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import Attempt, Chunk, Enqueued, GroupRef, ImageTicket, VirtualQueue
 
 EPOCH = "n0.1"
 OPTIONS = EngineOptions(max_num_seqs=8, step_tokens=64)

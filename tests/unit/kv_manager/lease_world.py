@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from services.kv_manager.core import KvManagerCore
-from shared.config.offload import OffloadOptions
-from shared.messages.leases import (
+from shared.config.nodes.offload import OffloadOptions
+from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
     GrantLent,
@@ -25,10 +25,10 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.message import Message, Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeGone
 from shared.service.core import Send
 
 NUM_PAGES = 8

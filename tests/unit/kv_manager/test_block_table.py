@@ -7,7 +7,7 @@ import random
 import pytest
 
 from services.kv_manager.block_table import NUM_PARTS, BlockTable
-from shared.messages.tiers import Tier
+from shared.messages.memory.tiers import Tier
 
 
 def test_a_block_is_in_each_tier_that_it_has_come_to() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
 from services.kv_manager.metrics import measure
-from shared.messages.blocks import BlockNews
+from shared.messages.memory.blocks import BlockNews
+from shared.messages.memory.tiers import TierNews
 from shared.messages.message import Tick
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
-from shared.messages.tiers import TierNews
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeGone
 from tests.samples import samples_of
 
 

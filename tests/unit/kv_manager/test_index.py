@@ -5,9 +5,9 @@ from __future__ import annotations
 from services.kv_manager.core import KvManagerCore
 from services.kv_manager.index import ASK_AGAIN_S, BlockIndex
 from shared.bus import streams
-from shared.messages.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
-from shared.messages.nodes import NodeGone
-from shared.messages.tiers import Tier, TierNews
+from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
+from shared.messages.memory.tiers import Tier, TierNews
+from shared.messages.nodes.nodes import NodeGone
 from shared.service.core import Effect, Send
 from tests.unit.kv_manager.test_core import beat
 

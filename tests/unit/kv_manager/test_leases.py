@@ -10,8 +10,8 @@ import pytest
 from services.kv_manager.core import NODE_TIMEOUT_S, KvManagerCore
 from services.kv_manager.leases import ANSWER_S, RENEW_S, RETRY_S
 from shared.bus import streams
-from shared.config.offload import OffloadOptions
-from shared.messages.leases import (
+from shared.config.nodes.offload import OffloadOptions
+from shared.messages.memory.leases import (
     EndLease,
     GrantLent,
     LeaseFailed,
@@ -27,10 +27,10 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeGone
 from shared.service.core import Send
 from tests.unit.kv_manager.lease_world import NAMES, NUM_PAGES, NodeInWorld, World
 

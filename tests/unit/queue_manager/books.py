@@ -10,9 +10,9 @@ from services.queue_manager.state.node_counts import note_members, note_place
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeState
-from shared.messages.slo import Slo
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.requests.slo import Slo
 
 OPTIONS = QueueOptions()
 

@@ -7,9 +7,9 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.grouping import LEAST_BATCH
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.config.queue import QueueOptions
-from shared.messages.requests import EvictedRequest
-from shared.messages.slo import Slo
+from shared.config.services.queue import QueueOptions
+from shared.messages.requests.requests import EvictedRequest
+from shared.messages.requests.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
 LATER = Slo("batch", deadline_s=3600.0)

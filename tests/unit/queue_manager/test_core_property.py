@@ -11,14 +11,15 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig, SloClass
-from shared.config.nodes import NodePool
-from shared.config.queue import QueueOptions
-from shared.messages.inventories import GatewayInventory, NodeInventory
+from shared.config.nodes.nodes import NodePool
+from shared.config.services.queue import QueueOptions
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeDown, NodeState, NodeUp
-from shared.messages.placement import Plan
-from shared.messages.requests import (
+from shared.messages.nodes.nodes import NodeDown, NodeState, NodeUp
+from shared.messages.nodes.placement import Plan
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.inventories import GatewayInventory, NodeInventory
+from shared.messages.requests.requests import (
     HANDED_OVER,
     Attempt,
     Cancel,
@@ -32,8 +33,7 @@ from shared.messages.requests import (
     Pulled,
     Submit,
 )
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.requests.slo import Slo
 from shared.service.core import Drop, Send
 
 CONFIG = ClusterConfig(

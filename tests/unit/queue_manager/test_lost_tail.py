@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.queue_manager.core import QueueManagerCore
-from shared.messages.inventories import of_gateway, of_node
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Attempt, Enqueued, GatewayBeat
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.requests.inventories import of_gateway, of_node
+from shared.messages.requests.requests import Attempt, Enqueued, GatewayBeat
 from tests.unit.queue_manager.handlers.test_moves import CONFIG, KINDS, LONG_DAY, MODELS, act, begin, end
 from tests.unit.queue_manager.world import World
 

@@ -11,9 +11,9 @@ import pytest
 from services.queue_manager.core import QueueManagerCore
 from shared.config.config import ClusterConfig
 from shared.messages.codec import decode, encode
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Submit
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Submit
 
 pytestmark = pytest.mark.slow
 

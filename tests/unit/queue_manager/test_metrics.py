@@ -6,8 +6,8 @@ import pytest
 
 from services.queue_manager.metrics import QueueMetrics
 from shared.config.config import ClusterConfig
-from shared.messages.placement import Plan
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import Plan
+from shared.messages.requests.slo import Slo
 from tests.samples import Samples, samples_of
 from tests.unit.queue_manager.world import World
 

@@ -14,9 +14,10 @@ from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import BOTH, NodeDown, NodeState, NodeUp, Phases
-from shared.messages.placement import ModelLoad, Plan
-from shared.messages.requests import (
+from shared.messages.nodes.nodes import BOTH, NodeDown, NodeState, NodeUp, Phases
+from shared.messages.nodes.placement import ModelLoad, Plan
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -34,8 +35,7 @@ from shared.messages.requests import (
     Submit,
     VirtualQueue,
 )
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.requests.slo import Slo
 from shared.service.core import Drop, Effect, Send
 
 KV_TOKENS = 12

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.solving.cost import queue_cost
 from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode, Queues
-from shared.messages.request_kind import RequestKind
+from shared.messages.requests.request_kind import RequestKind
 
 FAR_S = 1e6
 

@@ -6,9 +6,9 @@ There a group takes its output tokens / 10 seconds, a swap 3 seconds, and nothin
 from __future__ import annotations
 
 from services.scheduler.placement import solve
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, Operations, PlacementProblem, Plan
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, Operations, PlacementProblem, Plan
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 FAR_S = 1e6  # a deadline that nothing here can miss
 SWAP_S = 3.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from services.scheduler.core import ASSIGN_DELAY_S, SchedulerCore
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.messages.message import Tick
-from shared.messages.nodes import BOTH, Heartbeat, Load, NodeFacts, Phases
+from shared.messages.nodes.nodes import BOTH, Heartbeat, Load, NodeFacts, Phases
 from shared.service.core import Send
 
 CONFIG = ClusterConfig(

@@ -15,10 +15,10 @@ from services.scheduler.core import SchedulerCore
 from services.scheduler.credible import LEAST_STEP_S, MOST_COUNT, MOST_S, credible
 from shared.config.config import ClusterConfig
 from shared.messages.message import Tick
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeUp
-from shared.messages.requests import Enqueued, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeUp
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.requests.requests import Enqueued, Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Send
 
 RATE = ModelRate("a", StepCost(0.01, 1e-4, 1e-7), kv_tokens=1000, kv_token_bytes=16, load_s=1.0)

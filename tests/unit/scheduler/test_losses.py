@@ -8,9 +8,9 @@ from services.scheduler.core import NODE_TIMEOUT_S, SchedulerCore
 from services.scheduler.losses import MAX_REMEMBERED, REMEMBER_S, Losses
 from services.scheduler.metrics import measure
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool, ScalingOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.messages.message import Tick
-from shared.messages.nodes import NodeGone
+from shared.messages.nodes.nodes import NodeGone
 from tests.samples import samples_of
 from tests.unit.scheduler.test_metrics import beat
 

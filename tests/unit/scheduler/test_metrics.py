@@ -7,9 +7,9 @@ import msgspec
 from services.scheduler.core import SchedulerCore
 from services.scheduler.metrics import measure
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool, ScalingOptions
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeGone, Scaled
-from shared.messages.placement import GroupLoad, Plan, PlanRequest, Solved
+from shared.config.nodes.nodes import NodePool, ScalingOptions
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeGone, Scaled
+from shared.messages.nodes.placement import GroupLoad, Plan, PlanRequest, Solved
 from tests.samples import samples_of
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from services.scheduler.nodes import has_changed, node_state
 from shared.estimator.batching import PRIOR_SWAP_S
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeState, NodeUp
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeState, NodeUp
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
 
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), 100, 1, load_s) for model, load_s in (("a", 0.0), ("b", 7.0))]
 

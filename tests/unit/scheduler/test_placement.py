@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.scheduler.placement import solve
 from services.scheduler.policies import POLICIES
-from shared.messages.placement import GroupLoad, Operations, PlacementProblem
+from shared.messages.nodes.placement import GroupLoad, Operations, PlacementProblem
 from tests.unit.scheduler.problems import load, node, plan, running
 
 

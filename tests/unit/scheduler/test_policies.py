@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.scheduler.policies.edf_affine import ABOUT_S
 from services.scheduler.policies.shepherd import worst_case_s
-from shared.messages.placement import Operations
+from shared.messages.nodes.placement import Operations
 from tests.unit.scheduler.problems import load, node, plan, running
 
 

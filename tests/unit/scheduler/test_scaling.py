@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from services.scheduler.scaling import QUIET_S, REPEAT_S, Scaling, ScalingState
 from shared.bus import streams
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodePool, ScalingOptions
-from shared.messages.nodes import Heartbeat, NodeFacts, NodeState, Scale, Scaled
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, NodeState, Scale, Scaled
 from shared.service.core import Effect, Send
 
 POOL = NodePool(name="p", min_nodes=0, max_nodes=5, start_s=30)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 
 def node(

@@ -12,9 +12,9 @@ from gpu_node.executors.predicted.executor import AnswerTokens, PredictedExecuto
 from services.simulator.cluster.node_engine import NodeEngine, SteppedEngine
 from services.simulator.devices.device import VOCAB_SIZE, ModelOnDevice, SimulatedDevice
 from services.simulator.fast.engine import FastEngine
-from shared.config.engine import EngineOptions, ModelSpec, Preemption
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec, Preemption
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Output, Payload, Sampling
 
 # powers of two, so that sums of durations are exact whatever their order
 COST = StepCost(step_s=2.0**-6, token_s=2.0**-10, context_token_s=2.0**-16, attended_token_s=2.0**-18)

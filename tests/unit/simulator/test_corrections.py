@@ -15,10 +15,10 @@ from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import poisson
 from services.simulator.workloads.lengths import draw_sharegpt
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.corrections import Correction, PredictionOptions
-from shared.config.queue import QueueOptions
+from shared.config.services.corrections import Correction, PredictionOptions
+from shared.config.services.queue import QueueOptions
 from shared.messages.message import Message
-from shared.messages.requests import QueueStatus
+from shared.messages.requests.requests import QueueStatus
 
 SLOS = ("interactive", "batch-1", "batch-2", "batch-2")
 MODELS = ("mistral-7b", "vicuna-13b")

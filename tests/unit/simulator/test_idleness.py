@@ -12,9 +12,9 @@ from services.simulator.idleness import Member, allows_one_more, cause_of, end_b
 from services.simulator.reports.report import report
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.queue import QueueOptions
-from shared.messages.slo import Slo
-from shared.messages.step_cost import StepCost
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.slo import Slo
 
 COST = StepCost(step_s=0.5, token_s=0.25, context_token_s=0.0)
 

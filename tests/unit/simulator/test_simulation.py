@@ -18,7 +18,7 @@ from services.simulator.reports.report import report
 from services.simulator.simulation import WARM_UP_S, Scenario, Simulation, SimulationRun, simulate
 from services.simulator.workloads.paper import WORKLOADS
 from services.simulator.workloads.request import WorkloadError, WorkloadRequest
-from shared.config.queue import OperationOptions, QueueOptions
+from shared.config.services.queue import OperationOptions, QueueOptions
 
 PLAN_VISITS = 2_000
 

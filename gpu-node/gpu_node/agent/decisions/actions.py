@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.process.protocol import Command, ImageFile
-from shared.messages.blocks import BlockNews
-from shared.messages.leases import LeaseAnswer
-from shared.messages.nodes import Heartbeat
-from shared.messages.payload import Payload
-from shared.messages.prefix_sources import PrefixSource
-from shared.messages.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, ImageTicket, Tokens
+from shared.messages.memory.blocks import BlockNews
+from shared.messages.memory.leases import LeaseAnswer
+from shared.messages.nodes.nodes import Heartbeat
+from shared.messages.prefixes.prefix_sources import PrefixSource
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, ImageTicket, Tokens
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gpu_node.agent.decisions.actions import AgentAction, SayBlocks, Tell
 from gpu_node.engine.process.protocol import AskBlocks, BlocksTold
-from shared.messages.blocks import BlockNews
+from shared.messages.memory.blocks import BlockNews
 
 MAX_AT_A_TIME = 4
 """Answers that follow one another: so no node fills the KV manager's inbox when it tells of all that it has."""

@@ -39,12 +39,12 @@ from gpu_node.engine.process import protocol
 from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
-from shared.config.engine import EngineOptions
-from shared.messages.blocks import TellBlocks
-from shared.messages.leases import LeaseMessage, LeaseOrder
-from shared.messages.nodes import BOTH, Fence, Heartbeat, Load, Phases
-from shared.messages.prefix_sources import KvDoor
-from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
+from shared.config.engines.engine import EngineOptions
+from shared.messages.memory.blocks import TellBlocks
+from shared.messages.memory.leases import LeaseMessage, LeaseOrder
+from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, Phases
+from shared.messages.prefixes.prefix_sources import KvDoor
+from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from gpu_node.agent.decisions.actions import GroupEntry
-from shared.messages.requests import Chunk, EvictedRequest
+from shared.messages.requests.requests import Chunk, EvictedRequest
 
 
 class EntryFate(Enum):

@@ -13,7 +13,7 @@ from gpu_node.agent.decisions.actions import AgentAction, DropImages, ImageHeld,
 from gpu_node.agent.decisions.ledger import EvictedAttempt, KvDestination, Ledger
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.engine.process import protocol
-from shared.messages.requests import HANDED_OVER, Attempt
+from shared.messages.requests.requests import HANDED_OVER, Attempt
 
 KV_IMAGE_TTL_S = 120.0
 """Migration takes seconds; an image that nobody has fetched by then has lost its request, and is large."""

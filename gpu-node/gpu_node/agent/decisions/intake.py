@@ -24,7 +24,7 @@ from gpu_node.agent.decisions.probation import Beginning, Probation
 from gpu_node.agent.decisions.sought_prefixes import SoughtPrefixes
 from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import NO_IMAGE, AbortRequests, RunAttempt
-from shared.messages.requests import HANDED_OVER, Attempt, Chunk, EvictedRequest
+from shared.messages.requests.requests import HANDED_OVER, Attempt, Chunk, EvictedRequest
 
 
 class Intake:

@@ -11,7 +11,7 @@ from typing import Any
 from gpu_node.agent.decisions.actions import AgentAction, SayLease, Tell
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process import protocol
-from shared.messages.leases import (
+from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
     GrantLent,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gpu_node.agent.decisions.actions import Ack, GroupEntry, SayInventory
-from shared.messages.payload import Payload
-from shared.messages.requests import Attempt, Chunk, EvictedRequest, ImageTicket
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Attempt, Chunk, EvictedRequest, ImageTicket
 
 
 class KvDestination(Enum):

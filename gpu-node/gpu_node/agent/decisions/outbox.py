@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.agent.decisions.actions import Ack, AgentAction, Publish
-from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
+from shared.messages.requests.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 
 
 class Outbox:

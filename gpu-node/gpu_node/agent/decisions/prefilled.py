@@ -11,11 +11,11 @@ from __future__ import annotations
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
 from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.estimator.batching import BLOCK_TOKENS, rate_of
 from shared.estimator.phases import is_worth_moving
-from shared.messages.nodes import NodeState
-from shared.messages.requests import Attempt
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.requests.requests import Attempt
 
 MAX_MOVED_ATTEMPTS = 3
 """Of a request, attempts that leave: if none of them has ended elsewhere, the next one stays."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpu_node.agent.decisions.actions import StartAttempt
 from gpu_node.agent.decisions.ledger import Ledger
-from shared.messages.requests import Attempt
+from shared.messages.requests.requests import Attempt
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.process.protocol import EngineReady, ModelLoaded
-from shared.config.engine import EngineOptions
-from shared.messages.leases import PageRoom
-from shared.messages.nodes import BOTH, Heartbeat, NodeFacts, NodeState, Phases
-from shared.messages.prefix_sources import KvDoor
+from shared.config.engines.engine import EngineOptions
+from shared.messages.memory.leases import PageRoom
+from shared.messages.nodes.nodes import BOTH, Heartbeat, NodeFacts, NodeState, Phases
+from shared.messages.prefixes.prefix_sources import KvDoor
 
 LEAST_BYTES = 1 << 20
 """Of an image that tells how fast the network is: smaller ones tell of its latency."""

@@ -10,9 +10,9 @@ from gpu_node.agent.decisions.actions import FetchPrefix, SeekPrefix, Tell
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.engine.process.prefix_protocol import FindPrefix, PrefixFound
 from gpu_node.engine.process.protocol import RunAttempt
-from shared.messages.payload import Payload
-from shared.messages.prefix_sources import PrefixSource
-from shared.messages.requests import Attempt
+from shared.messages.prefixes.prefix_sources import PrefixSource
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Attempt
 
 MIN_TOKENS = 64
 """That a source must have more than this node: fewer are computed while it is asked."""

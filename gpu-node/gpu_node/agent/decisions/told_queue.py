@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from gpu_node.agent.decisions.models import NodeModels
-from shared.messages.requests import GroupRef, VirtualQueue
+from shared.messages.requests.requests import GroupRef, VirtualQueue
 
 
 class ToldQueue:

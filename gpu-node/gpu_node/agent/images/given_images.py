@@ -21,7 +21,7 @@ from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from gpu_node.agent.images.piece_stream import PATH
 from gpu_node.agent.telemetry.image_metrics import count_failure
 from gpu_node.engine.process.protocol import Image
-from shared.messages.requests import Attempt, ImageTicket
+from shared.messages.requests.requests import Attempt, ImageTicket
 
 TOKEN_BYTES = 16
 

@@ -13,7 +13,7 @@ import structlog
 from gpu_node.agent.images.image_transfer import BUSY, CONNECT_S, STALL_S, ImageTransfer, TransferError
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_fetched
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
-from shared.messages.requests import ImageTicket
+from shared.messages.requests.requests import ImageTicket
 
 MAX_FETCHES = 4
 """At a time; others wait for their turn."""

@@ -21,8 +21,8 @@ from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.prefix_asker import PrefixAsker
 from gpu_node.agent.telemetry.spans import RunSpans
 from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
-from shared.messages.payload import Payload
-from shared.messages.requests import Attempt
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Attempt
 from shared.service.tasks import cancel_all
 
 

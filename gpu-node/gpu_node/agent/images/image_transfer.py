@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from gpu_node.agent.images.piece_stream import HEAD, num_body_bytes, parts
-from shared.messages.requests import ImageTicket
+from shared.messages.requests.requests import ImageTicket
 
 CONNECT_S = 2.0
 STALL_S = 5.0

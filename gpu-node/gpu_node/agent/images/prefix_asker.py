@@ -13,8 +13,8 @@ from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.prefix_server import BEARER, PREFIX_PATH
 from gpu_node.agent.telemetry.prefix_metrics import count_fetch
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
-from shared.messages.prefix_ask import PrefixAsk
-from shared.messages.requests import ImageTicket
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.requests.requests import ImageTicket
 
 MAX_ASK_TOKENS = 1 << 17
 """Of a question, whose body may take a megabyte: five bytes each."""

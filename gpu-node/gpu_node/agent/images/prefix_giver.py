@@ -11,9 +11,9 @@ from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.telemetry.prefix_metrics import count_given
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
 from gpu_node.engine.process.protocol import NO_IMAGE, Image
-from shared.messages.prefix_ask import PrefixAsk
-from shared.messages.prefix_sources import KvDoor
-from shared.messages.requests import ImageTicket
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.prefixes.prefix_sources import KvDoor
+from shared.messages.requests.requests import ImageTicket
 
 MAX_ASKS = 4
 """That the engine is busy with at a time: each copy stops its steps. Whoever comes beyond computes."""

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gpu_node.agent.images.given_images import ImageRefusedError
 from gpu_node.agent.images.prefix_giver import PrefixGiver
-from shared.messages.prefix_ask import PrefixAsk
+from shared.messages.prefixes.prefix_ask import PrefixAsk
 
 PREFIX_PATH = "/prefixes/v1"
 """With the version of `PrefixAsk`: another one is not found, and the prompt computed."""

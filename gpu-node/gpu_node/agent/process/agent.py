@@ -19,10 +19,10 @@ from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from gpu_node.engine.process.prefix_protocol import CopyPrefix
-from shared.config.engine import EngineOptions
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions
+from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
-from shared.messages.prefix_sources import KvDoor
+from shared.messages.prefixes.prefix_sources import KvDoor
 
 MAX_EPOCHS = 5  # epochs that may end within EPOCH_WINDOW_S before the process gives up, so that its supervisor sees it
 EPOCH_WINDOW_S = 60.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from shared.config.nodes import NodeSpec
+from shared.config.nodes.nodes import NodeSpec
 
 
 def engine_command(node: NodeSpec) -> list[str]:

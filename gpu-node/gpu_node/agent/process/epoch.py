@@ -56,11 +56,11 @@ from gpu_node.engine.process.protocol import (
 from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
-from shared.config.engine import EngineOptions
-from shared.messages.blocks import BlockNews, TellBlocks
-from shared.messages.leases import LeaseAnswer, LeaseOrder
-from shared.messages.nodes import Fence, Load
-from shared.messages.requests import Abort, Evict, VirtualQueue
+from shared.config.engines.engine import EngineOptions
+from shared.messages.memory.blocks import BlockNews, TellBlocks
+from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
+from shared.messages.nodes.nodes import Fence, Load
+from shared.messages.requests.requests import Abort, Evict, VirtualQueue
 from shared.service.tasks import cancel_all
 
 HEARTBEAT_S = 1.0

@@ -13,13 +13,13 @@ from gpu_node.agent.decisions.actions import GroupEntry, Publish, Pull, SayInven
 from shared.bus import scripts, streams
 from shared.bus.bus import bury, is_refusal
 from shared.bus.system_writes import SystemWriter, WriteFaultError, acknowledge, add
-from shared.messages import inventories
-from shared.messages.blocks import BlockNews
 from shared.messages.codec import FIELD, UndecodableError, decode, decode_payload, with_contents
-from shared.messages.leases import LeaseAnswer
+from shared.messages.memory.blocks import BlockNews
+from shared.messages.memory.leases import LeaseAnswer
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat, NodeGone
-from shared.messages.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished
+from shared.messages.nodes.nodes import Heartbeat, NodeGone
+from shared.messages.requests import inventories
+from shared.messages.requests.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished
 
 log = structlog.get_logger()
 

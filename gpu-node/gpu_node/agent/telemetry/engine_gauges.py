@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gpu_node.agent.decisions.core import AgentCore
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 
 class EngineGauges(Collector):

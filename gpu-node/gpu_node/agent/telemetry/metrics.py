@@ -10,7 +10,7 @@ from gpu_node.agent.decisions.core import AgentCore, AgentEvent
 from gpu_node.agent.decisions.models import DEVICE
 from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded, StepReport, TakenOut
-from shared.messages.requests import HANDED_OVER
+from shared.messages.requests.requests import HANDED_OVER
 
 EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")
 STEPS = Counter("treadle_node_steps_total", "Engine steps published")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter, Histogram
 
 from gpu_node.agent.decisions.actions import Publish
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 
 _LABELS = ["model_name"]
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800)

@@ -11,8 +11,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gpu_node.agent.decisions.actions import FetchPrefix, GroupEntry, Publish
 from gpu_node.engine.process.protocol import RunAttempt
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk, FinishedRequest, ImageTicket
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk, FinishedRequest, ImageTicket
 from shared.service.cluster_clock import id_time
 
 _propagator = TraceContextTextMapPropagator()

@@ -21,9 +21,9 @@ from gpu_node.bench.conversations.workload import (
 )
 from gpu_node.bench.report import ConversationRow, CopyOutRow, HitRate, Ttft
 from gpu_node.engine.measures.counts import Counts
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.tiers import NO_TIERS, TierOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import NO_TIERS, TierOptions
+from shared.config.nodes.nodes import NodeSpec
 
 HOST_PART = 4
 """Of ``host_ssd``: host memory has room for one conversation in so many."""

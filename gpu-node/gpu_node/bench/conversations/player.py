@@ -13,9 +13,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.messages.requests.payload import Payload, Sampling
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from gpu_node.kernels.cpu import kernels_name, level
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig, load_config
-from shared.config.pipeline_profile import PipelineProfile, PipelineProfileError
+from shared.config.measured.pipeline_profile import PipelineProfile, PipelineProfileError
 from shared.errors import OperatorError
 from shared.files.model_file import checked_path
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpu_node.bench.kernels.roles import without
 from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 MAX_CONTEXT_TOKENS = 24_576
 """Of a step, all sequences together: their keys and values are in memory."""

@@ -16,8 +16,8 @@ import numpy as np
 from gpu_node.bench.kernels.executors import TimedExecutor, beside
 from gpu_node.bench.kernels.roles import ATTENTION, FEED_FORWARD, KQV, OUTPUT
 from gpu_node.engine.border.plan import StepPlan
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipeline_profile import Pair
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.measured.pipeline_profile import Pair
 
 SHAPES = ((32, 128), (64, 128), (64, 384))
 """Rows, and tokens that each of them attends to: how much of a table depends on shapes."""

@@ -13,8 +13,8 @@ from gpu_node.bench.kernels.roles import ATTENTION, FEED_FORWARD, KQV, OUTPUT, R
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.program import Program
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipeline_profile import OperatorTime
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.measured.pipeline_profile import OperatorTime
 
 GRANULE_ROWS = 16
 ROWS = (16, 32, 64, 128, 256)

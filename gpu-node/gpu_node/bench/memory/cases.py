@@ -11,7 +11,7 @@ from gpu_node.bench.memory.workload import INPUT_TOKENS, requests
 from gpu_node.engine.measures.kv_costs import MoveRates
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config import hardware
-from shared.config.engine import EngineOptions, ModelSpec, Preemption
+from shared.config.engines.engine import EngineOptions, ModelSpec, Preemption
 from shared.files.kv_paging import block_bytes
 
 EngineForm = Literal["paper", "chunked", "cpu"]

@@ -15,8 +15,8 @@ from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import checked_path
 
 _NUMBER_BYTES = 2

@@ -14,9 +14,9 @@ from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.kv_costs import KvCosts, MoveRates
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload, Sampling
 
 _FIRST_TOKEN = 3
 """Of prompts: below are the ends of many vocabularies."""

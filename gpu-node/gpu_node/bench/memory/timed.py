@@ -15,7 +15,7 @@ from gpu_node.engine.steps.admission.preemption import KvFate, PreemptionPolicy
 from gpu_node.engine.steps.admission.set_choice import FreeRoom, SetChoice
 from gpu_node.engine.steps.batch.order import RequestOrder
 from gpu_node.engine.steps.batch.roster import Roster
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 
 class Stopwatch:

@@ -13,7 +13,7 @@ import yaml
 
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelLoaded
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.errors import OperatorError
 
 IMAGES_BYTES = 4 << 30

@@ -18,7 +18,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from shared.errors import OperatorError
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 LOOK_S = 0.005
 MAX_TRIES = 64  # of some milliseconds each: on a busy machine a short answer is often over before it is asked back

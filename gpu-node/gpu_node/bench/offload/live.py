@@ -22,7 +22,7 @@ from gpu_node.bench.offload.pair_times import WaitTimes
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process.protocol import EngineEvent, StepReport
-from shared.config.engine import ModelSpec, OffloadControl
+from shared.config.engines.engine import ModelSpec, OffloadControl
 
 CONTROLS: tuple[OffloadControl, ...] = ("host", "poll", "poll_split")
 

@@ -15,7 +15,7 @@ from typing import Any
 from gpu_node.bench.offload.live import CONTROLS, LiveBench, PairLoad, PairMeasured, Show, live_bench
 from gpu_node.bench.offload.live_plan import NUM_LOCAL, NUM_LOW, RATE_RATIO, LivePlan
 from gpu_node.bench.offload.shared_node import shared_stretch
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.errors import OperatorError
 
 BARS = {

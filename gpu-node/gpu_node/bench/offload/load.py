@@ -11,7 +11,7 @@ from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, ImageFile, RunAttempt, StepReport
 from shared.errors import OperatorError
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 
 class BrokenLoadError(OperatorError):

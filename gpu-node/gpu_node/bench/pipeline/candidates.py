@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from shared.config.pipeline_file import FORMAT, PipelineFile, PipelineOperator
+from shared.config.pipelines.pipeline_file import FORMAT, PipelineFile, PipelineOperator
 
 HALF = 0.5
 """Of the device, for either lane."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpu_node.bench.point import BenchPoint
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 ROWS_GRANULE = 8
 

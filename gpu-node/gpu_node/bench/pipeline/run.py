@@ -27,10 +27,10 @@ from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.kernels.cpu import kernels_name
 from shared.config.config import ClusterConfig
-from shared.config.engine import AUTO_PIPELINE, EngineOptions
-from shared.config.pipeline_file import PipelineFile, encode_pipeline
-from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import AUTO_PIPELINE, EngineOptions
+from shared.config.pipelines.pipeline_file import PipelineFile, encode_pipeline
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from shared.messages.requests.payload import Payload, Sampling
 
 SayDoing = Callable[[str], None]
 """Hears what is done now."""

@@ -11,8 +11,8 @@ from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
 from gpu_node.engine.border.executor import BlocksStayError, Executor
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Payload, Sampling
 
 TOKENS, HELD_OUT_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), (24, 48, 96, 160, 320, 640, 896)
 BLOCKS, HELD_OUT_BLOCKS = (1, 2, 4, 8, 16, 32, 64), (3, 6, 12, 24, 48)

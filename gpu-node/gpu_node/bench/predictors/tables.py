@@ -8,7 +8,7 @@ from statistics import mean
 
 from gpu_node.bench.predictors.cost_sample import KINDS, CostKind, CostSample
 from gpu_node.bench.predictors.regression import Features, Fitted, best_fit
-from shared.config.predictors import PredictorTable, ShapeTables
+from shared.config.measured.predictors import PredictorTable, ShapeTables
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 
 class ModelTooLargeError(ValueError):

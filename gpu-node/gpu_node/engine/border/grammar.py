@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 
 class Matcher(Protocol):

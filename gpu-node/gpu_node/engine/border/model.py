@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from gpu_node.engine.border.plan import NO_ADAPTER
-from shared.config.engine import ModelTask
-from shared.messages.prefixes import DIGEST_BYTES
+from shared.config.engines.engine import ModelTask
+from shared.messages.prefixes.prefixes import DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.messages.payload import Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 DRAWN = -1
 """As the last token of a part: what an earlier step drew last for this sequence, and bookkeeping has not seen yet."""

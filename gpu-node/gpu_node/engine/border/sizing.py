@@ -8,9 +8,9 @@ from dataclasses import replace
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.models.config import ModelConfig
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
-from shared.config.speculation import MAX_DRAFT_TOKENS
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.engines.speculation import MAX_DRAFT_TOKENS
 from shared.files.encoder import own_step_tokens, step_length
 from shared.files.kv_paging import MAX_WASTE, Paging, block_bytes, paging
 

@@ -17,7 +17,7 @@ from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.requests.image import HandedOver, RequestImage, RequestState, SerialisedImage
 from gpu_node.engine.steps.batch.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 log = logging.getLogger(__name__)
 

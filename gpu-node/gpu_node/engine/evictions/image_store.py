@@ -8,7 +8,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.parking_lot import ParkingLot
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.requests.image import HandedOver, ImageError, RequestImage, RequestState, SerialisedImage
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.measures.least_squares import NormalEquations, Vector
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 NOISE = 0.1  # relative spread of a step around its prediction
 PRIOR_SPREAD = 1.0  # relative spread of true numbers around the prior's

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.measures.least_squares import NormalEquations
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 NOISE = 0.1  # relative spread of a step around its prediction
 MEMORY_STEPS = 128  # a step this long ago weighs 1/e of the present one

@@ -20,8 +20,8 @@ from gpu_node.engine.border.plan import ScheduledSequence, StepPlan, StepResult
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.cost_table import CostTable, LearntRatio
 from gpu_node.engine.measures.draft_costs import DraftCosts
-from shared.config.engine import EngineOptions
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
 
 UNKNOWN_BYTES_PER_S = 10e9
 """Between device and host until it has been measured: what a copy by one core of a server gives."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.measures.counts import Counts
-from shared.messages.step_cost import DecodeYield, StepCost
+from shared.messages.nodes.step_cost import DecodeYield, StepCost
 
 
 @dataclass(frozen=True, slots=True)

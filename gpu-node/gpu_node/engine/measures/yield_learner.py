@@ -7,7 +7,7 @@ the mean would be too high. A step that draws behind a prompt is left out, for i
 
 from __future__ import annotations
 
-from shared.messages.step_cost import DecodeYield
+from shared.messages.nodes.step_cost import DecodeYield
 
 MEMORY_STEPS = 2_000  # of sequences; a step this long ago weighs 1/e of the present one
 LEAST_STEPS = 64  # before so many, nothing is told: some texts repeat themselves and some do not

@@ -12,8 +12,8 @@ from functools import partial
 from itertools import islice
 
 from gpu_node.engine.memory.prefix import Heard
-from shared.messages.prefixes import name_of
-from shared.messages.tiers import Tier, TierNews
+from shared.messages.memory.tiers import Tier, TierNews
+from shared.messages.prefixes.prefixes import name_of
 
 MAX_CHANGES = 1 << 16
 """That wait to be asked for."""

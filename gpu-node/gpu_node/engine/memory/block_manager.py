@@ -24,9 +24,9 @@ from gpu_node.engine.memory.placed_sequences import PlacedSequences
 from gpu_node.engine.memory.prefix import Digest, token_blocks, unheard
 from gpu_node.engine.memory.swap_space import SwapSpace
 from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
-from shared.config.engine import SwapCopies
-from shared.messages.prefixes import chained_digest
-from shared.messages.tiers import Tier
+from shared.config.engines.engine import SwapCopies
+from shared.messages.memory.tiers import Tier
+from shared.messages.prefixes.prefixes import chained_digest
 
 
 class BlockManager(PlacedSequences):

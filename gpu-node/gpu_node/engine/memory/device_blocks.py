@@ -11,7 +11,7 @@ from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_log import BlockLog
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.memory.prefix import Chains, Digest, Prefix, PrefixCache
-from shared.messages.tiers import Tier
+from shared.messages.memory.tiers import Tier
 
 
 @dataclass(slots=True)

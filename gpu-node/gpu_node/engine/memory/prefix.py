@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from shared.messages.prefixes import ROOT, chained_digest, root_of
+from shared.messages.prefixes.prefixes import ROOT, chained_digest, root_of
 
 Digest = Callable[[bytes, tuple[int, ...]], bytes]
 """Digest of a prefix from the digest of its parent and the token ids of its last block."""

@@ -17,8 +17,8 @@ from gpu_node.engine.border.plan import BlockSwap
 from gpu_node.engine.memory.device_blocks import BlockPlace, SequenceBlocks, distinct, references
 from gpu_node.engine.memory.host_cache import HostCache
 from gpu_node.engine.memory.prefix import Prefix, PrefixCache, chain_of
-from shared.config.engine import SwapCopies
-from shared.messages.tiers import Tier
+from shared.config.engines.engine import SwapCopies
+from shared.messages.memory.tiers import Tier
 
 
 class SwapSpace:

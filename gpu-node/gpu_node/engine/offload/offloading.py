@@ -16,7 +16,7 @@ from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.offload.lent_pages import LentPages
 from gpu_node.engine.offload.page_needs import NO_ROOM, LendableRoom, PageNeed, lendable_room
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from gpu_node.engine.process.protocol import (
 from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import BlockFormat, HandedOver, Kept, SerialisedImage
-from shared.messages.blocks import MAX_NAMES_TOLD
-from shared.messages.payload import Payload
+from shared.messages.memory.blocks import MAX_NAMES_TOLD
+from shared.messages.requests.payload import Payload
 
 
 class CommandedEngine(Protocol):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from gpu_node.engine.measures.cost_table import CostTable
 from gpu_node.engine.measures.kv_costs import KvCostTables
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodeSpec
-from shared.config.predictors import (
+from shared.config.measured.predictors import (
     PredictorError,
     PredictorTable,
     ShapeTables,
@@ -15,6 +14,7 @@ from shared.config.predictors import (
     read_device_predictor,
     read_predictor,
 )
+from shared.config.nodes.nodes import NodeSpec
 
 
 def kept_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str, KvCostTables]:

@@ -17,8 +17,8 @@ from gpu_node.engine.process.prefix_protocol import (
     PrefixTaken,
 )
 from gpu_node.engine.requests.image import HandedOver, ImageError, SerialisedImage
-from shared.messages.payload import Payload
-from shared.messages.prefix_ask import PrefixAsk
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.requests.payload import Payload
 
 log = logging.getLogger(__name__)
 

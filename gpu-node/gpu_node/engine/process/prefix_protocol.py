@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.process.frames import Frame, ImageFile
-from shared.messages.prefix_ask import PrefixAsk
+from shared.messages.prefixes.prefix_ask import PrefixAsk
 
 # --- agent -> engine ------------------------------------------------------------------------------------------------
 

@@ -12,10 +12,10 @@ from gpu_node.engine.process.frames import ImageFile as ImageFile
 from gpu_node.engine.process.prefix_protocol import PrefixCommand, PrefixEvent
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
-from shared.messages.link_sizes import LinkSizes
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
-from shared.messages.tiers import TierNews
+from shared.messages.memory.link_sizes import LinkSizes
+from shared.messages.memory.tiers import TierNews
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 
 
 class LinkFrame(Frame, frozen=True):

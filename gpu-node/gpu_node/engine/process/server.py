@@ -21,7 +21,7 @@ from gpu_node.engine.requests.image import SerialisedImage
 from gpu_node.engine.residents import EngineBusyError
 from shared.config.config import ClusterConfig
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from shared.processes import garbage
 
 log = structlog.get_logger()

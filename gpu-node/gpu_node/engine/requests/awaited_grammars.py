@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.requests.image import SerialisedImage
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 
 
 @dataclass(frozen=True, slots=True)

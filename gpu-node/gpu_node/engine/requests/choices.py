@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_node.engine.requests.beams import best
 from gpu_node.engine.requests.chunk import LOST, OutputChunk
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from shared.messages.payload import Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 def token_chunk(

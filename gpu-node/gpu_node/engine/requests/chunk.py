@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 LOST = "lost"
 """An end that no client hears of: the state that the attempt was to go on from is gone, so another has to begin with
@@ -24,13 +24,13 @@ class OutputChunk(NamedTuple):
     """Tokens of the choice's output before these."""
     token_ids: list[int]
     finish_reason: str = ""
-    """As in `shared.messages.requests.Chunk`, or `LOST`."""
+    """As in `shared.messages.requests.requests.Chunk`, or `LOST`."""
     error: str = ""
     choice: int = 0
     logprobs: list[TokenLogprob] = []  # noqa: RUF012 - nobody changes what he is told
     is_last: bool = False
     """No chunk of this attempt follows: every choice has ended."""
     cached_tokens: int | None = None
-    """As in `shared.messages.requests.Chunk`."""
+    """As in `shared.messages.requests.requests.Chunk`."""
     embedding: bytes = b""
     """Likewise."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import Sequence
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 
 def finish_reason(sequence: Sequence, sampling: Sampling, model: LoadedModel) -> str:

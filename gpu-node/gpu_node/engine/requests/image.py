@@ -13,8 +13,8 @@ from hashlib import blake2b
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.beams import Hypothesis
-from shared.messages.payload import Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 NAME_BYTES = 4
 

@@ -19,8 +19,8 @@ from gpu_node.engine.requests.beams import Hypothesis, TopTokens
 from gpu_node.engine.requests.drafter import Drafter
 from gpu_node.engine.requests.image import RequestState
 from gpu_node.engine.requests.structured_drafter import StructuredDrafter
-from shared.messages.payload import UNPROMISED_S, Output, Payload, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import UNPROMISED_S, Output, Payload, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from gpu_node.engine.border.grammar import Matcher
 from gpu_node.engine.measures.acceptance import AcceptanceRates
 from gpu_node.engine.requests.drafter import Drafter
 from gpu_node.engine.requests.language_habits import LanguageHabits, place_of
-from shared.config.speculation import MAX_DRAFT_TOKENS
+from shared.config.engines.speculation import MAX_DRAFT_TOKENS
 
 FORCED_TIMES = 0
 """In the place of `Habit.num_times`, of a guess at a place that is new."""

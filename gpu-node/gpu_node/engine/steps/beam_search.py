@@ -16,7 +16,7 @@ from gpu_node.engine.requests.beams import (
 from gpu_node.engine.requests.ends import stops
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.batch.roster import Roster
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class BeamSearch:

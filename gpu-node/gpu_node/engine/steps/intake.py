@@ -12,7 +12,7 @@ from gpu_node.engine.steps.batch.step import Step
 from gpu_node.engine.steps.common_beginnings import comes_soon
 from gpu_node.engine.steps.guesses.draft import RowDraft
 from gpu_node.engine.steps.residence import Residences
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 MAX_BLOCKED_STEPS = 16
 """For so long at most nobody asks again for a request that was refused: prefixes that are computed meanwhile may let it

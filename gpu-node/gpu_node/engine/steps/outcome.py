@@ -15,7 +15,7 @@ from gpu_node.engine.steps.admission.admission import KvAdmission
 from gpu_node.engine.steps.batch.roster import Roster
 from gpu_node.engine.steps.batch.step import StepPart
 from gpu_node.engine.steps.beam_search import BeamSearch
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class StepOutcome:

@@ -41,10 +41,10 @@ from gpu_node.engine.steps.guesses.speculation import Speculation
 from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.residence import Residences
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.files.encoder import step_rows
-from shared.messages.payload import Payload
-from shared.messages.step_cost import DecodeYield
+from shared.messages.nodes.step_cost import DecodeYield
+from shared.messages.requests.payload import Payload
 
 Decide = Callable[[LoadedModel, BlockManager, EngineOptions, KvCosts], Decisions]
 

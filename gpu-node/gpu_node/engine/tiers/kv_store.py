@@ -20,7 +20,7 @@ from gpu_node.engine.memory.ssd_index import SsdIndex
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import salted, slot_bytes, stored
 from gpu_node.engine.tiers.ssd_folder import segment_bytes
-from shared.messages.tiers import Tier
+from shared.messages.memory.tiers import Tier
 
 MAX_WRITES = 256
 """Blocks that wait to be written, or are; of those beyond, there is no copy."""

@@ -10,7 +10,7 @@ from gpu_node.engine.tiers.disk import Disk
 from gpu_node.engine.tiers.kv_store import KvStore
 from gpu_node.engine.tiers.ssd_folder import SsdFolder
 from gpu_node.engine.tiers.ssd_thread import SsdThread
-from shared.config.tiers import TierOptions
+from shared.config.engines.tiers import TierOptions
 from shared.errors import OperatorError
 
 

@@ -17,7 +17,7 @@ from zlib import crc32
 
 from gpu_node.engine.memory.prefix import Prefix
 from gpu_node.engine.tiers.disk import PAGE_BYTES
-from shared.messages.prefixes import DIGEST_BYTES
+from shared.messages.prefixes.prefixes import DIGEST_BYTES
 
 HEADER_BYTES = PAGE_BYTES
 """A slot begins at a multiple of it, and so does its content."""

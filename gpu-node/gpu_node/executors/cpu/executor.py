@@ -40,13 +40,13 @@ from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.adapters.adapters import open_adapters
-from gpu_node.models.arrays import Float32s
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.encoder_check import check_encoder
+from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
-from gpu_node.models.unread_weights import UnreadWeights
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines, cpu_name
+from gpu_node.models.tensors.arrays import Float32s
+from gpu_node.models.weights.unread_weights import UnreadWeights
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.encoder import step_rows
 from shared.files.model_file import ModelFileError, checked_path
 

@@ -20,7 +20,7 @@ from gpu_node.kernels.cpu import (
 )
 from gpu_node.kernels.cpu.remotes import NO_REMOTES
 from gpu_node.kernels.link_file import FOLDER, LinkError
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0
 """Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_node.kernels.cpu import CpuProgram
-from gpu_node.models.arrays import Float32s
+from gpu_node.models.tensors.arrays import Float32s
 
 NO_MATRIX = -1
 """Of an adapter that leaves the product alone."""

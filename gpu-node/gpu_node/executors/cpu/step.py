@@ -15,7 +15,7 @@ from gpu_node.kernels.cpu import CpuDevice, CpuStep, Int32s
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
 from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
 from gpu_node.kernels.token_draw import NOT_DRAWN
-from gpu_node.models.arrays import Float32s
+from gpu_node.models.tensors.arrays import Float32s
 
 
 @dataclass(frozen=True, slots=True)

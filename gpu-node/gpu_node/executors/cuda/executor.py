@@ -30,8 +30,8 @@ from gpu_node.executors.memory.device_memory import DeviceMemory, device_memory
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines, card_name
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, card_name
 
 
 class CudaExecutor:

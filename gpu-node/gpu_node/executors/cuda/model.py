@@ -41,10 +41,10 @@ from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache
 from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.encoder_check import check_encoder
+from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 from shared.files.encoder import step_rows
 from shared.files.model_file import ModelFileError, checked_path
 

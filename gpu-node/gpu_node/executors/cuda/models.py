@@ -27,8 +27,8 @@ from gpu_node.kernels.triton.cache import MAX_LINES
 from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.weights import load_weights
-from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from gpu_node.models.weights.weights import load_weights
+from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.files.kv_paging import LINE_BYTES, paging
 from shared.files.model_file import ModelFileError
 

@@ -17,8 +17,8 @@ from gpu_node.engine.border.plan import Draw
 from gpu_node.executors.draws.counter import uniform
 from gpu_node.executors.draws.penalties import adjusted_logits
 from gpu_node.executors.draws.token_mask import allowed_tokens
-from shared.messages.payload import Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

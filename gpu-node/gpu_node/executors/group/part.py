@@ -12,8 +12,8 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.executors.collectives import ALONE, DeviceGroup
 from gpu_node.executors.group.torch_group import TorchGroup, gloo_group, nccl_group
 from gpu_node.graph.passes.named import offload_passes
-from shared.config.engine import EngineOptions
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from shared.config.engines.engine import EngineOptions
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 
 
 class RankSpec(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from gpu_node.executors.group.rank_protocol import (
     receive,
     send,
 )
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.files.model_file import ModelFileError
 from shared.telemetry.telemetry import configure_logging
 

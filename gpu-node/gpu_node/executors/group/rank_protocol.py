@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from gpu_node.engine.border.plan import StepPlan
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 MAX_FRAME_BYTES = 256 << 20
 """A step of the largest budget with penalties for the longest prompts takes a quarter of it at most, and one with masks

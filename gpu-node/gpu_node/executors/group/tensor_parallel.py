@@ -33,7 +33,7 @@ from gpu_node.executors.group.rank_protocol import (
     receive,
     send,
 )
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 
 LOAD_TIMEOUT_S = 600.0

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 Prepared = TypeVar("Prepared")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.fingerprint import fingerprint
 from shared.files.model_file import weights_digest
 

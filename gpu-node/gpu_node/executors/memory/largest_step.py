@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.files.encoder import step_rows
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 NUM_TOP = 20
 """Logprobs of each draw: the most that the REST API gives."""

@@ -12,10 +12,10 @@ from gpu_node.engine.border.plan import Draw, StepPlan, StepResult
 from gpu_node.engine.border.sizing import MAX_CONTEXT_LENGTH, cut
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.made_up import MadeUpTokens
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import block_bytes
-from shared.messages.payload import Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 
 AnswerTokens = Callable[[Sampling], int]
 """After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""

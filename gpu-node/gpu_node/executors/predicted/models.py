@@ -10,7 +10,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

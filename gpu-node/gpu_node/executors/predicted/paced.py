@@ -10,7 +10,7 @@ from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.executors.predicted.passing import PassingExecutor
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 
 class Predicted(Executor, Protocol):

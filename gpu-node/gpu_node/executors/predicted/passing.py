@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 
 
 class PassingExecutor:

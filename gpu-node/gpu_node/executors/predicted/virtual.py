@@ -22,17 +22,17 @@ from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
 from gpu_node.executors.predicted.models import PredictedModels
 from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.models.checkpoint import open_checkpoint
-from gpu_node.models.encoder_check import check_encoder
+from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
 from gpu_node.models.shape import shape_of
 from gpu_node.models.words import Words, read_words
 from shared.config import hardware
-from shared.config.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
+from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.hardware import ModelShape
 from shared.files.encoder import own_step_tokens, step_length
 from shared.files.model_file import checked_path
 from shared.files.model_sizes import read_context_length, read_is_encoder
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
 _NUM_LABELS = 2  # no and yes

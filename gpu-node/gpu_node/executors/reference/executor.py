@@ -33,12 +33,12 @@ from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.adapters.adapters import open_adapters
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import ModelConfig
-from gpu_node.models.encoder_check import check_encoder
-from gpu_node.models.quantization import int8_weights
+from gpu_node.models.pooling.encoder_check import check_encoder
 from gpu_node.models.served_program import served_program
-from gpu_node.models.weights import load_weights
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.pipelines import NO_PIPELINES, Pipelines
+from gpu_node.models.tensors.quantization import int8_weights
+from gpu_node.models.weights.weights import load_weights
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 from shared.files.model_file import ModelFileError, checked_path
 
 _FLOAT_BYTES = 4

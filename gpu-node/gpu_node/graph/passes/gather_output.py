@@ -14,7 +14,7 @@ from gpu_node.graph.passes.layer_roles import LayerRole, program_roles
 from gpu_node.graph.program import Operator, OperatorKind, Program
 from gpu_node.graph.share import Range, Share, share_of
 from gpu_node.graph.weight import Weight
-from shared.config.pipeline_file import SEARCH_AGAIN, PipelineError
+from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, PipelineError
 
 
 def gather_output(program: Program, gathered: Range) -> Program:

@@ -23,7 +23,7 @@ from gpu_node.graph.passes.gather_output import gather_output
 from gpu_node.graph.passes.layer_roles import LayerRole, program_roles
 from gpu_node.graph.program import COLLECTIVES, Operator, OperatorKind, Program, accesses
 from gpu_node.graph.share import DECODE, PREFILL, WHOLE, Part, Range, Share, share_of
-from shared.config.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, PipelineOperator
+from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, PipelineError, PipelineFile, PipelineOperator
 
 _PHASES: Mapping[str, Share] = {"DecAttn": DECODE, "PfAttn": PREFILL}
 _COPY_PART = 0.1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_node.models.arrays import Float32s
+from gpu_node.models.tensors.arrays import Float32s
 
 
 def angle_table(num_positions: int, head_dim: int, theta: float, factors: Float32s | None = None) -> Float32s:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpu_node.kernels.cpu.layout import Int32s
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw, mask_within
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 
 Uint8s = np.ndarray[Any, np.dtype[np.uint8]]
 Uint32s = np.ndarray[Any, np.dtype[np.uint32]]

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpu_node.graph.share import Part, Range
 from shared.files.kv_paging import LINE_BYTES
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 LEVELS = ("plain", "avx2", "avx512", "amx")
 MAX_QUERIES = 48

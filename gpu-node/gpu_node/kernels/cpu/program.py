@@ -14,9 +14,9 @@ from gpu_node.graph.share import Share
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
 from gpu_node.kernels.cpu.library import failed, library
-from gpu_node.models.arrays import Float32s
-from gpu_node.models.quantized_array import quantized_array
-from shared.config.engine import WeightType
+from gpu_node.models.tensors.arrays import Float32s
+from gpu_node.models.tensors.quantized_array import quantized_array
+from shared.config.engines.engine import WeightType
 
 _LANES = list(ProgramLane)
 

@@ -10,7 +10,7 @@ from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
 from gpu_node.kernels.cpu.layout import Int32s
 from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
 from gpu_node.kernels.cpu.step_input import StepInput
-from gpu_node.models.arrays import Float32s
+from gpu_node.models.tensors.arrays import Float32s
 
 
 def _no_moves() -> Int32s:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpu_node.models.fields import Fields, Number
 from gpu_node.models.hf.hf_config import read_json_values
-from shared.config.adapters import MAX_RANK
+from shared.config.engines.adapters import MAX_RANK
 
 CONFIG_FILE = "adapter_config.json"
 

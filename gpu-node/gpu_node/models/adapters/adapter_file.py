@@ -11,12 +11,12 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from gpu_node.models.adapters.adapter_config import AdapterConfig, read_adapter_config
-from gpu_node.models.arrays import Float32s
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf.hf_names import prefix, stored
 from gpu_node.models.hf.mapped_file import FLOATS, MappedFile
-from gpu_node.models.names import first_of
-from gpu_node.models.stored import Stored
+from gpu_node.models.tensors.arrays import Float32s
+from gpu_node.models.tensors.names import first_of
+from gpu_node.models.tensors.stored import Stored
 from shared.files.model_file import ModelFileError, identity
 
 WEIGHTS_FILE = "adapter_model.safetensors"

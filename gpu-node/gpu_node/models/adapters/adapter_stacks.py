@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_node.graph.stack_names import adapted, shrinks
 from gpu_node.models.adapters.adapter_file import AdapterFile
-from gpu_node.models.arrays import Float32s
+from gpu_node.models.tensors.arrays import Float32s
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 from gpu_node.graph.program import PRODUCTS, Program
 from gpu_node.models.checkpoint import Checkpoint
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import ModelFileError, checked_path
 
 T = TypeVar("T")

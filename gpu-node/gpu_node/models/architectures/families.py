@@ -16,7 +16,7 @@ from gpu_node.models.architectures.opt import build_opt
 from gpu_node.models.architectures.qwen2 import build_qwen2
 from gpu_node.models.architectures.qwen3 import build_qwen3
 from gpu_node.models.config import Family, ModelConfig
-from shared.config.engine import ModelTask
+from shared.config.engines.engine import ModelTask
 
 _BUILDERS: Mapping[Family, Callable[[ModelConfig], Program]] = {
     Family.LLAMA: build_llama,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf.gguf_config import HEAD_TENSOR, ROPE_FACTORS_TENSOR
-from gpu_node.models.stored import Stored
+from gpu_node.models.tensors.stored import Stored
 from shared.files.classifier import CLASSIFIER_TENSOR
 
 

@@ -9,8 +9,8 @@ from gguf.quants import dequantize
 
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.gguf.gguf_names import is_superfluous, stored
-from gpu_node.models.names import first_of
-from gpu_node.models.stored import Stored
+from gpu_node.models.tensors.names import first_of
+from gpu_node.models.tensors.stored import Stored
 from shared.files.gguf_file import GgufFile, GgufTensor
 from shared.files.model_file import ModelFileError
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from gpu_node.models.arrays import Float32s
 from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.gguf.gguf_tensors import wanted_tensors
-from gpu_node.models.stored_weight import weight_of
+from gpu_node.models.tensors.arrays import Float32s
+from gpu_node.models.tensors.stored_weight import weight_of
 from shared.files.gguf_file import GgufFile, GgufTensor
 
 _NUMBERS_AT_A_TIME = 1 << 17

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from gpu_node.models.config import ENCODERS, Family, ModelConfig
-from gpu_node.models.stored import Stored
+from gpu_node.models.tensors.stored import Stored
 
 
 def prefix(family: Family) -> str:

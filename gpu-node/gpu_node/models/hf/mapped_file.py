@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpu_node.models.arrays import Float32s
+from gpu_node.models.tensors.arrays import Float32s
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 _LENGTH = struct.Struct("<Q")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_node.models.arrays import Float32s
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf.mapped_file import MappedFile
 from gpu_node.models.hf.safetensors_tensors import wanted_tensors
-from gpu_node.models.stored_weight import weight_of
+from gpu_node.models.tensors.arrays import Float32s
+from gpu_node.models.tensors.stored_weight import weight_of
 
 
 class SafetensorsArrays:

@@ -15,8 +15,8 @@ from gpu_node.models.hf.hf_names import full_name, is_superfluous, prefix, store
 from gpu_node.models.hf.mapped_file import FLOATS
 from gpu_node.models.hf.safetensors_files import weight_files
 from gpu_node.models.hf.tied_head import check_tied
-from gpu_node.models.names import first_of
-from gpu_node.models.stored import Stored
+from gpu_node.models.tensors.names import first_of
+from gpu_node.models.tensors.stored import Stored
 from shared.files.model_file import ModelFileError, identity
 
 _HEAD = "lm_head.weight"

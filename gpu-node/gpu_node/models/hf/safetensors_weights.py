@@ -10,7 +10,7 @@ import torch
 
 from gpu_node.models.config import ModelConfig
 from gpu_node.models.hf.safetensors_tensors import wanted_tensors
-from gpu_node.models.stored_weight import weight_of
+from gpu_node.models.tensors.stored_weight import weight_of
 
 
 class SafetensorsWeights:

@@ -25,7 +25,7 @@ from gpu_node.vllm.words.vllm_names import (
     StructuredOutputGrammar,
     StructuredOutputsParams,
 )
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 
 WHOLE = "treadle: whole"
 """vLLM's reason why an output has ended: by its language nothing may follow. Any other text is an error."""

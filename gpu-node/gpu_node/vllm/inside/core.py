@@ -41,8 +41,8 @@ from gpu_node.vllm.words.vllm_names import (
     SamplingParams,
     SyncMPClient,
 )
-from shared.messages.payload import Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
 START_S = 3600.0  # its processes have begun no longer ago when it is up

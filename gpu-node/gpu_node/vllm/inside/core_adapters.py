@@ -9,11 +9,11 @@ from pathlib import Path
 from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import opened_adapters
 from gpu_node.vllm.inside.adapter_shapes import ModelModules, check_shapes
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Most that adapters' ranks may be, of which vLLM takes one; the last is `shared.config.adapters.MAX_RANK`."""
+"""Most that adapters' ranks may be, of which vLLM takes one; the last is `shared.config.engines.adapters.MAX_RANK`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import ModelSpec
-from shared.config.vllm import VLLM_VERSION
+from shared.config.engines.engine import ModelSpec
+from shared.config.nodes.vllm import VLLM_VERSION
 
 
 def core_model(spec: ModelSpec, config: Any, max_num_seqs: int, weights: str) -> LoadedModel:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpu_node.vllm.words.border import CoreRequest
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 KEY = "treadle"
 """Under which it lies among the extra arguments of vLLM's sampling parameters."""

@@ -18,10 +18,10 @@ from gpu_node.vllm.words.vllm_names import (
     argsort_mm_positions,
     renderer_from_config,
 )
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.vision import has_vision
-from shared.messages.payload import Payload
-from shared.messages.pictures import MAX_PICTURES
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.pictures import MAX_PICTURES
 
 _NO_CACHE_GB = 0
 """vLLM's front end would keep what it has made of images, and leave it out where its core has it: two books that have

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from gpu_node.models.pooled_directory import read_pooled
+from gpu_node.models.pooling.pooled_directory import read_pooled
 from gpu_node.vllm.words.vllm_names import EngineArgs, PoolerConfig, PoolingParams
-from shared.config.engine import ModelSpec, ModelTask
+from shared.config.engines.engine import ModelSpec, ModelTask
 
 _MODES: Final = {"lasttoken": "LAST", "mean": "MEAN", "cls": "CLS"}
 _ASKED: Final[dict[ModelTask, str]] = {"embed": "embed", "score": "classify"}

@@ -11,7 +11,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from shared.config.nodes import NodeSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.telemetry.telemetry import json_handler
 
 ERRORS = "errors.log"

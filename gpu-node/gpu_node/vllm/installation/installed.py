@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from shared.config.vllm import PACKAGES, VLLM_VERSION
+from shared.config.nodes.vllm import PACKAGES, VLLM_VERSION
 from shared.errors import OperatorError
 
 LIBRARIES = {"libnuma.so.1": "libnuma1"}

@@ -28,9 +28,9 @@ from gpu_node.vllm.serving.departures import Departures, restored
 from gpu_node.vllm.serving.forecast import BlockForecast
 from gpu_node.vllm.serving.translation import core_id, core_request, lacking
 from gpu_node.vllm.words.border import CoreOutput, CoreRequest, CoreStep
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, Seriali
 from gpu_node.vllm.serving.book import Change, CoreBook
 from gpu_node.vllm.serving.read_pictures import with_read_pictures
 from gpu_node.vllm.words.border import CoreStep, EngineCore, ModelRefusedError, PicturesRefusedError, StartCore
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload
 
 
 class ModelsBusyError(RuntimeError):

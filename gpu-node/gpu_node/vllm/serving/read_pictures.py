@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_node.vllm.words.border import EngineCore, PicturesRefusedError
-from shared.messages.payload import Payload
-from shared.messages.pictures import bare
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.pictures import bare
 
 
 def with_read_pictures(core: EngineCore, payload: Payload) -> tuple[Payload, tuple[Any, ...]]:

@@ -25,8 +25,8 @@ from gpu_node.vllm.installation.installed import VllmError
 from gpu_node.vllm.words.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.words.reasons import first_error, one_line
 from gpu_node.vllm.words.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import ModelFileError, checked_path
 
 _PARENT = __name__.rpartition(".serving.")[0]  # by names vLLM finds what is ours
@@ -126,7 +126,7 @@ class CoreStarter:
         return arguments
 
     def _decided(self, spec: ModelSpec, path: Path) -> dict[str, Any]:
-        """What is not the node's own to say (`shared.config.vllm.OWNED_ARGUMENTS`)."""
+        """What is not the node's own to say (`shared.config.nodes.vllm.OWNED_ARGUMENTS`)."""
         options, is_cpu = self._options, not self._node.cuda_devices
         is_text = spec.task == "generate"
         overlaps = is_text and not is_cpu  # of steps without draws vLLM makes none faster by it

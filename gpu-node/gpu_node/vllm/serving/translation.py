@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.vllm.words.border import CoreConstraint, CoreKept, CoreRequest, OwnDraw
-from shared.messages.payload import BEAM_SEARCH
+from shared.messages.requests.payload import BEAM_SEARCH
 
 LACKS = (BEAM_SEARCH,)
 """What vLLM does not do here (`Sampling.needs`)."""

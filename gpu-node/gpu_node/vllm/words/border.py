@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpu_node.engine.border.model import LoadedModel
-from shared.config.engine import ModelSpec, ModelTask
-from shared.messages.payload import Constraint, Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.config.engines.engine import ModelSpec, ModelTask
+from shared.messages.requests.payload import Constraint, Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 
 
 class CoreDiedError(RuntimeError):

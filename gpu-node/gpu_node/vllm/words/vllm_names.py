@@ -1,6 +1,6 @@
 """All that is used of vLLM 0.32, by name; nothing else imports it. Most of it is not vLLM's public interface.
 
-When another version is to be spoken to (`shared.config.vllm.VLLM_VERSION`), this is the list of what to look at.
+When another version is to be spoken to (`shared.config.nodes.vllm.VLLM_VERSION`), this is the list of what to look at.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ import pytest
 
 from gateway.endpoints.call.job_parts import MAX_CANDIDATE_TOKENS, Room, max_tokens, payload_bytes
 from gateway.models.models import ServedModel
-from gateway.openai.errors import ApiError
+from gateway.openai.errors.errors import ApiError
 from shared.messages.codec import encode
-from shared.messages.payload import Constraint, Payload, Sampling
+from shared.messages.requests.payload import Constraint, Payload, Sampling
 
 CONTEXT = 1 << 20
 RICH = Sampling(  # every field as long as it gets, but for biases

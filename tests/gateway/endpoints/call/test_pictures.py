@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from shared.messages.payload import Payload
-from shared.messages.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.hf_tiny import CHATML, write_directory
 from tests.gateway.memory_queue import saying

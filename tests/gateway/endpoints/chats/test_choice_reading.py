@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gateway.answers.blocks import Blocks
 from gateway.endpoints.chats.choice_reading import ChoiceReading
 from gateway.endpoints.chats.tool_answers import CallReading
-from gateway.openai.answers import ChatDelta
-from gateway.openai.delta import Delta
+from gateway.openai.answers.answers import ChatDelta
+from gateway.openai.answers.delta import Delta
 from gateway.reasoning.marks import HARMONY, THINK, ThoughtReading
 from gateway.tools.notation import HARMONY as HARMONY_CALLS
 from gateway.tools.notation import HERMES, LLAMA3_JSON, NOTATIONS, Notation

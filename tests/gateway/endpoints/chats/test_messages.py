@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from structlog.testing import capture_logs
 
 from gateway.models.gguf_model import read_gguf
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.endpoints.test_reasoning import HYBRID, THINKER
 from tests.gateway.memory_queue import Answer, saying, saying_each

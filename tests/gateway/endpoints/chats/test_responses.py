@@ -25,8 +25,8 @@ from openai.types.responses import (
 from pydantic import BaseModel
 
 from gateway.models.gguf_model import read_gguf
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.endpoints.test_reasoning import HYBRID
 from tests.gateway.memory_queue import Answer, saying, saying_each

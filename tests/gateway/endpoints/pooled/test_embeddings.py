@@ -13,9 +13,9 @@ from openai import BadRequestError, InternalServerError
 from openai.types import CreateEmbeddingResponse
 
 from gateway.answers.unit_vector import base64_of, unit_vector
-from gateway.openai.embeddings import MAX_INPUTS
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from gateway.openai.pooled.embeddings import MAX_INPUTS
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying
 from tests.gateway.tiny import END, START, ids, write_model

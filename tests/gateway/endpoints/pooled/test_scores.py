@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.answers.relevance import logistic, relevance
-from gateway.openai.errors import ApiError
-from gateway.openai.scores import MAX_DOCUMENTS
-from shared.messages.payload import Payload
-from shared.messages.requests import Chunk
+from gateway.openai.errors.errors import ApiError
+from gateway.openai.pooled.scores import MAX_DOCUMENTS
+from shared.messages.requests.payload import Payload
+from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying
 from tests.gateway.tiny import END, START, ids, write_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.bench.memory_summary import summary
+from cli.bench.memory.memory_summary import summary
 from gpu_node.bench.memory.__main__ import _row
 from gpu_node.bench.memory.cases import POLICIES, Case, PressurePolicy, run_predicted
 from gpu_node.bench.memory.workload import requests

@@ -22,7 +22,7 @@ from gpu_node.kernels.cpu import kernels_name
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.config import parse_config
-from shared.config.pipeline_file import PipelineFile, encode_pipeline, read_pipeline
+from shared.config.pipelines.pipeline_file import PipelineFile, encode_pipeline, read_pipeline
 from tests.gpu_node.family_programs import CONFIGS, config
 
 

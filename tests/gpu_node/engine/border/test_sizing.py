@@ -10,7 +10,7 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import cut, loaded_model
 from gpu_node.models.checkpoint import open_checkpoint
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 
 MIB = 1 << 20
 

@@ -17,9 +17,9 @@ from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 from tests.gpu_node.workload import prompt, request

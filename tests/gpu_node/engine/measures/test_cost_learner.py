@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_node.engine.measures.cost_learner import MAX_RATIO, NOISE, PRIOR_SPREAD, WARM_UP_STEPS, CostLearner
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 
 TRUE = StepCost(step_s=0.01, token_s=0.0005, context_token_s=2e-6, attended_token_s=1e-7)
 PRIOR = StepCost(step_s=0.02, token_s=0.001, context_token_s=1e-6, attended_token_s=3e-7)

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.measures.draft_costs import DraftCosts, GuessingCost
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 from tests.gpu_node.bookkeeping import decodes
 
 COST = StepCost(step_s=0.9, token_s=0.1, context_token_s=0.0)

@@ -8,8 +8,8 @@ from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan, 
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.cost_table import CostTable, LearntRatio
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables, MoveRates
-from shared.config.engine import EngineOptions
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
 
 COST = StepCost(step_s=0.010, token_s=0.001, context_token_s=0.0001, attended_token_s=0.00001)
 RATES = MoveRates(out_bytes_per_s=1000.0, in_bytes_per_s=2000.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpu_node.engine.memory.block_log import BlockChanges, BlockLog
 from gpu_node.engine.memory.block_manager import BlockManager
-from shared.messages.prefixes import ROOT, chained_digest, name_of
-from shared.messages.tiers import Tier, TierNews
+from shared.messages.memory.tiers import Tier, TierNews
+from shared.messages.prefixes.prefixes import ROOT, chained_digest, name_of
 
 ONE, TWO, THREE = (chained_digest(ROOT, (number,)) for number in range(3))
 

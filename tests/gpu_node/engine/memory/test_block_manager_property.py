@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
-from shared.config.engine import SwapCopies
-from shared.messages.prefixes import chained_digest
+from shared.config.engines.engine import SwapCopies
+from shared.messages.prefixes.prefixes import chained_digest
 
 PAGE_BYTES = 12
 NUM_PAGES, NUM_HOST_PAGES = 5, 2

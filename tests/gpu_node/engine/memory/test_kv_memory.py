@@ -13,8 +13,8 @@ from gpu_node.engine.border.plan import BlockSwap, Draw, ScheduledSequence, Step
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.logits import logits_by
 

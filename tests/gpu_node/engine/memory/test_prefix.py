@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.memory.prefix import Chains, is_same
-from shared.messages.prefixes import chained_digest, root_of
+from shared.messages.prefixes.prefixes import chained_digest, root_of
 
 
 def test_equal_prefixes_are_one_object() -> None:

@@ -9,8 +9,8 @@ from gpu_node.engine.border.executor import PendingStep
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
 from tests.gpu_node import tiny
 from tests.gpu_node.workload import prompt
 

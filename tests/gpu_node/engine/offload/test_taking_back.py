@@ -10,7 +10,7 @@ from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.block_pool import BlockPool
 from gpu_node.engine.offload.offloading import Offloading
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 LINK = LinkName("hot", "cold")
 SIZES = LinkSizes(1, 16, 1, 1, 8, 4, 8, 8, 64)

@@ -29,10 +29,10 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
-from shared.messages.prefix_ask import PrefixAsk
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.prefixes.prefix_ask import PrefixAsk
+from shared.messages.requests.payload import Payload, Sampling
 
 OPTIONS = EngineOptions(block_size=4, kv_cache_bytes=1 << 20, evicted_kv_bytes=1 << 20, async_scheduling=False)
 SPEC = ModelSpec(name="m", source="none", max_model_len=64)

@@ -12,7 +12,7 @@ from threading import Thread
 from gpu_node.engine.process.connection import EngineConnection
 from gpu_node.engine.process.framing import event_decoder, frame
 from gpu_node.engine.process.protocol import EngineRefused, RunAttempt
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 
 PIECE_BYTES = 1 << 16
 NUM_PIECES = 64

@@ -28,7 +28,7 @@ from gpu_node.engine.process.protocol import (
     TakeOut,
 )
 from gpu_node.engine.requests.image import Kept
-from shared.messages.requests import Chunk
+from shared.messages.requests.requests import Chunk
 from tests.gpu_node import tiny
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 

@@ -18,9 +18,9 @@ from gpu_node.engine.process.protocol import (
     StepReport,
 )
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.requests import Chunk
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import Chunk
+from shared.messages.requests.token_logprob import TokenLogprob
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
 STATS = EngineStats(1, 2, 3, 4, 5.0, 6)

@@ -11,9 +11,9 @@ from gpu_node.engine.process.protocol import EngineEvent, RunAttempt, StepReport
 from gpu_node.engine.process.reports import PIECE_TOKENS, reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Chunk
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Chunk
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node.engine.process.test_commands import InOnePiece, engine
 
 LOGPROB = TokenLogprob(-1.5, [(100_000 + token, -1.5 - token) for token in range(20)])

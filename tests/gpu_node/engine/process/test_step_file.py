@@ -10,9 +10,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.step_file import STEP_LOG_ENV, StepFile, StepLine, open_step_file, read_steps
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Payload, Sampling
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, async_scheduling=False)
 STEP_S, HOST_S = 2.0, 0.5

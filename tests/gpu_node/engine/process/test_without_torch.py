@@ -26,7 +26,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import no_torch, tiny
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.gpu_node.models.test_families_models import save

@@ -10,7 +10,7 @@ from gpu_node.engine.evictions.image_codec import decode_image
 from gpu_node.engine.evictions.parking_lot import ParkingLot
 from gpu_node.engine.requests.beams import Hypothesis
 from gpu_node.engine.requests.image import BlockFormat, ImageError, RequestImage, RequestState, SequenceState
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node import bookkeeping
 from tests.gpu_node.image_bytes import encode_image
 

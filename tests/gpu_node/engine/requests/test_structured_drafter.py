@@ -12,7 +12,7 @@ from gpu_node.engine.requests.drafter import Drafter
 from gpu_node.engine.requests.language_habits import LanguageHabits
 from gpu_node.engine.requests.structured_drafter import StructuredDrafter
 from gpu_node.grammars.compiler import GrammarCompiler
-from shared.messages.payload import Constraint
+from shared.messages.requests.payload import Constraint
 from tests.gateway.tiny import HELLO, TOKENS, ids, write_model
 
 READY_S = 30.0

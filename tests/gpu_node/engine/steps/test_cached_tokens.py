@@ -8,7 +8,7 @@ import pytest
 
 from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.payload import Output
+from shared.messages.requests.payload import Output
 from tests.gpu_node.bookkeeping import payload, prompt, scheduler, step, teach_short_outputs
 from tests.gpu_node.engine.steps.test_scheduler_choices import continued
 from tests.gpu_node.engine.steps.test_scheduler_eviction import evict

@@ -10,10 +10,10 @@ import pytest
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.estimator.estimator import forecast
-from shared.messages.nodes import NodeState
-from shared.messages.payload import Payload
-from shared.messages.placement import GroupLoad
-from shared.messages.step_cost import ONE_TOKEN, DecodeYield, ModelRate
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import ONE_TOKEN, DecodeYield, ModelRate
+from shared.messages.requests.payload import Payload
 from tests.gpu_node.bookkeeping import CHEAP_ROWS, payload, scheduler
 
 NUM_SEQS, STEP_TOKENS, NUM_BLOCKS = 4, 64, 1_000

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_node.engine.border.plan import StepResult
 from gpu_node.engine.requests.chunk import OutputChunk
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node.bookkeeping import (
     EOS,
     STEP_S,

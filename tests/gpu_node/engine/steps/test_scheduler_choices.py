@@ -8,8 +8,8 @@ import pytest
 from gpu_node.engine.border.plan import BlockCopy, StepPlan, StepResult
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.payload import Output, Payload
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Output, Payload
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node.bookkeeping import EOS, STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 

@@ -7,7 +7,7 @@ from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
 from gpu_node.engine.steps.batch.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node.bookkeeping import payload, prompt, scheduler, shape, step, teach_short_outputs
 from tests.gpu_node.engine.steps.test_scheduler_swap import each_goes_on, under_pressure, while_a_beam_waits
 

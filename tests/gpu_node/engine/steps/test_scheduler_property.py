@@ -21,7 +21,7 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, KvFate, PreemptionPolicy, SwapIfRoom
 from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.payload import Payload
+from shared.messages.requests.payload import Payload
 from tests.gpu_node import alone
 from tests.gpu_node.bookkeeping import OldestFirst, payload, scheduler, teach_short_outputs
 from tests.gpu_node.client import Client

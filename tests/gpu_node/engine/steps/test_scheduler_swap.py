@@ -8,8 +8,8 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission.preemption import KvFate, SwapIfRoom
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node.bookkeeping import STEP_S, payload, prompt, result, scheduler, shape, step, teach_short_outputs
 
 

@@ -14,9 +14,9 @@ from gpu_node.engine.tiers.kv_store import KvStore
 from gpu_node.engine.tiers.open_store import store_in_folder
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.tiers import NO_TIERS, TierOptions
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import NO_TIERS, TierOptions
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.models.test_families_models import save
 

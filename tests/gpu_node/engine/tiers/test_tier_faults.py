@@ -21,7 +21,7 @@ from gpu_node.engine.memory.ssd_index import Slot
 from gpu_node.engine.tiers.disk import PAGE_BYTES, DirectDisk, SystemDisk, disk_of
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode
 from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder
-from shared.config.tiers import TierOptions
+from shared.config.engines.tiers import TierOptions
 from tests.gpu_node.engine.tiers.conversations import NUM_TURNS, NUM_USERS, engine, host_ssd, make_model
 from tests.gpu_node.engine.tiers.slots import CONTENT_BYTES, SLOT_BYTES
 

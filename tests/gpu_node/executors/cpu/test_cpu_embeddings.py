@@ -12,8 +12,8 @@ import torch
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.polls import insert_polls
-from shared.config.engine import EngineOptions
-from shared.config.pipelines import Pipelines, cpu_name
+from shared.config.engines.engine import EngineOptions
+from shared.config.pipelines.pipelines import Pipelines, cpu_name
 from tests.gpu_node.embedding_model import OPTIONS, embedded, engine_of, expected, texts
 from tests.gpu_node.models.test_families_models import FAMILIES, save
 from tests.gpu_node.random_pipelines import random_pipeline

@@ -14,7 +14,7 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.models.hf.hf_config import read_hf_config
-from shared.config.engine import EngineOptions, ModelSpec, ModelTask
+from shared.config.engines.engine import EngineOptions, ModelSpec, ModelTask
 from tests.gpu_node.embedding_model import OPTIONS, embedded
 from tests.gpu_node.encoder_model import (
     FAMILIES,

@@ -16,8 +16,8 @@ from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, CpuStep, Limits, Type
 from gpu_node.kernels.cpu.draws import CpuDraws
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
-from shared.messages.payload import Sampling
-from shared.messages.token_logprob import TokenLogprob
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node.masks import mask_of, random_mask
 from tests.gpu_node.own_arena import program_with_arena
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.executor import CudaExecutor
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.gpu_node.embedding_model import OPTIONS, embedded, engine_of, expected, texts
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 from tests.gpu_node.models.test_families_models import save

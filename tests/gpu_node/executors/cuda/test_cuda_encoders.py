@@ -11,7 +11,7 @@ import torch
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.memory.largest_step import largest_step
-from shared.config.engine import EngineOptions, ModelTask
+from shared.config.engines.engine import EngineOptions, ModelTask
 from tests.gpu_node.embedding_model import OPTIONS, embedded
 from tests.gpu_node.encoder_model import (
     check_close,

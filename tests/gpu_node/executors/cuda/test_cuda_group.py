@@ -12,7 +12,7 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 from tests.gpu_node.models.test_families_models import save_config

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpu_node.executors.cuda.executor import CudaExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.speculation import SpeculationOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.speculation import SpeculationOptions
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 

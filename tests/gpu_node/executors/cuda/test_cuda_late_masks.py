@@ -12,8 +12,8 @@ from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda.draws import MaskedStep
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 
 GREEDY = Sampling(8, temperature=0.0)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

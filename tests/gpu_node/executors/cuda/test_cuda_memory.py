@@ -22,7 +22,7 @@ from gpu_node.executors.cuda.memory.weights import to_device, to_host
 from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
 from gpu_node.executors.cuda.models import CudaModels, PreparedOnHost
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import Paging
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpu_node.executors.cuda.executor import CudaExecutor
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.gpu_node.embedding_model import OPTIONS, embedded, texts
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 from tests.gpu_node.score_model import engine_of, expected, save_classifier, save_language_model

@@ -14,8 +14,8 @@ from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels.triton.launch import INTERPRETED, recording
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 

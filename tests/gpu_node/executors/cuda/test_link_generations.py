@@ -22,7 +22,7 @@ from gpu_node.kernels.triton.attention.poll import poll
 from gpu_node.kernels.triton.cache import Places
 from gpu_node.kernels.triton.launch import INTERPRETED
 from shared.files.kv_paging import LINE_BYTES, Paging
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="a device's memory is opened by another process")
 

@@ -21,8 +21,8 @@ from gpu_node.executors.cuda.links.window import CLOSED, LinkWindow
 from gpu_node.graph.passes.named import offload_passes
 from gpu_node.kernels.link_file import LinkError, link_path
 from gpu_node.kernels.triton.launch import INTERPRETED
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.link_sizes import LinkSizes
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.memory.link_sizes import LinkSizes
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="a device's memory is opened by another process")
 

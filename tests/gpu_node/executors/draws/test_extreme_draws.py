@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from gateway.openai.sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
+from gateway.openai.requests.sampling import MAX_LOGIT_BIAS, MAX_PENALTY, MAX_REPETITION_PENALTY, MIN_REPETITION_PENALTY
 from gpu_node.engine.border.plan import Draw
 from gpu_node.engine.steps.batch.limits import refusal
 from gpu_node.executors.draws.sampler import sample
 from gpu_node.kernels.cpu import CpuDevice
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node.bookkeeping import model, payload
 from tests.gpu_node.executors.cpu.test_cpu_sampler import MAX_ROWS, Case, on_device
 from tests.gpu_node.masks import random_mask

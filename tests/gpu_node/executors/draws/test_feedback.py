@@ -26,10 +26,10 @@ from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
-from shared.messages.step_cost import StepCost
-from shared.messages.token_logprob import TokenLogprob
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Sampling
+from shared.messages.requests.token_logprob import TokenLogprob
 from tests.gpu_node import tiny
 from tests.gpu_node.masks import mask_of
 

@@ -12,7 +12,7 @@ import torch
 from gpu_node.engine.border.plan import Draw
 from gpu_node.executors.draws.counter import mix, uniform
 from gpu_node.executors.draws.sampler import sample
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 NUM_DRAWS = 4000
 

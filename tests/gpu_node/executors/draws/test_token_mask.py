@@ -13,7 +13,7 @@ from gpu_node.engine.border.plan import Draw
 from gpu_node.executors.draws.sampler import sample
 from gpu_node.executors.draws.token_mask import allowed_tokens
 from gpu_node.kernels.token_draw import TokenDraw
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node.masks import mask_of
 
 NUM_DRAWS = 4000

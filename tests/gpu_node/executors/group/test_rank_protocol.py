@@ -7,7 +7,7 @@ import threading
 
 from gpu_node.engine.border.plan import DRAWN, MAX_STEP_DRAWS, BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.group.rank_protocol import MAX_FRAME_BYTES, ComputeStep, ToRank, receive, send
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node.masks import mask_of
 
 WIDEST_MASK_BYTES = (256 << 10) // 8

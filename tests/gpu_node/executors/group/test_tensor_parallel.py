@@ -24,11 +24,11 @@ from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.adapters import AdapterSpec
 from shared.config.config import ConfigError, parse_config
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node import embedding_model, score_model, tiny
 from tests.gpu_node.adapter_folders import modules_of, save_adapter
 from tests.gpu_node.engine.process.test_process import started

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.executors.memory.largest_step import NUM_TOP, largest_step
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 
 @pytest.mark.parametrize(

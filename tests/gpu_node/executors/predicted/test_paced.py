@@ -8,9 +8,9 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Sampling
 
 SPEC = ModelSpec(name="m", source="none", max_model_len=64)
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20)

@@ -12,9 +12,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.residents import EngineBusyError
 from gpu_node.executors.predicted.executor import PredictedExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node.masks import mask_of
 
 OPTIONS = EngineOptions(kv_cache_bytes=1 << 20, step_tokens=8, max_num_seqs=2, async_scheduling=False)

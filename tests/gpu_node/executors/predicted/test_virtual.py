@@ -20,10 +20,10 @@ from gpu_node.executors.predicted.paced import PacedExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor, end_tokens, model_shape
 from gpu_node.models.words import read_words
 from shared.config import hardware
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import KINDS, NodeSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import KINDS, NodeSpec
 from shared.files.model_file import ModelFileError
-from shared.messages.payload import Payload, Sampling
+from shared.messages.requests.payload import Payload, Sampling
 from tests.gateway.tiny import END, HELLO, START, TOKENS, ids, write_model
 from tests.gpu_node.masks import mask_of
 
@@ -206,7 +206,7 @@ def test_a_node_that_predicts_is_made_without_torch() -> None:
     assert (made.device, A10.name) == ("a10", "a10")
     code = (
         "import sys, gpu_node.engine.__main__, gpu_node.executors.node_executor as made; "
-        "from shared.config.engine import EngineOptions; from shared.config.nodes import NodeSpec; "
+        "from shared.config.engines.engine import EngineOptions; from shared.config.nodes.nodes import NodeSpec; "
         "made.make_executor(NodeSpec(name='n', executor='predicted', device='a10'), EngineOptions()); "
         "sys.exit('torch' in sys.modules)"
     )

@@ -40,8 +40,8 @@ from gpu_node.kernels.triton.norms import add_layer_norm, add_rms_norm
 from gpu_node.kernels.triton.rope import rope, rope_write_kv, write_kv
 from gpu_node.kernels.triton.route import route
 from gpu_node.kernels.triton.whole_texts import mean_pool, segment_embedding, select_first
-from shared.config.adapters import MAX_RANK
-from shared.messages.payload import Sampling
+from shared.config.engines.adapters import MAX_RANK
+from shared.messages.requests.payload import Sampling
 
 SHARED_MEMORY_BYTES = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 """Of one program, by compute capability: A100, L40S, H100, B200."""

@@ -14,8 +14,8 @@ import triton
 
 from gpu_node.engine.border.plan import BlockCopy, Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cuda.executor import CudaExecutor
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.messages.payload import Sampling
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node.kernels.triton.compiling_device import CPU, CompilingDriver
 
 SAMPLINGS = [

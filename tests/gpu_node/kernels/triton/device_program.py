@@ -24,7 +24,7 @@ from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places
 from gpu_node.kernels.triton.launch import num_processors
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ModelConfig
-from shared.config.pipeline_file import PipelineFile
+from shared.config.pipelines.pipeline_file import PipelineFile
 from tests.gpu_node.family_programs import HEAD_DIM, LAYERS, of_program, random_weights
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 

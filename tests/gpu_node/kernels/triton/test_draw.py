@@ -18,7 +18,7 @@ from gpu_node.kernels.triton.draws import chance
 from gpu_node.kernels.triton.draws.adjust import adjusted_logits
 from gpu_node.kernels.triton.draws.draw import DRAWS_AT_ONCE, draw_tokens
 from gpu_node.kernels.triton.draws.draw_arrays import draw_arrays
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 from tests.gpu_node.executors.cpu.test_cpu_sampler import Case, random_case
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 from tests.gpu_node.masks import mask_of

@@ -13,7 +13,7 @@ import torch
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.fuse import fuse
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from tests.gpu_node.adapted_family import (
     ADAPTERS,
     EXACT,

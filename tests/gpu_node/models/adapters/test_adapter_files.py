@@ -16,8 +16,8 @@ from gpu_node.models.adapters.adapter_config import read_adapter_config
 from gpu_node.models.adapters.adapters import NO_ADAPTERS, open_adapters
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.models.test_families_models import save

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_node.agent.decisions.actions import AgentAction, BlocksDue, SayBlocks, Tell
 from gpu_node.agent.decisions.block_reports import MAX_AT_A_TIME
 from gpu_node.engine.process.protocol import AskBlocks, BlocksTold
-from shared.messages.blocks import BlockNews, TellBlocks
-from shared.messages.tiers import TierNews
+from shared.messages.memory.blocks import BlockNews, TellBlocks
+from shared.messages.memory.tiers import TierNews
 from tests.unit.agent.events import EPOCH, make_agent
 
 NEWS = [TierNews(1, [5])]

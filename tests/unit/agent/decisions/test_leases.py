@@ -8,7 +8,7 @@ from gpu_node.agent.decisions.actions import AgentAction, LeasesDue, SayLease, T
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.process import protocol
-from shared.messages.leases import (
+from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
     GrantLent,
@@ -25,7 +25,7 @@ from shared.messages.leases import (
     TakeBack,
     WantBack,
 )
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 from tests.unit.agent.events import EPOCH, make_agent, stats
 
 SIZES = LinkSizes(30, 16, 9, 3, 64, 4, 8, 8, 512)

@@ -8,7 +8,7 @@ import pytest
 from gpu_node.agent.decisions.actions import AgentAction, Beat, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelFailed, StepReport
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
 from tests.unit.agent.events import OPTIONS, entry, loaded, make_agent, queue, stats, step, taken, tokens
 
 COST_A = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)

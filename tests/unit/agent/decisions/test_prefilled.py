@@ -10,9 +10,9 @@ from gpu_node.agent.decisions.actions import AgentAction, Drain, GroupEntry, Ima
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefilled import MAX_MOVED_ATTEMPTS
 from gpu_node.engine.process.protocol import HandOverImages, StepReport, TakeOut
-from shared.messages.payload import Output, Sampling
-from shared.messages.requests import HANDED_OVER, EvictedRequest, ImageTicket, VirtualQueue
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.requests import HANDED_OVER, EvictedRequest, ImageTicket, VirtualQueue
 from tests.unit.agent.events import (
     EPOCH,
     OPTIONS,

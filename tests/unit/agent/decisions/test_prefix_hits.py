@@ -11,7 +11,7 @@ from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefix_hits import MEMORY_TOKENS, PrefixHits
 from gpu_node.engine.measures.counts import Counts, looked_up
 from gpu_node.engine.process.protocol import StepReport
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 from tests.unit.agent.events import loaded, make_agent, stats
 
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)

@@ -19,7 +19,7 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.protocol import AbortRequests, RunAttempt
-from shared.messages.requests import Abort, Attempt, Evict, EvictedRequest, ImageTicket
+from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, ImageTicket
 from tests.unit.agent.events import attempt_of, entry, evicted, make_agent, queue, step, taken, tokens
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpu_node.agent.decisions.actions import Ack, Beat, DropImages, NewEpoch, Publish, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.process.protocol import AbortRequests, LoadModel
-from shared.messages.nodes import Fence, Heartbeat, Load, NodeFacts
-from shared.messages.requests import Abort, Chunk, FinishedRequest, Tokens
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load, NodeFacts
+from shared.messages.requests.requests import Abort, Chunk, FinishedRequest, Tokens
 from tests.unit.agent.events import (
     attempt_of,
     entry,

@@ -20,9 +20,9 @@ from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.sought_prefixes import MAX_SOUGHT, MIN_TOKENS
 from gpu_node.engine.process.prefix_protocol import FindPrefix, PrefixFound
 from gpu_node.engine.process.protocol import NO_IMAGE, AbortRequests, ImageFile, RunAttempt
-from shared.messages.pictures import Picture
-from shared.messages.prefix_sources import KvDoor, PrefixSource
-from shared.messages.requests import Abort, Enqueued, Evict, EvictedRequest
+from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
+from shared.messages.requests.pictures import Picture
+from shared.messages.requests.requests import Abort, Enqueued, Evict, EvictedRequest
 from tests.unit.agent.events import EPOCH, OPTIONS, attempt_of, loaded, payload_of, queue, step, taken
 
 DOOR = KvDoor("http://n1:1", "secret")

@@ -9,8 +9,8 @@ import pytest
 
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineProcess, EngineRefusedError
-from shared.config.nodes import NodeSpec
-from shared.config.vllm import VllmOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.nodes.vllm import VllmOptions
 
 
 def test_our_engine_in_this_environment_and_vllm_in_its_own() -> None:

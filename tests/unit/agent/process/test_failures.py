@@ -6,7 +6,7 @@ import structlog
 
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.process.failures import log_failures
-from shared.messages.requests import Chunk, FinishedRequest, Tokens
+from shared.messages.requests.requests import Chunk, FinishedRequest, Tokens
 
 
 def test_each_failure_is_logged_with_its_reason_and_nothing_else_is() -> None:

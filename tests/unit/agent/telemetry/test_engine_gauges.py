@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from gpu_node.engine.process.protocol import StepReport
-from shared.config.engine import EngineOptions
-from shared.config.tiers import TierOptions
+from shared.config.engines.engine import EngineOptions
+from shared.config.engines.tiers import TierOptions
 from tests.samples import samples_of
 from tests.unit.agent.events import make_agent, stats
 

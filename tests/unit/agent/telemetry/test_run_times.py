@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.telemetry.run_times import RunTimes
-from shared.messages.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
+from shared.messages.requests.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import payload_of, tokens
 
 _names = (f"timed-{number}" for number in itertools.count())

@@ -8,7 +8,7 @@ from services.queue_manager.groups.group_loads import Loads
 from services.queue_manager.learnt.arrivals import MAX_FLOWS
 from services.queue_manager.learnt.lengths import MIN_OBSERVED, Lengths
 from services.queue_manager.learnt.token_rates import PRIOR_TOKENS_PER_S, TokenRates
-from shared.messages.placement import GroupLoad, RequestShape
+from shared.messages.nodes.placement import GroupLoad, RequestShape
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 PRIOR = (16, 64, 256, 1024)

@@ -18,12 +18,12 @@ from services.queue_manager.learnt.weights_at import WeightsAt
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.state.totals import Totals
-from shared.config.policies import OPEN_S
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeState
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import HANDED_OVER
-from shared.messages.slo import UNBOUNDED_S, Slo
+from shared.config.services.policies import OPEN_S
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.slo import UNBOUNDED_S, Slo
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
 # --- who joins which ------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.messages.nodes import NodeState
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.slo import Slo
 
 RATE = ModelRate("a", StepCost(0.05, 0.0, 0.0), kv_tokens=1000, kv_token_bytes=1, load_s=0.0)
 KNOWN = NodeState(node="n0", model="a", device="gpu", max_num_seqs=8, rates=[RATE])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.messages.requests import GatewayBeat, GatewayGone
-from shared.messages.slo import Slo
+from shared.messages.requests.requests import GatewayBeat, GatewayGone
+from shared.messages.requests.slo import Slo
 from shared.service.core import Drop
 from tests.unit.queue_manager.world import World
 

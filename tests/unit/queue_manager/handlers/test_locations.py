@@ -8,15 +8,15 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.handlers.locations import WAIT_S
 from shared.config.config import ClusterConfig
-from shared.config.queue import OperationOptions, QueueOptions
-from shared.messages.blocks import Located, WarmNode
+from shared.config.services.queue import OperationOptions, QueueOptions
+from shared.messages.memory.blocks import Located, WarmNode
 from shared.messages.message import Tick
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.prefix_sources import KvDoor, PrefixSource
-from shared.messages.prefixes import PromptPrefix
-from shared.messages.requests import Attempt, Cancel, Enqueued, Pulled, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
+from shared.messages.prefixes.prefixes import PromptPrefix
+from shared.messages.requests.requests import Attempt, Cancel, Enqueued, Pulled, Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Effect, Send
 from tests.unit.queue_manager.made import LARGE
 

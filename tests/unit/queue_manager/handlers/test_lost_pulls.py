@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shared.config.config import ClusterConfig
-from shared.messages.inventories import NodeInventory
 from shared.messages.messages import AnyMessage
-from shared.messages.requests import HANDED_OVER, Abort, Attempt, Evicted, EvictedRequest, Pulled, Resubmit
-from shared.messages.slo import Slo
+from shared.messages.requests.inventories import NodeInventory
+from shared.messages.requests.requests import HANDED_OVER, Abort, Attempt, Evicted, EvictedRequest, Pulled, Resubmit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Send
 from tests.unit.queue_manager.world import KV_TOKENS, World
 

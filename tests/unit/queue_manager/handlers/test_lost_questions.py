@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shared.config.config import ClusterConfig
-from shared.messages.placement import Plan, PlanRequest
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import Plan, PlanRequest
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.world import World
 
 SOON = Slo("interactive", deadline_s=20.0)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from services.queue_manager.handlers.evictions import HAND_OVER_TIMEOUT_S
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig
-from shared.config.queue import QueueOptions
-from shared.messages.requests import HANDED_OVER, Attempt
-from shared.messages.slo import Slo
+from shared.config.services.queue import QueueOptions
+from shared.messages.requests.requests import HANDED_OVER, Attempt
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.world import KV_TOKENS, World, WorldNode
 
 CONFIG = ClusterConfig(queue=QueueOptions(delta=2 / LEAST_BATCH))  # groups of two

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.queue_manager.plans.take_over import STUCK_S
 from shared.config.config import ClusterConfig
-from shared.config.queue import QueueOptions
-from shared.messages.slo import Slo
+from shared.config.services.queue import QueueOptions
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.world import World
 
 SOON = Slo("interactive", deadline_s=20.0)

@@ -9,11 +9,11 @@ import pytest
 from services.queue_manager.plans.planning import IDLE_S, LEISURE_S
 from services.queue_manager.state.grouping import LEAST_BATCH
 from shared.config.config import ClusterConfig
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import Phases
-from shared.messages.placement import ModelLoad
-from shared.messages.requests import HANDED_OVER
-from shared.messages.slo import Slo
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import Phases
+from shared.messages.nodes.placement import ModelLoad
+from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.world import World, WorldNode
 
 CONFIG = ClusterConfig(queue=QueueOptions(delta=4 / LEAST_BATCH))  # groups of four

@@ -10,9 +10,9 @@ import pytest
 
 from services.queue_manager.learnt.arrivals import MAX_FLOWS, MEMORY_S, ArrivalRates, Coming, Flow
 from services.queue_manager.learnt.lifetimes import LEAST_SEEN_S, Gaps, Lifetimes, alive
-from shared.config.corrections import Correction
-from shared.messages.request_kind import RequestKind
-from shared.messages.slo import Slo
+from shared.config.services.corrections import Correction
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.slo import Slo
 
 SOON = Slo("interactive", deadline_s=20.0)
 

@@ -12,9 +12,9 @@ from services.queue_manager.learnt.calibration import MAX_FITS, MEMORY_S, MOST_R
 from services.queue_manager.learnt.weights_at import WeightsAt
 from shared.estimator.batching import batching
 from shared.estimator.estimator import drain_s
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 LOAD = GroupLoad(group="", model="a", deadline_s=0.0, num_waiting=8, mean_output_tokens=100.0)
 

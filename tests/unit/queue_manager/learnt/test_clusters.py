@@ -17,7 +17,7 @@ from services.queue_manager.learnt.clusters import (
     cluster,
     k_means,
 )
-from shared.messages.request_kind import RequestKind
+from shared.messages.requests.request_kind import RequestKind
 
 # --- k-means --------------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.learnt.demand import MEMORY_S, Asked, Demand
 from services.queue_manager.plans.planning import SIZING_INTERVAL_S
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool
+from shared.config.nodes.nodes import NodePool
 from shared.messages.message import Tick
-from shared.messages.placement import GroupLoad, Plan, PlanRequest
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad, Plan, PlanRequest
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Effect, Send
 
 CHAT = Slo("chat", ttft_s=2.0)

@@ -13,7 +13,7 @@ from services.queue_manager.learnt.token_rates import (
 )
 from services.queue_manager.learnt.weights_at import WeightsAt
 from services.queue_manager.state.request import Request
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 
 def test_the_first_request_sets_the_pace_and_later_ones_move_it() -> None:

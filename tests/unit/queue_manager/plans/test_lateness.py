@@ -7,8 +7,8 @@ from services.queue_manager.plans.lateness import Lateness, QueueLateness
 from services.queue_manager.state.node import Node
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.predictions import Predictions
-from shared.messages.nodes import NodeState
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
 NO_INFLUX = QueueLateness(is_late=False, is_news=False)

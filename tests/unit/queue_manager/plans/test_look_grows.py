@@ -9,10 +9,10 @@ from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.plans.take_over import LOOK_S, MAX_DONORS
 from shared.config.config import ClusterConfig
 from shared.messages.message import Tick
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Attempt, Pulled, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, Pulled, Submit
+from shared.messages.requests.slo import Slo
 
 
 def num_calls_of_a_look(num_nodes: int) -> int:

@@ -15,10 +15,10 @@ from services.queue_manager.plans.planning import (
 from shared.config.config import ClusterConfig
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.placement import Plan, PlanRequest
-from shared.messages.requests import GatewayBeat, Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.placement import Plan, PlanRequest
+from shared.messages.requests.requests import GatewayBeat, Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Send
 
 SOON, LATER = Slo("interactive", deadline_s=20.0), Slo("batch-2", deadline_s=3600.0)

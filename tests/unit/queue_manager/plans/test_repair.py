@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from services.queue_manager.plans import repair
 from services.queue_manager.state.state import State
-from shared.messages.nodes import DECODE, NodeState
-from shared.messages.placement import ModelLoad
+from shared.messages.nodes.nodes import DECODE, NodeState
+from shared.messages.nodes.placement import ModelLoad
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0

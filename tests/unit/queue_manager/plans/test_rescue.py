@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue_manager.plans.rescue import OVERDUE_S, RESCUE_INTERVAL_S, rescue
 from services.queue_manager.state.state import State
-from shared.messages.nodes import NodeState
+from shared.messages.nodes.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_state, orders, place
 
 NOW = 100.0

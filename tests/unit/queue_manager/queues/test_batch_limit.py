@@ -10,9 +10,9 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from services.queue_manager.telling.window import window
-from shared.messages.nodes import NodeState
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import OPTIONS, make_group, place
 
 PLACES = 60

@@ -7,10 +7,10 @@ import msgspec
 from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.state.node import BatchLimit, Node, Unread
 from services.queue_manager.state.state import State
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import make_group, place
 
 # 10 output tokens, no prompt: 10 steps of step_s + (r + 1) * token_s

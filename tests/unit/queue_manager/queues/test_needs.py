@@ -13,10 +13,10 @@ from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.interning import Interning
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
-from shared.messages.payload import BEAM_SEARCH, Sampling
-from shared.messages.placement import GroupLoad
-from shared.messages.requests import EvictedRequest, Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.requests.payload import BEAM_SEARCH, Sampling
+from shared.messages.requests.requests import EvictedRequest, Submit
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, make_state, orders, place
 
 NOW = 100.0

@@ -15,11 +15,11 @@ from services.queue_manager.telling.giving_way import yielding
 from services.queue_manager.telling.window import window
 from services.queue_manager.waits.refusals import Refusals
 from shared.config.config import ClusterConfig, SloClass
-from shared.config.queue import QueueOptions, TenantSpec
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Attempt, GroupRef, Pulled, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.config.services.queue import QueueOptions, TenantSpec
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, GroupRef, Pulled, Submit
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import make_group, make_state, place
 
 TENANTS = {"gold": TenantSpec(weight=3)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from services.queue_manager.state.node_counts import PATIENCE_S
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeState
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import NodeState
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, orders, place
 
 NOW = 1.0

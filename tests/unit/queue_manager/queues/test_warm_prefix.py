@@ -14,13 +14,13 @@ from services.queue_manager.state.state import State
 from services.scheduler.solving.tables import make_instance
 from shared.estimator.batching import batching
 from shared.estimator.estimator import cold_s
-from shared.messages.blocks import WarmNode
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, PlacementProblem
-from shared.messages.prefix_sources import KvDoor, PrefixSource
-from shared.messages.prefixes import PromptPrefix
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.memory.blocks import WarmNode
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, PlacementProblem
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
+from shared.messages.prefixes.prefixes import PromptPrefix
+from shared.messages.requests.slo import Slo
 
 PREFIX = PromptPrefix(100, [1, 2, 3, 4])
 RATE = ModelRate("a", StepCost(0.05, 0.001, 0.0), kv_tokens=0, kv_token_bytes=1_000, load_s=1.0)

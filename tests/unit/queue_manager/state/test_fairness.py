@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.queue_manager.state.fairness import Fairness, VirtualTime
-from shared.config.queue import TenantSpec
-from shared.messages.request_kind import RequestKind
+from shared.config.services.queue import TenantSpec
+from shared.messages.requests.request_kind import RequestKind
 
 A, B = RequestKind("a", "x"), RequestKind("b", "x")
 TENANTS = {"gold": TenantSpec(weight=4), "silver": TenantSpec(weight=2)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from services.queue_manager.state.grouping import LEAST_BATCH, PRIOR_BATCH, Batches, most_requests
-from shared.config.queue import QueueOptions
-from shared.messages.nodes import NodeState
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.nodes import NodeState
 
 
 def node(name: str, model: str, max_num_seqs: int = 64) -> NodeState:

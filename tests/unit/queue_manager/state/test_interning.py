@@ -7,8 +7,8 @@ import msgspec
 from services.queue_manager.state.interning import MAX_SLOS, Interning
 from services.queue_manager.state.state import State
 from shared.messages.codec import decode, encode
-from shared.messages.requests import Submit
-from shared.messages.slo import Slo
+from shared.messages.requests.requests import Submit
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 
 

@@ -17,8 +17,8 @@ from services.queue_manager.state.node_counts import (
     recount,
 )
 from services.queue_manager.state.state import State
-from shared.messages.nodes import NodeState
-from shared.messages.slo import Slo
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import make_group, make_state, place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 

@@ -9,7 +9,7 @@ from services.queue_manager.telling.lines import MANY_GROUPS, MAX_LINES, MAX_PRE
 from services.queue_manager.waits.elsewhere import NOWHERE_ELSE
 from services.queue_manager.waits.predictions import Prospect
 from shared.estimator.wait import NOW, Wait
-from shared.messages.requests import QueueLine, Submit, TenantLine
+from shared.messages.requests.requests import QueueLine, Submit, TenantLine
 from tests.unit.queue_manager.made import MadeGroups
 
 

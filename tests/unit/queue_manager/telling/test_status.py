@@ -8,9 +8,9 @@ from services.queue_manager.telling.status import STATUS_DELAY_S
 from shared.config.config import ClusterConfig
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import GatewayBeat, QueueStatus, Submit
-from shared.messages.slo import Slo
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.requests.requests import GatewayBeat, QueueStatus, Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Send
 
 BEGAN_S = 1.0

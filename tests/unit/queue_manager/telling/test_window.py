@@ -14,9 +14,9 @@ from services.queue_manager.telling.window import (
     WINDOW_REQUESTS,
     window,
 )
-from shared.messages.request_kind import RequestKind
-from shared.messages.requests import GroupRef
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.request_kind import RequestKind
+from shared.messages.requests.requests import GroupRef
 from tests.unit.queue_manager.books import make_group, make_state, place
 
 

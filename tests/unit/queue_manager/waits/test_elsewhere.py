@@ -22,11 +22,11 @@ from services.queue_manager.waits.elsewhere import (
 )
 from services.queue_manager.waits.group_wait import PLAN_SHARE, GroupWait, Served, Slack
 from services.queue_manager.waits.predictions import Predictions
-from shared.config.corrections import Correction, PredictionOptions
-from shared.config.policies import PolicyName
-from shared.config.queue import QueueOptions
+from shared.config.services.corrections import Correction, PredictionOptions
+from shared.config.services.policies import PolicyName
+from shared.config.services.queue import QueueOptions
 from shared.estimator.wait import NEVER, Wait
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 from tests.unit.queue_manager.books import make_group, make_queues, make_state, place
 
 

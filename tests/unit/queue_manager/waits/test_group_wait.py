@@ -8,9 +8,9 @@ from services.queue_manager.waits.group_wait import SUM_ERROR, GroupWait, Served
 from shared.estimator.estimator import GroupForecast, forecast
 from shared.estimator.overtaking import Stream
 from shared.estimator.wait import Wait
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 HALF = Stream(share=0.5, square_s=0.0, horizon_s=1e6)
 NO_TIME = Slack(first_s=0.0, member_s=0.0, pace=1.0)

@@ -11,11 +11,11 @@ from services.queue_manager.state.node import Node
 from services.queue_manager.waits.interruptions import INTERRUPTS_S, interruptions
 from services.queue_manager.waits.newcomers import Newcomers
 from shared.config.config import ClusterConfig
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.estimator.overtaking import held_share
-from shared.messages.nodes import NodeState
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 from tests.unit.queue_manager.world import World
 

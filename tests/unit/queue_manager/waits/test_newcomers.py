@@ -9,12 +9,12 @@ import pytest
 from services.queue_manager.state.group import Group
 from services.queue_manager.state.node import Node
 from services.queue_manager.waits.newcomers import NewcomerKind, Newcomers
-from shared.config.policies import OPEN_S
-from shared.config.queue import QueueOptions
+from shared.config.services.policies import OPEN_S
+from shared.config.services.queue import QueueOptions
 from shared.estimator.batching import Batching, batching
-from shared.messages.nodes import NodeState
-from shared.messages.request_kind import RequestKind
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.request_kind import RequestKind
 from tests.unit.queue_manager.made import LARGE, LATER, SOON, MadeGroups
 
 RATES = [ModelRate(model, StepCost(1.0, 0.0, 0.0), kv_tokens=0, kv_token_bytes=1, load_s=1.0) for model in "ab"]

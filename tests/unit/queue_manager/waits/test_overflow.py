@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from services.queue_manager.state.node import Node
 from services.queue_manager.waits.overflow import is_outrun
-from shared.messages.nodes import NodeState
-from shared.messages.placement import Arrivals, GroupLoad
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import Arrivals, GroupLoad
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 
 def make_node(name: str, model: str, token_s: float = 0.01) -> Node:

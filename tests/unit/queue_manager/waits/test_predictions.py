@@ -13,12 +13,12 @@ from services.queue_manager.state.node import Node, Unread
 from services.queue_manager.state.state import State
 from services.queue_manager.waits.elsewhere import NOWHERE_ELSE
 from services.queue_manager.waits.predictions import FORECAST_GROUPS, Predictions, Prospect
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 from shared.estimator.wait import NEVER, NOW, Wait
-from shared.messages.nodes import NodeState
-from shared.messages.requests import Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Submit
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import OPTIONS, make_group, make_queues, place
 
 NOTHING_SEEN = KeptBatch()

@@ -12,10 +12,10 @@ from services.queue_manager.state.request import Request
 from services.queue_manager.waits.prompts import PromptLines, Reading, left
 from shared.config.config import ClusterConfig
 from shared.estimator.estimator import NO_PROMPTS, Prompts
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, Finished, FinishedRequest, Pulled, Submit
+from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.books import place
 from tests.unit.queue_manager.made import LARGE, MadeGroups
 

@@ -7,10 +7,10 @@ import pytest
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.waits.refusals import MIN_RETRY_AFTER_S, lateness_s
 from shared.config.config import ClusterConfig, SloClass
-from shared.messages.nodes import NodeState, NodeUp
-from shared.messages.requests import Attempt, Pulled, Rejected, Submit
-from shared.messages.slo import Slo
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, NodeUp
+from shared.messages.nodes.step_cost import ModelRate, StepCost
+from shared.messages.requests.requests import Attempt, Pulled, Rejected, Submit
+from shared.messages.requests.slo import Slo
 from shared.service.core import Effect, Send
 
 STRICT = Slo("strict", ttft_s=2.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from services.scheduler.solving.allowed_nodes import places
-from shared.messages.placement import GroupLoad, Operations
-from shared.messages.requests import HANDED_OVER
+from shared.messages.nodes.placement import GroupLoad, Operations
+from shared.messages.requests.requests import HANDED_OVER
 from tests.unit.scheduler.problems import load, node, running
 
 NODES = [node("n0", "a"), node("n1", "b"), node("n2", "a")]

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from services.scheduler.placement import solve
 from services.scheduler.solving.decoding import decode_of
 from services.scheduler.solving.foresight import foreseen
-from shared.messages.nodes import NodeState, Phases
-from shared.messages.placement import Arrivals, GroupLoad, ModelLoad, PlacementProblem
-from shared.messages.requests import HANDED_OVER
-from shared.messages.slo import UNBOUNDED_S
+from shared.messages.nodes.nodes import NodeState, Phases
+from shared.messages.nodes.placement import Arrivals, GroupLoad, ModelLoad, PlacementProblem
+from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.slo import UNBOUNDED_S
 from tests.unit.scheduler.problems import load, node, running
 
 NOW_S = 100.0

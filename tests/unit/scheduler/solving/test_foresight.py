@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from services.scheduler.placement import solve
 from services.scheduler.solving.foresight import AHEAD_S, NUM_SLICES, foreseen
-from shared.messages.nodes import NodeState
-from shared.messages.placement import Arrivals, GroupLoad, ModelLoad, PlacementProblem
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import Arrivals, GroupLoad, ModelLoad, PlacementProblem
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from services.scheduler.solving.expected import expected
 from services.scheduler.solving.sizing import AHEAD_S, moved, needed_nodes, nodes_of
-from shared.messages.nodes import NodeState
-from shared.messages.placement import Arrivals, GroupLoad, PlacementProblem, PoolState
-from shared.messages.requests import HANDED_OVER
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import Arrivals, GroupLoad, PlacementProblem, PoolState
+from shared.messages.requests.requests import HANDED_OVER
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 
 START_S = 10.0

@@ -11,10 +11,10 @@ import pytest
 from services.scheduler.solving.instance import Instance
 from services.scheduler.solving.tables import MARGIN, make_instance
 from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad, Interruption, PlacementProblem
-from shared.messages.requests import HANDED_OVER
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad, Interruption, PlacementProblem
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.requests.requests import HANDED_OVER
 from tests.unit.scheduler.problems import SWAP_S, load, node, running
 
 

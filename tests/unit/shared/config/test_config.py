@@ -20,10 +20,10 @@ from shared.config.config import (
     load_config,
     parse_config,
 )
-from shared.config.engine import ModelSpec
-from shared.config.nodes import NodeSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import MODELS_ENV, model_path
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 SECRET = "sk-very-secret"
 

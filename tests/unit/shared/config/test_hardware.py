@@ -20,8 +20,8 @@ from shared.config.hardware import (
     step_cost,
 )
 from shared.estimator.estimator import throughput
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
 
 A100, LLAMA_3_8B = DEVICES["a100"], MODELS["llama-3-8b"]
 A100_40GB = replace(A100, memory_bytes_per_s=1_555e9, memory_bytes=40e9)  # NVIDIA A100 data sheet

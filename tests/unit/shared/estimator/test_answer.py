@@ -8,9 +8,9 @@ import pytest
 
 from shared.estimator.answer import long_answer_s, long_answer_tokens
 from shared.estimator.batching import Batching, batching
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 
 def work(std_output_tokens: float) -> Batching:

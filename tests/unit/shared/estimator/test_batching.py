@@ -17,8 +17,8 @@ from shared.estimator.batching import (
     rate_of,
     residual_tokens,
 )
-from shared.messages.nodes import NodeState
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
 from tests.unit.shared.queues import group, node
 
 COST = StepCost(step_s=0.8, token_s=0.01, context_token_s=0.001)

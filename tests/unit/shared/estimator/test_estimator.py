@@ -22,9 +22,9 @@ from shared.estimator.estimator import (
     throughput,
 )
 from shared.estimator.wait import NOW
-from shared.messages.nodes import NodeState
-from shared.messages.placement import GroupLoad
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import GroupLoad
+from shared.messages.nodes.step_cost import StepCost
 from tests.unit.shared.queues import group, node
 
 STEP = StepCost(step_s=1.0, token_s=0.0, context_token_s=0.0)

@@ -11,8 +11,8 @@ import pytest
 
 from shared.estimator.batching import PRIOR_KV_BYTES_PER_S
 from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S, HandOverCost, hand_over_cost, network_s
-from shared.messages.nodes import NodeState
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 COST = StepCost(step_s=0.5, token_s=0.01, context_token_s=0.001, attended_token_s=0.0001)
 RATE = ModelRate("m", COST, kv_tokens=0, kv_token_bytes=1_000, load_s=0.0, kv_format="x")

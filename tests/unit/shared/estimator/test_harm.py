@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from shared.estimator.batching import Batching, batching
 from shared.estimator.harm import MAX_LATE, PromisedEnd, harmless_batch, late_by_batch, late_share, next_size, paced
-from shared.messages.nodes import NodeState
-from shared.messages.placement import RequestShape
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.placement import RequestShape
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 SHAPE = RequestShape(model="a", mean_prompt_tokens=5.0, mean_output_tokens=10.0)
 

@@ -7,7 +7,7 @@ import pytest
 from shared.estimator.batching import batching, full_batch
 from shared.estimator.estimator import forecast
 from shared.estimator.mixture import mixture
-from shared.messages.step_cost import StepCost
+from shared.messages.nodes.step_cost import StepCost
 from tests.unit.shared.queues import group, node
 
 STEP = StepCost(step_s=1.0, token_s=0.0, context_token_s=0.0)

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from shared.estimator.phases import decoded_elsewhere, is_worth_moving, takes_phase, with_hand_overs
-from shared.messages.nodes import NodeState, Phase, Phases
-from shared.messages.step_cost import ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState, Phase, Phases
+from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 
 def node(

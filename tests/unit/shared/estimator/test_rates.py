@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from shared.estimator.batching import PRIOR_SWAP_S
 from shared.estimator.rates import share_rates
-from shared.messages.nodes import NodeState
-from shared.messages.step_cost import DecodeYield, ModelRate, StepCost
+from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.step_cost import DecodeYield, ModelRate, StepCost
 
 
 def rate(model: str, step_s: float, load_s: float = 0.0) -> ModelRate:

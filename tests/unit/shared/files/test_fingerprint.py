@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.fingerprint import NUM_SAMPLES, SAMPLE_BYTES, fingerprint
 from shared.files.model_file import ModelFileError
 

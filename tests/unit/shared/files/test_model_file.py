@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.adapters import AdapterSpec
-from shared.config.engine import ModelSpec
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.files.all_files import checked_adapters, checked_paths
 from shared.files.model_file import ModelFileError, checked_path, model_digest, model_path
 

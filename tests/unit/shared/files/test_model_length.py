@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shared.config import hardware
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodePool, NodeSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodePool, NodeSpec
 from shared.files.model_length import KvSizes, ModelSizes, model_length
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from shared.grammars import problem
 from shared.grammars.definition import MAX_WHITESPACE, GrammarError, definition
 from shared.grammars.limits import LIMITS
 from shared.grammars.problem import MAX_PROBLEM_CHARACTERS, build_problem_of, problem_of
-from shared.messages.payload import Constraint, ConstraintKind
+from shared.messages.requests.payload import Constraint, ConstraintKind
 
 
 def accepts(kind: ConstraintKind, text: str, output: str) -> bool:

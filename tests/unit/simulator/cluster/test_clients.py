@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.generation.generation import Generation, Verdict
-from gateway.openai.delta import Delta
+from gateway.openai.answers.delta import Delta
 from services.simulator.cluster.clients import ClientOutcome, Clients, prompt
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.devices.device import VOCAB_SIZE
@@ -14,8 +14,8 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
-from shared.messages.payload import Output, Sampling
-from shared.messages.requests import Attempt, Cancel, Chunk, Rejected, Resubmit, Submit, Tokens
+from shared.messages.requests.payload import Output, Sampling
+from shared.messages.requests.requests import Attempt, Cancel, Chunk, Rejected, Resubmit, Submit, Tokens
 
 REQUEST = WorkloadRequest(0.0, "m", "interactive", prompt_tokens=5, output_tokens=6)
 

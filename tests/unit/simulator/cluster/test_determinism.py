@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
 from shared.messages.message import Message
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 NUM_REQUESTS = 12
 

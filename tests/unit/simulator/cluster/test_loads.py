@@ -10,11 +10,11 @@ from services.simulator.cluster.cluster import SimulatedCluster
 from services.simulator.cluster.node import Loading
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.queue import QueueOptions
-from shared.messages.payload import Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import QueueOptions
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Sampling
 
 MODELS = "abc"
 LOAD_S = 4.0

@@ -7,8 +7,8 @@ import pytest
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams
 from shared.messages.message import Message
-from shared.messages.payload import Payload, Sampling
-from shared.messages.requests import Attempt, Cancel, Enqueued, Pulled
+from shared.messages.requests.payload import Payload, Sampling
+from shared.messages.requests.requests import Attempt, Cancel, Enqueued, Pulled
 
 LATENCY_S = 0.5
 

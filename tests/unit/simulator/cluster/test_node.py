@@ -12,10 +12,11 @@ from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_engine import SteppedEngine
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.bus import streams
-from shared.config.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
-from shared.messages.payload import Output, Payload, Sampling
-from shared.messages.requests import (
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Output, Payload, Sampling
+from shared.messages.requests.requests import (
     HANDED_OVER,
     Abort,
     Attempt,
@@ -28,7 +29,6 @@ from shared.messages.requests import (
     Tokens,
     VirtualQueue,
 )
-from shared.messages.step_cost import StepCost
 
 M = TypeVar("M", bound=Message)
 

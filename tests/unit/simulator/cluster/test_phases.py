@@ -8,7 +8,7 @@ from services.simulator.cluster.cluster import MakeEngine, fast, stepped
 from services.simulator.devices.catalogue import cluster_config, devices_of, phases_of
 from services.simulator.simulation import Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.queue import QueueOptions
+from shared.config.services.queue import QueueOptions
 
 MODEL = "mistral-7b"
 REQUESTS = [WorkloadRequest(0.5 * number, MODEL, "interactive", 700 + number, 20 + number) for number in range(12)]

@@ -13,10 +13,10 @@ from services.simulator.utilization import PERIOD_S, STABILIZATION_S, Utilizatio
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
-from shared.config.nodes import NodePool, ScalingOptions
-from shared.config.queue import QueueOptions
+from shared.config.nodes.nodes import NodePool, ScalingOptions
+from shared.config.services.queue import QueueOptions
 from shared.messages.message import Message
-from shared.messages.nodes import Heartbeat, NodeFacts, Scale
+from shared.messages.nodes.nodes import Heartbeat, NodeFacts, Scale
 
 MODEL, DEVICE = "mistral-7b", "a10"
 START_S = 20.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from services.simulator.cluster.cluster import SimulatedCluster
 from shared.config.config import ClusterConfig
-from shared.config.engine import ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.messages.message import Message
-from shared.messages.placement import PlanRequest, Solved
+from shared.messages.nodes.placement import PlanRequest, Solved
 from tests.unit.simulated import MODELS, READY_S, submit
 
 BUS_S = 0.001  # until the scheduler has the question

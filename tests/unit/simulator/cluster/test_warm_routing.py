@@ -13,11 +13,11 @@ from services.simulator.fast.plain import FastEngineError
 from services.simulator.simulation import Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions, ModelSpec
-from shared.config.nodes import NodeSpec
-from shared.config.queue import OperationOptions, QueueOptions
-from shared.config.tiers import TierOptions
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.tiers import TierOptions
+from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.queue import OperationOptions, QueueOptions
+from shared.messages.nodes.step_cost import StepCost
 
 BLOCK_TOKENS = 64
 TURN_TOKENS = 512

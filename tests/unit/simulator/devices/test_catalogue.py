@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from services.simulator.devices.catalogue import device
 from shared.config import hardware
-from shared.config.profiles import Profile
-from shared.messages.step_cost import StepCost
+from shared.config.measured.profiles import Profile
+from shared.messages.nodes.step_cost import StepCost
 
 MEASURED = Profile(
     model="smollm2-135m",

@@ -14,7 +14,7 @@ from services.simulator.devices.span import StepSpan
 from services.simulator.fast.admission import batch_demands
 from services.simulator.fast.decode_batch import DecodeBatch
 from services.simulator.fast.sequence import FastSequence
-from shared.config.engine import EngineOptions, Preemption
+from shared.config.engines.engine import EngineOptions, Preemption
 from tests.unit.simulator.engine_life import COST, KV_BYTES_PER_S, Ask, Driver, Life, fast, options, payload, stepped
 
 

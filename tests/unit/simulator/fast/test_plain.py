@@ -11,8 +11,8 @@ from services.simulator.fast.beginnings import MIN_KNOWN, Beginnings
 from services.simulator.fast.plain import OPTIONS, SAMPLING, FastEngineError, check_options, check_request
 from services.simulator.fast.roster import FastRoster
 from services.simulator.fast.sequence import FastSequence
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload, Sampling
 from tests.unit.simulator.engine_life import Ask, fast, options, payload
 
 PLAIN = EngineOptions(async_scheduling=False)

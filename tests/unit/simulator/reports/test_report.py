@@ -14,7 +14,7 @@ from services.simulator.reports.report import attainment, keeps, quantiles, repo
 from services.simulator.simulation import NodeLife, Scenario, SimulationRun
 from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig, SloClass
-from shared.messages.slo import Slo
+from shared.messages.requests.slo import Slo
 
 START_S, END_S = 100.0, 120.0
 CONFIG = ClusterConfig(

@@ -14,7 +14,7 @@ from services.simulator.simulation import Scenario, Simulation
 from services.simulator.workloads.arrivals import WeightedNames
 from services.simulator.workloads.paper import ONE_MODEL, PaperWorkload
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.queue import QueueOptions, TenantSpec
+from shared.config.services.queue import QueueOptions, TenantSpec
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission.admission import KvAdmission
 from gpu_node.engine.steps.admission.admission_rule import UNTIL_ONE_ENDS
 from gpu_node.engine.steps.admission.held_kv import HeldKv, cheaper_s
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 WATERMARK = 0.01
 """Of all blocks, kept free by greedy admission (vLLM 0.2.5, which AdaptiveLLM runs on)."""

@@ -12,7 +12,7 @@ from gpu_node.engine.steps.admission.admission_forms import kv_admission
 from gpu_node.engine.steps.admission.preemption import PreemptionPolicy, preemption_policy
 from gpu_node.engine.steps.admission.set_choice import SetChoice
 from gpu_node.engine.steps.batch.order import RequestOrder, request_order
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 
 @dataclass(frozen=True, slots=True)

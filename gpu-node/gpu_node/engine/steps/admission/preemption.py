@@ -11,7 +11,7 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.admission.held_kv import HeldKv, held_kv, recompute_and_swap_s
 from gpu_node.engine.steps.batch.order import FirstComeFirstServed, RequestOrder, by_priority
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 
 class KvFate(Enum):

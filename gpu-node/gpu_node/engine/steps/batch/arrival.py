@@ -14,8 +14,8 @@ from gpu_node.engine.requests.sequence import EngineRequest
 from gpu_node.engine.steps.batch.limits import NO_GRAMMARS, refusal
 from gpu_node.engine.steps.batch.resumption import resumed
 from gpu_node.engine.steps.batch.rows import num_tops
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload
 
 
 class Arrival:

@@ -8,8 +8,8 @@ from itertools import chain
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.requests.sequence import num_places
 from gpu_node.engine.steps.batch.rows import num_tops
-from shared.config.engine import TASK_ANSWERS, EngineOptions
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import TASK_ANSWERS, EngineOptions
+from shared.messages.requests.payload import Payload, Sampling
 
 MAX_LOGPROBS = 20
 """As OpenAI has it, like the next two."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from gpu_node.engine.measures.kv_costs import KvCosts
 from gpu_node.engine.requests.sequence import EngineRequest
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 
 
 class RequestOrder(Protocol):

@@ -10,8 +10,8 @@ from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.device_blocks import BlockPlace
 from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
-from shared.messages.payload import Payload
-from shared.messages.tiers import Tier
+from shared.messages.memory.tiers import Tier
+from shared.messages.requests.payload import Payload
 
 
 @dataclass(frozen=True, slots=True)

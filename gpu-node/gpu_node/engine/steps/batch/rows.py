@@ -9,7 +9,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.plan import DRAWN, NO_ADAPTER, Draw, ScheduledSequence
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from gpu_node.engine.steps.batch.step import Guess
-from shared.messages.payload import Sampling
+from shared.messages.requests.payload import Sampling
 
 
 def wanted_rows(request: EngineRequest, num_left_tokens: int) -> list[tuple[Sequence, int]]:

@@ -24,9 +24,9 @@ from gpu_node.engine.steps.batch.roster import Roster
 from gpu_node.engine.steps.batch.rows import wanted_rows
 from gpu_node.engine.steps.batch.step import Guess
 from gpu_node.engine.steps.guesses.draft_choice import DraftCandidate, PlainStep, choose_drafts
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Constraint, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import Constraint, Sampling
 
 MAX_LANGUAGES = 64
 """Whose habits are kept; those of the one that was asked for longest ago go."""

@@ -24,7 +24,7 @@ from gpu_node.kernels.triton.attention.task_ring import Tasks
 from gpu_node.kernels.triton.cache import CacheShape
 from gpu_node.kernels.triton.launch import INTERPRETED
 from shared.files.kv_paging import LINE_BYTES
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 LEAST_SLOTS = 2
 """Of a ring: a task is written while the answers of the one before are read."""

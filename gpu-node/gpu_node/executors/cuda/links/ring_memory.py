@@ -9,7 +9,7 @@ import torch
 
 from gpu_node.kernels.triton.attention.task_ring import RingSizes, TaskRing
 from gpu_node.kernels.triton.cache import CacheShape
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 ALIGNMENT_BYTES = 256
 MOVED_BYTES = 4 << 20

@@ -21,7 +21,7 @@ from gpu_node.engine.border.links import LinkName
 from gpu_node.executors.cuda.links.ring_memory import RingMemory, ring_bytes
 from gpu_node.executors.cuda.memory.mapped_memory import HANDLE_BYTES, DeviceMapping, HostMapping, MappedMemory
 from gpu_node.kernels.link_file import LinkError, link_path, new_link_file, open_link_file
-from shared.messages.link_sizes import LinkSizes
+from shared.messages.memory.link_sizes import LinkSizes
 
 _FORMAT = b"treadle cuda 1"
 _HEAD = struct.Struct(f"=16s 9i 16s 128s 128s 16s {HANDLE_BYTES}s")

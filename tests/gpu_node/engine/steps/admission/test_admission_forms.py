@@ -11,8 +11,8 @@ from gpu_node.engine.measures.kv_costs import KvCosts, MoveRates
 from gpu_node.engine.memory.forecast import KvDemand
 from gpu_node.engine.steps.admission.admission_forms import steps_until_full
 from gpu_node.engine.steps.scheduler import Scheduler
-from shared.config.engine import EngineOptions
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
 from tests.gpu_node.bookkeeping import model, payload, prompt, result, step, teach_short_outputs
 
 

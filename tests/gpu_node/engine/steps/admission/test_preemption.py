@@ -17,7 +17,7 @@ from gpu_node.engine.steps.admission.preemption import (
     preemption_policy,
 )
 from gpu_node.engine.steps.batch.order import Fair
-from shared.config.engine import EngineOptions, Preemption
+from shared.config.engines.engine import EngineOptions, Preemption
 from tests.gpu_node.bookkeeping import payload, prompt
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_node.engine.steps.batch.limits import MAX_BIASES, refusal
-from shared.config.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions
 from tests.gpu_node.bookkeeping import model, payload
 
 

@@ -13,9 +13,9 @@ from gpu_node.engine.steps.admission.preemption import AlwaysRecompute, Cheaper,
 from gpu_node.engine.steps.admission.set_choice import FreeRoom, SetChoice
 from gpu_node.engine.steps.batch.order import Fair, FirstComeFirstServed, LeastSlack, RequestOrder, by_priority
 from gpu_node.engine.steps.batch.roster import Roster
-from shared.config.engine import EngineOptions
-from shared.messages.payload import UNPROMISED_S, Payload, Sampling
-from shared.messages.step_cost import StepCost
+from shared.config.engines.engine import EngineOptions
+from shared.messages.nodes.step_cost import StepCost
+from shared.messages.requests.payload import UNPROMISED_S, Payload, Sampling
 from tests.gpu_node.bookkeeping import prompt
 
 PLAIN = EngineOptions(chunked_prefill=False, overlap_swaps=False, lazy_swaps=False)

@@ -1,0 +1,1 @@
+"""Load on a running cluster, as clients make it."""

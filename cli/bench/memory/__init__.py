@@ -1,0 +1,1 @@
+"""What KV memory is worth: paged, too little of it, below the device."""

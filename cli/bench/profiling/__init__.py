@@ -1,0 +1,1 @@
+"""`treadle profile`: what steps and operators cost on a device."""

@@ -1,0 +1,1 @@
+"""A node with vLLM beside vLLM alone."""

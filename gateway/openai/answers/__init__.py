@@ -1,0 +1,1 @@
+"""Answers, and what is new of them."""

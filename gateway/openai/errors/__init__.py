@@ -1,0 +1,1 @@
+"""Refusals, each with its status, type and code."""

@@ -1,0 +1,1 @@
+"""What all objects of a request have in common."""

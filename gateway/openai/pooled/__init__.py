@@ -1,0 +1,1 @@
+"""Embeddings and scores: what is asked and answered."""

@@ -1,0 +1,1 @@
+"""Weights that nobody trained."""

@@ -1,0 +1,1 @@
+"""All weights of a model, whatever file they come from."""

@@ -1,0 +1,1 @@
+"""What clients send: files, lines, and requests that come with their batch."""

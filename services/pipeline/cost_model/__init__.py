@@ -1,0 +1,1 @@
+"""NanoFlow's cost model: what a step takes of compute, memory and network."""

@@ -1,0 +1,1 @@
+"""The operators of a layer: lanes, times alone, and how they slow one another."""

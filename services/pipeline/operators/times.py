@@ -1,0 +1,124 @@
+"""How long each operator of a layer takes alone, by rows: a fixed part and a part for each row, calibrated on table 2.
+
+Split, an operator pays its fixed part again (NanoFlow, OSDI'25, §3.7: weights are loaded once more). What is fixed:
+
+- products: reading their weights. The rate of their rows is what table 2 measures beyond that.
+- attention: a launch, what table 2 measures of prefill attention beyond its estimate (§3.4 says so).
+- collectives: nothing; their bandwidth is table 2's. The norm behind a collective is done by it.
+- norms: bytes over bandwidth: two inputs and two outputs, as a norm comes with an addition.
+- copies to the host: a launch, and bytes over the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.pipeline.cost_model.batch import DenseBatch
+from services.pipeline.cost_model.cost import NUMBER_BYTES, OperatorCost, operator_costs
+from services.pipeline.cost_model.machine import GroupPeaks, machine
+from services.pipeline.cost_model.paper import TABLE_2_LENGTHS, TABLE_2_REAL_S, TABLE_2_ROWS
+from shared.config.hardware import ModelShape, model_named
+
+_PRODUCTS = ("KQV", "O", "UG", "D")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds by rows."""
+
+    fixed_s: float
+    row_s: float
+
+    def seconds(self, num_rows: float) -> float:
+        """Alone on the device."""
+        return self.fixed_s + self.row_s * num_rows
+
+    def __add__(self, other: Line) -> Line:
+        return Line(self.fixed_s + other.fixed_s, self.row_s + other.row_s)
+
+    def __mul__(self, factor: float) -> Line:
+        return Line(self.fixed_s * factor, self.row_s * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Of one layer. Rows of attention are those of its own phase."""
+
+    kqv: Line
+    output: Line
+    feed_forward: Line
+    """Up and gate, and down as well where that has no time of its own."""
+    down: Line | None
+    decode_attention: Line
+    prefill_attention: Line
+    gather: Line
+    """Of one gather; a reduction moves twice as much."""
+    norm: Line
+    copy: Line
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCalibration:
+    """How table 2's measurements differ from its estimates."""
+
+    rate_share: dict[str, float]
+    """By product: what it reaches of the peak, reading weights aside."""
+    launch_s: float
+    """Of one attention operator."""
+    attention_slowness: float
+    """Time over estimate, without the launch."""
+    network_slowness: float
+
+
+def calibrate() -> KernelCalibration:
+    """From table 2 alone."""
+    model, group = model_named("llama-2-70b"), machine("a100", 8)
+    costs = {cost.name: cost for cost in operator_costs(model, DenseBatch(TABLE_2_ROWS, TABLE_2_LENGTHS), group)}
+    prefill, decode = costs["PfAttn"], costs["DecAttn"]
+    launches_s = TABLE_2_REAL_S["PfAttn"] - _best_s(prefill, group)
+    return KernelCalibration(
+        {
+            name: costs[name].compute_s(group) / (TABLE_2_REAL_S[name] - _weights_s(costs[name], group))
+            for name in _PRODUCTS
+        },
+        launch_s=launches_s / model.num_layers,
+        attention_slowness=(TABLE_2_REAL_S["DecAttn"] - launches_s) / _best_s(decode, group),
+        network_slowness=TABLE_2_REAL_S["Net"] / costs["Net"].network_s(group),
+    )
+
+
+def layer_times(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> LayerTimes:
+    """Of one layer of a model on a group of devices whose kernels are as good as those of table 2."""
+    found, layers = calibrate(), model.num_layers
+    costs = {cost.name: cost for cost in operator_costs(model, batch, group)}
+
+    def product(name: str) -> Line:
+        cost = costs[name]
+        rows_s = cost.compute_s(group) / found.rate_share[name]
+        return Line(_weights_s(cost, group) / layers, rows_s / layers / batch.num_rows)
+
+    def attention(name: str, num_rows: float, slowness: float) -> Line:
+        rows_s = _best_s(costs[name], group) * slowness
+        return Line(found.launch_s, rows_s / layers / num_rows if num_rows else 0.0)
+
+    norm_bytes = 4 * model.hidden_size * NUMBER_BYTES * group.num_devices  # each device has all rows
+    copied = model.kv_token_bytes / layers
+    return LayerTimes(
+        kqv=product("KQV"),
+        output=product("O"),
+        feed_forward=product("UG"),
+        down=product("D"),
+        decode_attention=attention("DecAttn", batch.num_decodes, found.attention_slowness),
+        prefill_attention=attention("PfAttn", batch.num_prefill_rows, 1.0),
+        gather=Line(0.0, costs["Net"].network_s(group) * found.network_slowness / layers / batch.num_rows / 4),
+        norm=Line(0.0, norm_bytes / group.memory_bytes_per_s),
+        copy=Line(found.launch_s, copied / group.host_bytes_per_s if group.host_bytes_per_s else 0.0),
+    )
+
+
+def _best_s(cost: OperatorCost, group: GroupPeaks) -> float:
+    return max(cost.compute_s(group), cost.memory_s(group))
+
+
+def _weights_s(cost: OperatorCost, group: GroupPeaks) -> float:
+    return cost.weight_bytes / group.memory_bytes_per_s

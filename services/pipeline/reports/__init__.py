@@ -1,0 +1,1 @@
+"""What `treadle pipeline` and `treadle bench pipeline` tell."""

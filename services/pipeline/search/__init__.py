@@ -1,0 +1,1 @@
+"""The search for the quickest pipeline, and what none can be quicker than."""

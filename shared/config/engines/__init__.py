@@ -1,0 +1,1 @@
+"""What engines are told: models, and how they are run."""

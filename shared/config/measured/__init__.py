@@ -1,0 +1,1 @@
+"""What `treadle profile` has measured, as files."""

@@ -1,0 +1,1 @@
+"""Nodes: their devices, pools, phases, engines."""

@@ -1,0 +1,1 @@
+"""Pipelines of a model, as files."""

@@ -1,0 +1,1 @@
+"""From a file to values, and all that is wrong with them."""

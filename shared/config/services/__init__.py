@@ -1,0 +1,1 @@
+"""Gateway, queue and batches, and what writes wait for."""

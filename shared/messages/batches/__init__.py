@@ -1,0 +1,1 @@
+"""Batches of requests in files."""

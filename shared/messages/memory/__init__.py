@@ -1,0 +1,1 @@
+"""KV memory: where blocks lie, and pages that are lent."""

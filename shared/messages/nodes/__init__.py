@@ -1,0 +1,1 @@
+"""Nodes: what they hold, what they shall load, where groups are placed."""

@@ -1,0 +1,1 @@
+"""Beginnings of prompts by name, and where their KV is."""

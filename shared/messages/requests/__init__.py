@@ -1,0 +1,1 @@
+"""A request on its way: asked, promised, queued, answered."""
