@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from io import BytesIO
 
 import pytest
+from PIL import Image
 
-from gateway.models.picture_file import PictureFileError, picture_size
+from gateway.models.picture_file import MAX_SCANS, PictureFileError, picture_size
 from shared.messages.pictures import MAX_PICTURE_PIXELS
 from tests.gateway.picture_tiny import image_file
 
@@ -56,3 +58,19 @@ def test_a_claim_of_too_many_pixels_is_refused_by_its_header(width: int, height:
 def test_the_most_pixels_are_looked_at() -> None:
     with pytest.raises(PictureFileError, match="cannot be read"):  # its pixels are not there
         picture_size(claimed(4096, 4096))
+
+
+def progressive(num_scans: int) -> bytes:
+    """Its last scan is there as often as it takes: decoders go through the whole image each time."""
+    file = BytesIO()
+    Image.new("L", (48, 40), 128).save(file, "JPEG", progressive=True)
+    whole = file.getvalue()
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    return whole[:-2] + last * (num_scans - whole.count(b"\xff\xda")) + whole[-2:]
+
+
+def test_a_small_file_of_many_scans_is_not_decoded() -> None:
+    """33 bytes a scan, of which one takes 0.1 s where an image is large: 100 KB took minutes."""
+    assert picture_size(progressive(MAX_SCANS)) == (48, 40)
+    with pytest.raises(PictureFileError, match="has more than 32 scans; save it as a JPEG that is not progressive"):
+        picture_size(progressive(MAX_SCANS + 1))
