@@ -12,7 +12,7 @@ A search has a budget, so what runs together is one group in it: at a node, of o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import cast
 
@@ -41,6 +41,8 @@ class Foresight:
     """Groups of those who are here; numbers go by rank, and those of newcomers are behind them."""
     members: Mapping[str, Sequence[str]]
     """By name of a group in the problem, the groups that run in it; others stand for themselves."""
+    decoded: Mapping[str, str] = field(default_factory=dict)
+    """By name of a group that stands for what others will decode of those who are here, its model."""
 
     def names(self, instance: Instance, queue: Iterable[int]) -> list[str]:
         """The groups of a queue, of those who are here."""
@@ -48,11 +50,18 @@ class Foresight:
         return [name for one in here for name in self.members.get(one, (one,))]
 
     def loads(self, instance: Instance, queues: Queues) -> list[ModelLoad]:
-        """Of models for those who come: where the first who waits is one of them."""
+        """Of models for those who come, or are decoded elsewhere: where the first who waits is one of them.
+
+        A model that somebody here is to be decoded with is not left for those who may come.
+        """
         found = []
         for number, (node, queue) in enumerate(zip(instance.nodes, queues, strict=True)):
             first = next((group for group in queue if _waits(instance, number, group)), None)
-            if first is not None and first >= self.num_here and instance.groups[first].model != node.model:
+            if first is None or first < self.num_here or instance.groups[first].model == node.model:
+                continue
+            is_here = instance.groups[first].name in self.decoded
+            wanted = {self.decoded.get(instance.groups[group].name) for group in queue}
+            if is_here or node.model not in wanted:
                 found.append(ModelLoad(node.name, instance.groups[first].model))
         return found
 
@@ -74,12 +83,14 @@ def foreseen(problem: PlacementProblem) -> Foresight:
         for kind in problem.newcomers
         for group in expected(kind, NUM_LOADS * load_s, num_slices=1)
     ]
-    later = list(decodes(problem.nodes, [*here, *soon], problem.now_s))
+    decoded = list(decodes(problem.nodes, here, problem.now_s))
+    later = [*decoded, *decodes(problem.nodes, soon, problem.now_s)]
     if not later:
         return expecting
     groups = [*expecting.problem.groups, *later]
     whole = replace(expecting.problem, groups=groups, queues=with_places(expecting.problem, later))
-    return Foresight(whole, expecting.num_here, expecting.members)
+    models = {load.group: load.model for load in decoded}
+    return Foresight(whole, expecting.num_here, expecting.members, models)
 
 
 def _as_it_is(problem: PlacementProblem) -> Foresight:

@@ -130,3 +130,17 @@ def test_those_who_come_are_promised_the_pace_of_their_kind() -> None:
     found = {one.group: one.end_by_s for one in foreseen(problem([Q, D], [here], coming)).problem.groups}
     assert found["b chat 0 decode"] == NOW_S + 4.0 + 3.0 + 10 * 0.5, "in the middle of 6 s"
     assert found["b other 0 decode"] == 0.0, "nobody here knows of a pace"
+
+
+def test_a_model_that_somebody_here_is_decoded_with_is_not_left_for_those_who_may_come() -> None:
+    """d has b, loaded for one who takes 20 s; ten who are expected of a, of 0.1 s each, would go first.
+
+    Left for them, it would be told to load b again as soon as it loaded a, and so on until that one has ended.
+    """
+    slow = replace(running("g0", "q", "b", rest_s=20.0), end_by_s=NOW_S + 1.0)
+    coming = Arrivals(replace(load("", "a", drain_s=0.1), end_by_s=NOW_S + 1.0), 10 / 6)
+    asked = problem([P, Q, with_phases("d", "decode", "b")], [slow], (coming,))
+    whole = foreseen(asked)
+    assert {"g0 decode", "a batch 0 decode"} <= {group.group for group in whole.problem.groups}
+    assert solve(asked).loads == []
+    assert solve(replace(asked, groups=[])).loads == [ModelLoad("d", "a")], "nobody needs b"
