@@ -5,6 +5,7 @@ A file of some kilobytes can claim to be gigapixels: nothing is decoded before i
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from io import BytesIO
 
@@ -25,6 +26,9 @@ _SCAN = b"\xff\xda"
 other data has it, one is counted too many."""
 _TURNED = frozenset({5, 6, 7, 8})
 """Orientations (EXIF 2.32, section 4.6.4) in which width and height change places."""
+
+# Python writes each to standard error, and remembers it: a file of a client could have it do so 65,535 times.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
 class PictureFileError(ValueError):
