@@ -11,6 +11,8 @@ A search has a budget, so what runs together is one group in it: at a node, of o
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -43,6 +45,8 @@ class Foresight:
     """By name of a group in the problem, the groups that run in it; others stand for themselves."""
     decoded: Mapping[str, str] = field(default_factory=dict)
     """By name of a group that stands for what others will decode of those who are here, its model."""
+    is_parted: bool = False
+    """Prompts are computed at some nodes alone, and decoded at others."""
 
     def names(self, instance: Instance, queue: Iterable[int]) -> list[str]:
         """The groups of a queue, of those who are here."""
@@ -50,20 +54,32 @@ class Foresight:
         return [name for one in here for name in self.members.get(one, (one,))]
 
     def loads(self, instance: Instance, queues: Queues) -> list[ModelLoad]:
-        """Of models for those who come, or are decoded elsewhere: where the first who waits is one of them.
-
-        A model that somebody here is to be decoded with is not left for those who may come.
-        """
+        """Of models for those who come, or are decoded elsewhere: where the first who waits is one of them."""
         found = []
         for number, (node, queue) in enumerate(zip(instance.nodes, queues, strict=True)):
             first = next((group for group in queue if _waits(instance, number, group)), None)
             if first is None or first < self.num_here or instance.groups[first].model == node.model:
                 continue
-            is_here = instance.groups[first].name in self.decoded
-            wanted = {self.decoded.get(instance.groups[group].name) for group in queue}
-            if is_here or node.model not in wanted:
+            if not (self.is_parted and self._stays(instance, node.model, queue, first)):
                 found.append(ModelLoad(node.name, instance.groups[first].model))
         return found
+
+    def _stays(self, instance: Instance, model: str, queue: Sequence[int], first: int) -> bool:
+        """Whether a node keeps its model, though one who may come would be the first there, of another.
+
+        It does for somebody here who is to be decoded with it, and where as many of its own are expected: a search
+        takes those who may come for waiting, and puts short ones first whatever loads cost.
+        """
+        groups = instance.groups
+        if groups[first].name in self.decoded:
+            return False
+        if any(self.decoded.get(groups[group].name) == model for group in queue):
+            return True
+        num_expected = Counter[str]()
+        for group in queue:
+            if group >= self.num_here:
+                num_expected[groups[group].model] += groups[group].num_waiting
+        return num_expected[model] >= num_expected[groups[first].model]
 
 
 def foreseen(problem: PlacementProblem) -> Foresight:
@@ -85,12 +101,13 @@ def foreseen(problem: PlacementProblem) -> Foresight:
     ]
     decoded = list(decodes(problem.nodes, here, problem.now_s))
     later = [*decoded, *decodes(problem.nodes, soon, problem.now_s)]
+    is_parted = not all(node.serves("decode") for node in problem.nodes)
     if not later:
-        return expecting
+        return dataclasses.replace(expecting, is_parted=is_parted)
     groups = [*expecting.problem.groups, *later]
     whole = replace(expecting.problem, groups=groups, queues=with_places(expecting.problem, later))
     models = {load.group: load.model for load in decoded}
-    return Foresight(whole, expecting.num_here, expecting.members, models)
+    return Foresight(whole, expecting.num_here, expecting.members, models, is_parted)
 
 
 def _as_it_is(problem: PlacementProblem) -> Foresight:

@@ -144,3 +144,12 @@ def test_a_model_that_somebody_here_is_decoded_with_is_not_left_for_those_who_ma
     assert {"g0 decode", "a batch 0 decode"} <= {group.group for group in whole.problem.groups}
     assert solve(asked).loads == []
     assert solve(replace(asked, groups=[])).loads == [ModelLoad("d", "a")], "nobody needs b"
+
+
+@pytest.mark.parametrize(("a_per_s", "leaves_b"), [(0.1, False), (0.3, False), (0.5, True)])
+def test_a_model_is_not_left_for_fewer_than_may_come_for_it(a_per_s: float, *, leaves_b: bool) -> None:
+    """p and d have just served b. Of b 0.3 a second are expected, of 4 s each; of a, which was there before, of 1 s."""
+    ended = replace(running("g0", "d", "b", rest_s=2.0), kv_at=HANDED_OVER)
+    coming = (Arrivals(load("", "a", due_s=NOW_S + 20.0), a_per_s), Arrivals(load("", "b", drain_s=4.0), 0.3))
+    asked = problem([with_phases("p", "prefill", "b"), with_phases("d", "decode", "b")], [ended], coming)
+    assert [one.model for one in solve(asked).loads if one.node == "p"] == ["a"] * leaves_b
