@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import cast
 
@@ -43,8 +43,8 @@ class Foresight:
     """Groups of those who are here; numbers go by rank, and those of newcomers are behind them."""
     members: Mapping[str, Sequence[str]]
     """By name of a group in the problem, the groups that run in it; others stand for themselves."""
-    decoded: Mapping[str, str] = field(default_factory=dict)
-    """By name of a group that stands for what others will decode of those who are here, its model."""
+    decoded: frozenset[str] = frozenset()
+    """Names of the groups that stand for what others will decode of those who are here."""
     is_parted: bool = False
     """Prompts are computed at some nodes alone, and decoded at others."""
 
@@ -60,26 +60,27 @@ class Foresight:
             first = next((group for group in queue if _waits(instance, number, group)), None)
             if first is None or first < self.num_here or instance.groups[first].model == node.model:
                 continue
-            if not (self.is_parted and self._stays(instance, node.model, queue, first)):
+            if not (self.is_parted and self._stays(instance, number, queue, first)):
                 found.append(ModelLoad(node.name, instance.groups[first].model))
         return found
 
-    def _stays(self, instance: Instance, model: str, queue: Sequence[int], first: int) -> bool:
+    def _stays(self, instance: Instance, number: int, queue: Sequence[int], first: int) -> bool:
         """Whether a node keeps its model, though one who may come would be the first there, of another.
 
-        It does for somebody here who is to be decoded with it, and where as many of its own are expected: a search
-        takes those who may come for waiting, and puts short ones first whatever loads cost.
+        It does for somebody here who wants it, where nobody here wants the other, and where as many of its own may
+        come: a search takes those who may come for waiting, and puts short ones first whatever loads cost.
         """
-        groups = instance.groups
-        if groups[first].name in self.decoded:
-            return False
-        if any(self.decoded.get(groups[group].name) == model for group in queue):
-            return True
-        num_expected = Counter[str]()
+        own, other = instance.nodes[number].model, instance.groups[first].model
+        num_here, num_expected = Counter[str](), Counter[str]()
         for group in queue:
-            if group >= self.num_here:
-                num_expected[groups[group].model] += groups[group].num_waiting
-        return num_expected[model] >= num_expected[groups[first].model]
+            one = instance.groups[group]
+            if group < self.num_here or one.name in self.decoded:
+                num_here[one.model] += _waits(instance, number, group)
+            else:
+                num_expected[one.model] += one.num_waiting
+        if num_here[other]:
+            return False
+        return bool(num_here[own]) or num_expected[own] >= num_expected[other]
 
 
 def foreseen(problem: PlacementProblem) -> Foresight:
@@ -106,8 +107,8 @@ def foreseen(problem: PlacementProblem) -> Foresight:
         return dataclasses.replace(expecting, is_parted=is_parted)
     groups = [*expecting.problem.groups, *later]
     whole = replace(expecting.problem, groups=groups, queues=with_places(expecting.problem, later))
-    models = {load.group: load.model for load in decoded}
-    return Foresight(whole, expecting.num_here, expecting.members, models, is_parted)
+    names = frozenset(load.group for load in decoded)
+    return Foresight(whole, expecting.num_here, expecting.members, names, is_parted)
 
 
 def _as_it_is(problem: PlacementProblem) -> Foresight:

@@ -153,3 +153,14 @@ def test_a_model_is_not_left_for_fewer_than_may_come_for_it(a_per_s: float, *, l
     coming = (Arrivals(load("", "a", due_s=NOW_S + 20.0), a_per_s), Arrivals(load("", "b", drain_s=4.0), 0.3))
     asked = problem([with_phases("p", "prefill", "b"), with_phases("d", "decode", "b")], [ended], coming)
     assert [one.model for one in solve(asked).loads if one.node == "p"] == ["a"] * leaves_b
+
+
+def test_a_model_is_left_for_somebody_here_though_more_may_come_for_it() -> None:
+    """One of b is here, and goes behind one more of b who may come; so may three of a."""
+    here = running("g0", "q", "b", rest_s=8.0)
+    urgent = replace(load("", "b", slo="chat"), end_by_s=NOW_S + 1.0)
+    coming = (Arrivals(urgent, 1 / 6), Arrivals(load("", "a", drain_s=9.0), 0.5))
+    asked = problem([P, Q, D], [here], coming)
+    found = {one.group for one in foreseen(asked).problem.groups}
+    assert {"g0 decode", "b chat 0 decode", "a batch 0 decode"} <= found
+    assert ModelLoad("d", "b") in solve(asked).loads
