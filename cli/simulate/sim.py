@@ -44,6 +44,9 @@ from shared.messages.nodes.nodes import Phases
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
 _ENGINES = {"fast": cluster.fast, "stepped": cluster.stepped}
+MAX_HOST_BYTES = 1 << 43
+"""8 TiB, more than a machine has: an entry for each of its blocks takes a gigabyte and some seconds to make."""
+_HOST_BYTES = click.IntRange(0, MAX_HOST_BYTES)
 
 
 @click.group("sim")
@@ -84,7 +87,7 @@ def command() -> None:
 @click.option("--overtake/--no-overtake", default=None, help="Who comes goes before those due later.")
 @click.option("--rescue/--no-rescue", default=None, help="Who is far too late goes first.")
 @click.option("--warm/--no-warm", default=None, help="Who comes is weighed by what nodes have of the prompt.")
-@click.option("--host-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Of a node, for KV.")
+@click.option("--host-bytes", type=_HOST_BYTES, default=0, show_default=True, help="Of a node, for KV.")
 @click.option("--ssd-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Likewise, below it.")
 @click.option("--without", default="", help="Corrections of predicted waits to leave out: A,B.  [default: none]")
 @click.option("--plan-visits", type=click.IntRange(min=1), default=PLAN_VISITS, show_default=True, help="Of a search.")

@@ -99,9 +99,9 @@ class Presence:
         self._num_lacks_told = num_lacks
 
     async def _delete_again(self, request_ids: Sequence[str]) -> None:
-        for start in range(0, len(request_ids), MAX_KEYS):
-            keys = map(streams.payload, request_ids[start : start + MAX_KEYS])
-            await self._writer.write(*map(delete, keys))
+        keys = [of(request_id) for request_id in request_ids for of in (streams.payload, streams.pictures)]
+        for start in range(0, len(keys), MAX_KEYS):
+            await self._writer.write(*map(delete, keys[start : start + MAX_KEYS]))
 
     async def _refresh(self, dispatcher: Dispatcher) -> None:
         """Payloads live as long as their requests; EXPIRE is not denied where memory is full."""

@@ -135,8 +135,10 @@ class RedisQueue:
             raise QueueUnavailableError("too few replicas of Redis had the request in time")
 
     async def cancel(self, request_id: str) -> None:
-        """Delete the payload and say so."""
-        await self._write(*self._deletions(request_id), add(streams.QUEUE, Cancel(request_id=request_id)))
+        """Delete the payload and say so. Images, too, that are not known of any more: a submit whose end nobody knows
+        may have written them behind an earlier cancel."""
+        keys = (streams.payload(request_id), streams.pictures(request_id))
+        await self._write(*map(delete, keys), add(streams.QUEUE, Cancel(request_id=request_id)))
         self._note_released(request_id)
 
     async def finish(self, request_id: str) -> None:

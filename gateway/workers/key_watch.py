@@ -1,7 +1,9 @@
 """Keys are read again when their file has changed. A file that is broken changes nothing, and is complained about.
 
 What tells a change is the file behind all links: Kubernetes renews a mounted Secret by turning a link to another
-directory, so the path stays and the inode changes. A file is looked at in a thread, for it may lie on a slow disk.
+directory, so the path stays and the inode changes. A change holds once two looks in a row have found the same file: one
+that is written in place, piece by piece, would else be read with a part of its keys, and the rest be revoked. A file
+is looked at in a thread, for it may lie on a slow disk.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from shared.config.config import ApiKey, keys_file, reload_keys
 from shared.config.reading.files import ConfigError
 from shared.service.tasks import Supervised
 
-POLL_S = 1.0  # a revoked key ends within 5 s: a look, the reading and the end of its answers take less than that
+POLL_S = 1.0  # a revoked key ends within 5 s: two looks, the reading and the end of its answers take less than that
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +59,10 @@ class KeyWatch:
         self._keys = keys
         self._metrics = metrics
         self._num_processes = num_processes
+        self._looked: Signature | None = None
+        """As the last look found the file."""
         self._seen: Signature | None = None
+        """As it was when it was read."""
 
     async def run(self) -> None:
         """Look every `POLL_S`, for ever. What was read at start-up is read once more, in case it has changed since."""
@@ -66,21 +71,25 @@ class KeyWatch:
             await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Read the file if it is another one than the one that was read last.
+        """Read the file if it is another one than the one that was read last, and has stood still since the last look.
 
         One that cannot be used is read at each look: who lets it be read, or its folder, does not change the file.
         """
-        seen = await asyncio.to_thread(_signature, self._path)
-        if seen == self._seen and seen is not None:
+        before, self._looked = self._looked, await asyncio.to_thread(_signature, self._path)
+        if self._looked != before or (self._looked == self._seen and self._seen is not None):
             return
+        problem, ring = "", self._keys.ring
         try:
             ring = KeyRing(await asyncio.to_thread(self._read), self._num_processes)
         except ConfigError as error:
-            self._complain(str(error))
-            self._seen = None
+            problem = str(error)
+        if await asyncio.to_thread(_signature, self._path) != before:
+            return  # it has changed meanwhile: nobody knows what was read
+        self._seen = None if problem else before
+        if problem:
+            self._complain(problem)
         else:
             self._adopt(ring)
-            self._seen = seen
 
     def _adopt(self, ring: KeyRing) -> None:
         is_news = ring != self._keys.ring

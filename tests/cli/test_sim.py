@@ -139,6 +139,12 @@ def test_an_ssd_needs_host_memory() -> None:
     assert "--host-bytes, --ssd-bytes: host_bytes: ssd_bytes needs it" in refused.output
 
 
+def test_more_host_memory_than_a_machine_has_is_refused_at_once() -> None:
+    refused = invoke("sim", "run", *SMALL, "--engine", "stepped", "--host-bytes", str(10**20))
+    assert refused.exit_code == 2
+    assert "100000000000000000000 is not in the range 0<=x<=8796093022208" in refused.output
+
+
 def test_a_plan_is_the_least_number_of_the_cheapest_devices(tmp_path: Path) -> None:
     path, picture = str(write_trace(tmp_path / "trace.csv")), tmp_path / "plan.png"
     options = ["--requests", "30", "--trials", "2", "--plot", str(picture)]

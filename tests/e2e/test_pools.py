@@ -72,8 +72,10 @@ async def test_a_pool_comes_from_nothing_for_a_request_and_goes_again(cluster: C
         row for row in cluster.treadle("status").stdout.splitlines() if row.startswith("spare-0") and "ready" in row
     ]
 
-    await asyncio.to_thread(wait_for, "nobody asks, nobody runs", lambda: agents(cluster) == {}, GONE_S)
-    wait_for("the scheduler was told", lambda: pool(cluster)["num_nodes"] == 0)
-    assert pool(cluster)["wanted"] == 0
+    def is_over() -> bool:
+        """No node runs, and none will: one that a slow machine has taken for dead is started again first."""
+        return agents(cluster) == {} and (pool(cluster)["num_nodes"], pool(cluster)["wanted"]) == (0, 0)
+
+    await asyncio.to_thread(wait_for, "nobody asks, nobody runs", is_over, GONE_S)
     assert pool(cluster)["error"] == ""
     assert cluster.metric("scheduler", "treadle_pool_errors_total") == 0

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.queue_port import QueueFullError
 from gateway.inflight.redis_queue import RedisQueue
 from gpu_node.agent.decisions.actions import Pull
@@ -19,6 +20,7 @@ from shared.messages.requests.payload import Payload, Sampling
 from shared.messages.requests.pictures import Picture
 from shared.messages.requests.requests import Enqueued, Submit
 from shared.messages.requests.slo import Slo
+from tests.redis.waiting import until
 
 SLO = Slo(name="interactive", deadline_s=20.0)
 FILE = b"\x89PNG" + bytes(range(256)) * 40
@@ -35,7 +37,7 @@ def submit(attempt: int = 0, request_id: str = "r-1") -> Submit:
 
 @pytest.fixture
 def queue(redis: Redis) -> RedisQueue:
-    return RedisQueue(redis, "gw-0")
+    return RedisQueue(redis, "gw-0", beat_s=0.05)
 
 
 @pytest.fixture
@@ -75,6 +77,29 @@ async def test_they_go_with_their_request(redis: Redis, queue: RedisQueue, how: 
     assert await redis.exists(KEY) == 1
     await getattr(queue, how)("r-1")
     assert await redis.exists(KEY, streams.payload("r-1")) == 0
+
+
+async def test_what_a_late_submit_has_written_goes_with_the_second_cancel(redis: Redis, queue: RedisQueue) -> None:
+    """Of a submit whose end nobody knows, the cancel is said again when it is surely behind it."""
+    await queue.submit(PAYLOAD, submit())
+    await queue.cancel("r-1")
+    await redis.set(KEY, FILE)
+    await queue.cancel("r-1")
+    assert await redis.exists(KEY) == 0
+
+
+async def test_they_are_deleted_again_where_redis_has_lost_that(redis: Redis, queue: RedisQueue) -> None:
+    dispatcher = Dispatcher(queue, "gw-0")
+    async with queue.serving(dispatcher):
+        await queue.submit(PAYLOAD, submit())
+        await queue.finish("r-1")
+        await redis.set(KEY, FILE)
+        await redis.delete(streams.tokens("gw-0"))
+
+        async def is_gone() -> bool:
+            return await redis.exists(KEY) == 0
+
+        await until(is_gone)
 
 
 async def test_should_their_gateway_die_they_expire(redis: Redis, queue: RedisQueue) -> None:

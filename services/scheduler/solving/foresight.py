@@ -11,6 +11,8 @@ A search has a budget, so what runs together is one group in it: at a node, of o
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -41,6 +43,10 @@ class Foresight:
     """Groups of those who are here; numbers go by rank, and those of newcomers are behind them."""
     members: Mapping[str, Sequence[str]]
     """By name of a group in the problem, the groups that run in it; others stand for themselves."""
+    decoded: frozenset[str] = frozenset()
+    """Names of the groups that stand for what others will decode of those who are here."""
+    is_parted: bool = False
+    """Prompts are computed at some nodes alone, and decoded at others."""
 
     def names(self, instance: Instance, queue: Iterable[int]) -> list[str]:
         """The groups of a queue, of those who are here."""
@@ -48,13 +54,33 @@ class Foresight:
         return [name for one in here for name in self.members.get(one, (one,))]
 
     def loads(self, instance: Instance, queues: Queues) -> list[ModelLoad]:
-        """Of models for those who come: where the first who waits is one of them."""
+        """Of models for those who come, or are decoded elsewhere: where the first who waits is one of them."""
         found = []
         for number, (node, queue) in enumerate(zip(instance.nodes, queues, strict=True)):
             first = next((group for group in queue if _waits(instance, number, group)), None)
-            if first is not None and first >= self.num_here and instance.groups[first].model != node.model:
+            if first is None or first < self.num_here or instance.groups[first].model == node.model:
+                continue
+            if not (self.is_parted and self._stays(instance, number, queue, first)):
                 found.append(ModelLoad(node.name, instance.groups[first].model))
         return found
+
+    def _stays(self, instance: Instance, number: int, queue: Sequence[int], first: int) -> bool:
+        """Whether a node keeps its model, though one who may come would be the first there, of another.
+
+        It does for somebody here who wants it, where nobody here wants the other, and where as many of its own may
+        come: a search takes those who may come for waiting, and puts short ones first whatever loads cost.
+        """
+        own, other = instance.nodes[number].model, instance.groups[first].model
+        num_here, num_expected = Counter[str](), Counter[str]()
+        for group in queue:
+            one = instance.groups[group]
+            if group < self.num_here or one.name in self.decoded:
+                num_here[one.model] += _waits(instance, number, group)
+            else:
+                num_expected[one.model] += one.num_waiting
+        if num_here[other]:
+            return False
+        return bool(num_here[own]) or num_expected[own] >= num_expected[other]
 
 
 def foreseen(problem: PlacementProblem) -> Foresight:
@@ -74,12 +100,15 @@ def foreseen(problem: PlacementProblem) -> Foresight:
         for kind in problem.newcomers
         for group in expected(kind, NUM_LOADS * load_s, num_slices=1)
     ]
-    later = list(decodes(problem.nodes, [*here, *soon], problem.now_s))
+    decoded = list(decodes(problem.nodes, here, problem.now_s))
+    later = [*decoded, *decodes(problem.nodes, soon, problem.now_s)]
+    is_parted = not all(node.serves("decode") for node in problem.nodes)
     if not later:
-        return expecting
+        return dataclasses.replace(expecting, is_parted=is_parted)
     groups = [*expecting.problem.groups, *later]
     whole = replace(expecting.problem, groups=groups, queues=with_places(expecting.problem, later))
-    return Foresight(whole, expecting.num_here, expecting.members)
+    names = frozenset(load.group for load in decoded)
+    return Foresight(whole, expecting.num_here, expecting.members, names, is_parted)
 
 
 def _as_it_is(problem: PlacementProblem) -> Foresight:

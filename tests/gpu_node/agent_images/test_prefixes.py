@@ -63,10 +63,10 @@ class Node:
         self.engine.giver = self.giver
         self.fetcher = ImageFetcher(1 << 30, lambda: 0)
 
-    async def fetch(self, within_s: float = 20.0, door: KvDoor | None = None) -> bytes:
+    async def fetch(self, within_s: float = 20.0, door: KvDoor | None = None, answer_s: float = 20.0) -> bytes:
         payload = Payload("r", 3, "g", "smol", PROMPT, Sampling(max_tokens=1), adapter="legal")
         source = PrefixSource("giver", door or self.door, 32, "f", within_s)
-        file, _ = await PrefixAsker(self.fetcher).fetch(FetchPrefix(payload, source, 16))
+        file, _ = await PrefixAsker(self.fetcher, answer_s).fetch(FetchPrefix(payload, source, 16))
         data = read(file)
         self.fetcher.close_file(file)
         return data
@@ -135,6 +135,17 @@ async def test_why_nothing_comes_is_counted(reason: str, result: str) -> None:
 
 def replace_token(door: KvDoor) -> KvDoor:
     return KvDoor(door.url, "wrong")
+
+
+async def test_a_giver_that_says_nothing_is_not_waited_for_as_long_as_computing_takes() -> None:
+    before = count("late")
+    async with node() as one:
+        one.engine.answers = False
+        assert await one.fetch(within_s=float("inf"), answer_s=0.05) == b""
+        await until(one.has_asked(1))
+        one.engine.answers, one.engine.has_it = True, False
+        one.engine.answer(1)
+    assert count("late") == before + 1
 
 
 async def test_a_giver_that_stands_still_is_not_waited_for_and_its_late_copy_is_dropped() -> None:

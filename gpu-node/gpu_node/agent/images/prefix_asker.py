@@ -10,6 +10,7 @@ import structlog
 
 from gpu_node.agent.decisions.actions import FetchPrefix
 from gpu_node.agent.images.image_fetcher import ImageFetcher
+from gpu_node.agent.images.prefix_giver import COPY_S
 from gpu_node.agent.images.prefix_server import BEARER, PREFIX_PATH
 from gpu_node.agent.telemetry.prefix_metrics import count_fetch
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
@@ -21,6 +22,10 @@ MAX_ASK_TOKENS = 1 << 17
 
 MAX_ANSWER_BYTES = 4_096
 """A ticket takes some hundred."""
+
+ANSWER_S = COPY_S + 1.0
+"""For the giver's answer, which says within `COPY_S` that its engine has none. One that hangs says nothing, and a long
+prompt, whose fetch has as long as computing it would take, would wait for all of that."""
 
 _REASONS = {403: "refused", 404: "gone", 503: "busy"}
 
@@ -40,8 +45,9 @@ class AskError(Exception):
 class PrefixAsker:
     """Of one epoch. Images and prefixes share the fetcher's turns and its room."""
 
-    def __init__(self, fetcher: ImageFetcher) -> None:
+    def __init__(self, fetcher: ImageFetcher, answer_s: float = ANSWER_S) -> None:
         self._fetcher = fetcher
+        self._answer_s = answer_s
 
     async def fetch(self, wanted: FetchPrefix) -> tuple[ImageFile, float]:
         """The prefix and the seconds that it took on its way; `NO_IMAGE` where it does not come, which is counted."""
@@ -49,7 +55,7 @@ class PrefixAsker:
         began_s = loop.time()
         try:
             async with asyncio.timeout(wanted.source.within_s):
-                ticket = await self._ask(wanted)
+                ticket = await self._answer(wanted)
                 file, seconds = await self._fetcher.fetch(ticket)
             if file == NO_IMAGE:
                 raise AskError("lost")
@@ -63,6 +69,13 @@ class PrefixAsker:
         count_fetch(error.reason)
         log.info("prefix not fetched", node=wanted.source.node, reason=error.reason, error=str(error))
         return NO_IMAGE, 0.0
+
+    async def _answer(self, wanted: FetchPrefix) -> ImageTicket:
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await self._ask(wanted)
+        except TimeoutError:
+            raise AskError("late", f"it has not answered in {self._answer_s:.3g} s") from None
 
     async def _ask(self, wanted: FetchPrefix) -> ImageTicket:
         payload, source = wanted.payload, wanted.source

@@ -130,3 +130,37 @@ def test_those_who_come_are_promised_the_pace_of_their_kind() -> None:
     found = {one.group: one.end_by_s for one in foreseen(problem([Q, D], [here], coming)).problem.groups}
     assert found["b chat 0 decode"] == NOW_S + 4.0 + 3.0 + 10 * 0.5, "in the middle of 6 s"
     assert found["b other 0 decode"] == 0.0, "nobody here knows of a pace"
+
+
+def test_a_model_that_somebody_here_is_decoded_with_is_not_left_for_those_who_may_come() -> None:
+    """d has b, loaded for one who takes 20 s; ten who are expected of a, of 0.1 s each, would go first.
+
+    Left for them, it would be told to load b again as soon as it loaded a, and so on until that one has ended.
+    """
+    slow = replace(running("g0", "q", "b", rest_s=20.0), end_by_s=NOW_S + 1.0)
+    coming = Arrivals(replace(load("", "a", drain_s=0.1), end_by_s=NOW_S + 1.0), 10 / 6)
+    asked = problem([P, Q, with_phases("d", "decode", "b")], [slow], (coming,))
+    whole = foreseen(asked)
+    assert {"g0 decode", "a batch 0 decode"} <= {group.group for group in whole.problem.groups}
+    assert solve(asked).loads == []
+    assert solve(replace(asked, groups=[])).loads == [ModelLoad("d", "a")], "nobody needs b"
+
+
+@pytest.mark.parametrize(("a_per_s", "leaves_b"), [(0.1, False), (0.3, False), (0.5, True)])
+def test_a_model_is_not_left_for_fewer_than_may_come_for_it(a_per_s: float, *, leaves_b: bool) -> None:
+    """p and d have just served b. Of b 0.3 a second are expected, of 4 s each; of a, which was there before, of 1 s."""
+    ended = replace(running("g0", "d", "b", rest_s=2.0), kv_at=HANDED_OVER)
+    coming = (Arrivals(load("", "a", due_s=NOW_S + 20.0), a_per_s), Arrivals(load("", "b", drain_s=4.0), 0.3))
+    asked = problem([with_phases("p", "prefill", "b"), with_phases("d", "decode", "b")], [ended], coming)
+    assert [one.model for one in solve(asked).loads if one.node == "p"] == ["a"] * leaves_b
+
+
+def test_a_model_is_left_for_somebody_here_though_more_may_come_for_it() -> None:
+    """One of b is here, and goes behind one more of b who may come; so may three of a."""
+    here = running("g0", "q", "b", rest_s=8.0)
+    urgent = replace(load("", "b", slo="chat"), end_by_s=NOW_S + 1.0)
+    coming = (Arrivals(urgent, 1 / 6), Arrivals(load("", "a", drain_s=9.0), 0.5))
+    asked = problem([P, Q, D], [here], coming)
+    found = {one.group for one in foreseen(asked).problem.groups}
+    assert {"g0 decode", "b chat 0 decode", "a batch 0 decode"} <= found
+    assert ModelLoad("d", "b") in solve(asked).loads
