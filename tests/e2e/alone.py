@@ -11,8 +11,8 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from shared.config.config import ClusterConfig
 from shared.config.engine import EngineOptions
+from shared.messages.payload import Payload, Sampling
 from tests.e2e.traffic import Ask
-from tests.gpu_node import tiny
 
 KV_BYTES = 256 << 20
 
@@ -24,12 +24,16 @@ def answers_alone(model: dict[str, Any], asks: Sequence[Ask]) -> list[str]:
     """
     config = ClusterConfig.model_validate({"models": [model]})
     (spec,), tokenizer = config.models, load_models(config)[model["name"]].tokenizer
-    payloads = [
-        tiny.request(str(number), tokenizer.encode(ask.prompt), ask.max_tokens, model=ask.model)
-        for number, ask in enumerate(asks)
-    ]
     options = EngineOptions(kv_cache_bytes=KV_BYTES, max_num_seqs=len(asks))
+    outputs: dict[str, list[int]] = {str(number): [] for number in range(len(asks))}
     with closing(CpuExecutor(options, num_threads=1)) as executor:
         engine = Engine(executor, options)
         engine.load_model(spec)
-        return [tokenizer.decode(tokens) for tokens in tiny.run(engine, payloads)]
+        for name, ask in zip(outputs, asks, strict=True):
+            sampling = Sampling(max_tokens=ask.max_tokens, temperature=0.0, ignore_eos=True)
+            assert engine.add(Payload(name, 0, "g", ask.model, tokenizer.encode(ask.prompt), sampling)) == []
+        while engine.has_work:
+            for chunk in engine.step(now=0.0):
+                assert not chunk.error
+                outputs[chunk.request_id] += chunk.token_ids
+    return [tokenizer.decode(tokens) for tokens in outputs.values()]
