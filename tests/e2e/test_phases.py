@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
-from tests.e2e.cluster import Cluster
-from tests.e2e.collector import Collector
+from tests.e2e.alone import answers_alone
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.collector import Collector, collecting
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
 
 pytestmark = pytest.mark.usefixtures("model_file")
@@ -22,16 +23,16 @@ ASKS = [Ask("smol", prompt, NUM_TOKENS) for prompt in PROMPTS]
 MAX_ROUNDS = 10
 
 
+WEIGHTS = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}
+
+
 @contextmanager
-def started(
-    folder: Path, phases: list[str], collector: Collector | None = None, models: tuple[str, ...] = ("smol",)
-) -> Iterator[Cluster]:
-    """A cluster with a node for each of ``phases``, called as they are; ``models`` are names of the same weights."""
-    weights = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}
+def started(folder: Path, models: tuple[str, ...], collector: Collector | None = None) -> Iterator[Cluster]:
+    """A cluster with a node for each phase, called as they are; ``models`` are names of the same weights."""
     cluster = Cluster.create(
         folder,
-        models=[{"name": name, **weights} for name in models],
-        nodes=[{"name": one, "phases": one} for one in phases],
+        models=[{"name": name, **WEIGHTS} for name in models],
+        nodes=[{"name": one, "phases": one} for one in ("prefill", "decode")],
         engine={"max_num_seqs": len(ASKS), "kv_cache_bytes": 128 << 20},
         **({"otlp_endpoint": collector.url} if collector is not None else {}),
     )
@@ -41,59 +42,90 @@ def started(
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What `ASKS` are answered by a node that does all of it."""
+def shared_collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
 
-    async def ask(cluster: Cluster) -> list[str]:
-        async with openai_client(cluster) as client:
-            return [answer.text for answer in await complete(client, ASKS)]
 
-    with started(tmp_path_factory.mktemp("plain"), ["both"]) as cluster:
-        return asyncio.run(ask(cluster))
+@pytest.fixture(scope="module")
+def shared_phases(tmp_path_factory: pytest.TempPathFactory, shared_collector: Collector) -> Iterator[Cluster]:
+    with started(tmp_path_factory.mktemp("phases"), ("smol",), shared_collector) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def two_phases(shared_phases: Cluster) -> Cluster:
+    """Both nodes live and have nothing to do, whatever was done to one of them before."""
+    shared_phases.up()
+    shared_phases.wait_idle()
+    return shared_phases
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    """What `ASKS` are answered by an engine that does all of it."""
+    return answers_alone({"name": "smol", **WEIGHTS}, ASKS)
+
+
+METRICS: dict[str, tuple[str, dict[str, str]]] = {
+    "computed again": ("treadle_resumed_requests_total", {"tier": "none"}),
+    "went on": ("treadle_resumed_requests_total", {"tier": "evicted"}),
+    "moved bytes": ("treadle_kv_transfer_bytes_total", {"direction": "in"}),
+    "failures": ("treadle_kv_transfer_failures_total", {}),
+    "tokens": ("treadle_node_output_tokens_total", {}),
+}
+
+
+def counted(cluster: Cluster) -> dict[str, float]:
+    """By the node that decodes, so far."""
+    return {name: cluster.metric("decode", metric, **labels) for name, (metric, labels) in METRICS.items()}
 
 
 async def test_prompts_are_computed_at_one_node_and_tokens_drawn_at_the_other(
-    tmp_path: Path, own_collector: Collector, expected: list[str]
+    two_phases: Cluster, shared_collector: Collector, expected: list[str]
 ) -> None:
-    with started(tmp_path, ["prefill", "decode"], own_collector) as cluster:
-        async with openai_client(cluster) as client:
-            answers = await complete(client, ASKS)
-            ended_at_once = await complete(client, [Ask("smol", PROMPTS[0], 1)])
-        assert [answer.text for answer in answers] == expected
-        assert [answer.num_tokens for answer in ended_at_once] == [1], "it had no reason to move"
-        cluster.wait_idle()
-        resumed = {
-            tier: cluster.metric("decode", "treadle_resumed_requests_total", tier=tier) for tier in ("evicted", "none")
-        }
-        assert resumed["none"] == 0
-        assert resumed["evicted"] >= len(ASKS), "and more where a slow machine has some give way there"
-        assert cluster.metric("decode", "treadle_kv_transfer_bytes_total", direction="in") > 0
-        assert cluster.metric("decode", "treadle_kv_transfer_failures_total") == 0
-        assert cluster.metric("decode", "treadle_node_output_tokens_total") > 0.8 * len(ASKS) * NUM_TOKENS
-    transfers = [span for span in own_collector.spans if span.name == "kv transfer"]
-    moved = {transfer.trace_id for transfer in transfers}
-    assert len(moved) == len(ASKS)
-    for trace_id in moved:
-        nodes = [span.attributes["treadle.node"] for span in own_collector.trace(trace_id) if span.name == "node run"]
+    num_spans, before = len(shared_collector.spans), counted(two_phases)
+    async with openai_client(two_phases) as client:
+        answers = await complete(client, ASKS)
+        ended_at_once = await complete(client, [Ask("smol", PROMPTS[0], 1)])
+    assert [answer.text for answer in answers] == expected
+    assert [answer.num_tokens for answer in ended_at_once] == [1], "it had no reason to move"
+    two_phases.wait_idle()
+    since = {name: value - before[name] for name, value in counted(two_phases).items()}
+    assert since["computed again"] == 0
+    assert since["went on"] >= len(ASKS), "and more where a slow machine has some give way there"
+    assert since["moved bytes"] > 0
+    assert since["failures"] == 0
+    assert since["tokens"] > 0.8 * len(ASKS) * NUM_TOKENS
+
+    def nodes_of_moved() -> list[list[str | int | float]]:
+        """Those where each request ran that moved, in the order of the runs."""
+        transfers = [span for span in shared_collector.spans[num_spans:] if span.name == "kv transfer"]
+        moved = {transfer.trace_id for transfer in transfers}
+        traces = [shared_collector.trace(trace_id) for trace_id in moved]
+        return [[span.attributes["treadle.node"] for span in trace if span.name == "node run"] for trace in traces]
+
+    wait_for("all spans", lambda: sum(len(nodes) > 1 for nodes in nodes_of_moved()) >= len(ASKS))
+    assert len(nodes_of_moved()) == len(ASKS)
+    for nodes in nodes_of_moved():
         assert nodes[0] == "prefill"
         assert set(nodes[1:]) == {"decode"}, "behind the move, in one trace"
 
 
 @pytest.mark.parametrize("dying", ["prefill", "decode"])
 async def test_either_node_dies_in_the_middle_of_answers_and_the_other_one_does_all_of_it(
-    tmp_path: Path, expected: list[str], dying: str
+    two_phases: Cluster, expected: list[str], dying: str
 ) -> None:
-    with started(tmp_path, ["prefill", "decode"]) as cluster:
-        async with openai_client(cluster) as client:
-            answers = [Answer() for _ in ASKS]
-            tasks = [asyncio.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
-            await underway(answers, tasks)
-            cluster.kill(dying)
-            late = await complete(client, ASKS[:2])
-            await asyncio.gather(*tasks)
-        assert [answer.text for answer in answers] == expected
-        assert [answer.text for answer in late] == expected[:2]
-        assert cluster.missing() == [dying]
+    async with openai_client(two_phases) as client:
+        answers = [Answer() for _ in ASKS]
+        tasks = [asyncio.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
+        await underway(answers, tasks)
+        two_phases.kill(dying)
+        late = await complete(client, ASKS[:2])
+        await asyncio.gather(*tasks)
+    assert [answer.text for answer in answers] == expected
+    assert [answer.text for answer in late] == expected[:2]
+    assert two_phases.missing() == [dying]
 
 
 async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(tmp_path: Path, expected: list[str]) -> None:
@@ -101,7 +133,7 @@ async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(tmp_path:
 
     What they load afterwards, for those who are expected to come, is another matter.
     """
-    with started(tmp_path, ["prefill", "decode"], models=("smol", "other")) as cluster:
+    with started(tmp_path, ("smol", "other")) as cluster:
         for model in ("smol", "other", "smol"):
             before = num_resumed(cluster)
             for _ in range(MAX_ROUNDS):  # the first of a model may be over before the other node has loaded it

@@ -17,12 +17,10 @@ from gateway.answers.relevance import relevance
 from gateway.models.models import load_models
 from gateway.models.score_form import Cut, Question
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig
 from shared.config.engines.engine import EngineOptions
 from tests.e2e.cluster import POLL_S, WAIT_S, Cluster, wait_for
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
-from tests.gpu_node import tiny
 
 QUERY = "What is the capital of France?"
 DOCUMENTS = ("Paris is the capital of France.", "A recipe for apple pie.", "The capital of Italy is Rome.")
@@ -68,7 +66,10 @@ def scores_of(answer: Any) -> list[float]:
 
 
 def by_reference(documents: Sequence[str]) -> list[float]:
-    """float32 by plain torch, of the gateway's own prompts."""
+    """float32 by plain torch, which is imported here: not where this is collected. Of the gateway's own prompts."""
+    from gpu_node.executors.reference.executor import ReferenceExecutor
+    from tests.gpu_node import tiny
+
     config = ClusterConfig.model_validate({"models": [JUDGE]})
     (spec,), model = config.models, load_models(config)["judge"]
     assert model.score is not None

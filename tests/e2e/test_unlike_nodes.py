@@ -7,23 +7,21 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
-from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import PROMPTS, Answer, Ask, openai_client, stream, underway
-
-pytestmark = pytest.mark.usefixtures("model_file")
+from tests.e2e.wide_model import write_wide_model
 
 TOKENS = "treadle_node_output_tokens_total"
-NUM_TOKENS = 80  # a second of work
-ASKS = [Ask("smol", prompt, NUM_TOKENS) for prompt in PROMPTS[:3]]
+NUM_TOKENS = 300  # a second of work
+NUM_KV_HEADS = 4
+ASKS = [Ask("small", prompt, NUM_TOKENS) for prompt in PROMPTS[:3]]
 
 
 async def test_no_token_is_drawn_a_second_time_at_a_node_of_another_kind(tmp_path: Path) -> None:
+    source = str(write_wide_model(tmp_path / "small.gguf", NUM_KV_HEADS))
     cluster = Cluster.create(
         tmp_path,
-        models=[{"name": "smol", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512}],
+        models=[{"name": "small", "source": source, "max_model_len": 512}],
         nodes=[{"name": "fast"}, {"name": "slow", "executor": "reference"}],
         engine={"max_num_seqs": len(ASKS), "kv_cache_bytes": 128 << 20},
     )

@@ -20,15 +20,15 @@ DEVIATION, EMBEDDED = 0.2, 20.0
 """Of weights, and of embeddings that many times: what comes next depends on the last token and on all before it."""
 
 
-def write_wide_model(path: Path) -> Path:
-    """A GGUF file, the same each time. Its tokens are bytes."""
+def write_wide_model(path: Path, num_kv_heads: int = HEADS) -> Path:
+    """A GGUF file, the same each time. Its tokens are bytes; several heads may share keys and values."""
     writer = GGUFWriter(path, "llama")
     writer.add_context_length(CONTEXT)
     writer.add_block_count(LAYERS)
     writer.add_embedding_length(HIDDEN)
     writer.add_feed_forward_length(INNER)
     writer.add_head_count(HEADS)
-    writer.add_head_count_kv(HEADS)
+    writer.add_head_count_kv(num_kv_heads)
     writer.add_key_length(HEAD_DIM)
     writer.add_value_length(HEAD_DIM)
     writer.add_rope_freq_base(10_000.0)
@@ -40,7 +40,7 @@ def write_wide_model(path: Path) -> Path:
     writer.add_token_list(TOKENS)
     writer.add_token_types([int(kind) for kind in KINDS])
     writer.add_token_merges(MERGES)
-    for name, values in _tensors().items():
+    for name, values in _tensors(num_kv_heads * HEAD_DIM).items():
         writer.add_tensor(name, values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -49,10 +49,10 @@ def write_wide_model(path: Path) -> Path:
     return path
 
 
-def _tensors() -> dict[str, npt.NDArray[np.float32]]:
+def _tensors(kv_size: int) -> dict[str, npt.NDArray[np.float32]]:
     numbers = np.random.default_rng(0)
     heads = HEADS * HEAD_DIM
-    products = {"attn_q": (heads, HIDDEN), "attn_k": (heads, HIDDEN), "attn_v": (heads, HIDDEN)}
+    products = {"attn_q": (heads, HIDDEN), "attn_k": (kv_size, HIDDEN), "attn_v": (kv_size, HIDDEN)}
     products |= {"attn_output": (HIDDEN, heads), "ffn_gate": (INNER, HIDDEN), "ffn_up": (INNER, HIDDEN)}
     products |= {"ffn_down": (HIDDEN, INNER)}
     shapes = {"token_embd.weight": (len(TOKENS), HIDDEN)} | {
