@@ -4,7 +4,6 @@ nothing of a fetch is left behind. Defects that somebody could make there are fo
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -28,16 +27,15 @@ from tests.schedules.transcript import Transcript
 
 pytestmark = pytest.mark.slow
 
-SEEDS_A_TEST = 100
+NUM_SEEDS = 200
 MAX_SEEDS = 400
 
 
-@pytest.mark.parametrize("first", range(0, 400, SEEDS_A_TEST))
-def test_promises_are_kept_whatever_fails(first: int) -> None:
-    sums = tally(range(first, first + SEEDS_A_TEST), all_fetch=True)
+def test_promises_are_kept_whatever_fails() -> None:
+    sums = tally(range(NUM_SEEDS), all_fetch=True)
     assert sums.failed == {}
-    assert sums.fetches["fetched"] > SEEDS_A_TEST // 5, "as a rule it comes"
-    assert sums.fetches.total() > sums.fetches["fetched"], "and sometimes it does not"
+    assert sums.fetches["fetched"] > NUM_SEEDS // 5, "as a rule it comes"
+    assert sums.fetches.keys() >= {"late", "lost", "unreachable", "stopped"}, "faults meet fetches at every place"
 
 
 class CarelessCache(CachedPrefixes):
@@ -151,13 +149,3 @@ def test_a_planted_defect_is_found(make_node: type[NodeProcess], words: str) -> 
             if words in str(error):
                 return
     pytest.fail(f"not found within {MAX_SEEDS} seeds")
-
-
-def test_all_that_may_come_of_a_fetch_comes() -> None:
-    """In some hundred schedules: faults meet fetches at every place."""
-    ends = Counter[str]()
-    for seed in range(1_000, 1_300):
-        cluster = Cluster(fetching_setup(seed), transcript=Transcript(is_kept=False), look=Looks())
-        run(cluster)
-        ends.update(cluster.fetches)
-    assert ends.keys() >= {"fetched", "late", "lost", "unreachable", "stopped"}

@@ -74,11 +74,14 @@ class SoughtPrefixes:
         return Tell(FindPrefix(payload.request_id, payload.attempt, payload.model, payload.adapter, tokens))
 
     def found(self, event: PrefixFound) -> FetchPrefix | Tell | None:
-        """The engine has looked: fetch, or begin; None for whoever was given up meanwhile."""
+        """The engine has looked: fetch, or begin; None for whoever was given up meanwhile.
+
+        An attempt that was given up, and has come again, is answered twice: the first answer counts.
+        """
         attempt = Attempt(event.request_id, event.attempt)
-        start = self._sought.get(attempt)
-        if start is None:
+        if attempt not in self._unanswered:
             return None
+        start = self._sought[attempt]
         self._unanswered.discard(attempt)
         if start.source.num_tokens - event.num_tokens < MIN_TOKENS:
             return Tell(RunAttempt(start.payload))
