@@ -84,6 +84,7 @@ def command() -> None:
 @click.option("--overtake/--no-overtake", default=None, help="Who comes goes before those due later.")
 @click.option("--rescue/--no-rescue", default=None, help="Who is far too late goes first.")
 @click.option("--warm/--no-warm", default=None, help="Who comes is weighed by what nodes have of the prompt.")
+@click.option("--fetch/--no-fetch", default=None, help="Nodes read one another's caches.")
 @click.option("--host-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Of a node, for KV.")
 @click.option("--ssd-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Likewise, below it.")
 @click.option("--without", default="", help="Corrections of predicted waits to leave out: A,B.  [default: none]")
@@ -167,8 +168,7 @@ def run(
 
 
 def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
-    # all but what simulated nodes cannot do: they do not read one another's caches (`fetch`)
-    operations = {name: options[name] for name in OperationOptions.model_fields if name in options}
+    operations = {name: options[name] for name in OperationOptions.model_fields}
     predictions = _predictions(options["without"])
     values = {"policy": policy, "delta": options["delta"], "operations": operations, "predictions": predictions}
     try:

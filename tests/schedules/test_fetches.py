@@ -5,6 +5,7 @@ nothing of a fetch is left behind. Defects that somebody could make there are fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from tests.schedules.fetches import fetching_setup
 from tests.schedules.judge import Looks
 from tests.schedules.node import NodeProcess
 from tests.schedules.node_prefixes import NodePrefixes
+from tests.schedules.process import Armed
 from tests.schedules.schedule import run
+from tests.schedules.setup import Planned, Setup
 from tests.schedules.tally import tally
 from tests.schedules.transcript import Transcript
 
@@ -130,6 +133,14 @@ class HoardingNode(NodeProcess):
         return core
 
 
+def lossy(seed: int) -> Setup:
+    """Every node's first answer about its cache is lost."""
+    setup = fetching_setup(seed)
+    lost = Armed("answer lost", "node", "prefix copy", 0.0)
+    faults = (Planned(0.5, "process fault", node, 0.0, 0.0, 0.0, lost) for node in range(setup.num_nodes))
+    return replace(setup, faults=tuple(faults))
+
+
 @pytest.mark.parametrize(
     ("make_node", "words"),
     [
@@ -142,7 +153,8 @@ class HoardingNode(NodeProcess):
 )
 def test_a_planted_defect_is_found(make_node: type[NodeProcess], words: str) -> None:
     for seed in range(MAX_SEEDS):
-        cluster = Cluster(fetching_setup(seed), transcript=Transcript(is_kept=False), look=Looks(), make_node=make_node)
+        setup = lossy(seed) if make_node is PatientNode else fetching_setup(seed)
+        cluster = Cluster(setup, transcript=Transcript(is_kept=False), look=Looks(), make_node=make_node)
         try:
             run(cluster)
         except AssertionError as error:
