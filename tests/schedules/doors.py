@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from gpu_node.agent.decisions.actions import FetchPrefix
-from gpu_node.agent.images.prefix_giver import COPY_S, HOLD_S, MAX_ASKS
+from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile, ReleaseImages
 from shared.messages.prefix_ask import PrefixAsk

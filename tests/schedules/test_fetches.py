@@ -13,7 +13,8 @@ import pytest
 from gpu_node.agent.decisions.actions import FetchPrefix, PrefixFetched
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.sought_prefixes import SoughtPrefixes
-from gpu_node.engine.process.protocol import NO_IMAGE
+from gpu_node.engine.process.prefix_protocol import CopyPrefix
+from gpu_node.engine.process.protocol import NO_IMAGE, ReleaseImages
 from shared.messages.requests import Attempt
 from tests.schedules.cached import CachedPrefixes
 from tests.schedules.cluster import Cluster
@@ -22,7 +23,7 @@ from tests.schedules.fetches import fetching_setup
 from tests.schedules.judge import Looks
 from tests.schedules.node import NodeProcess
 from tests.schedules.node_prefixes import NodePrefixes
-from tests.schedules.process import Armed
+from tests.schedules.process import Armed, Process
 from tests.schedules.schedule import run
 from tests.schedules.setup import Planned, Setup
 from tests.schedules.tally import tally
@@ -62,14 +63,19 @@ class CarelessNode(NodeProcess):
 class SilentPrefixes(NodePrefixes):
     """Does not say that nothing has come."""
 
-    def __init__(self, *args: Any) -> None:
-        *others, hear = args
-
+    def __init__(
+        self,
+        process: Process,
+        epoch: str,
+        doors: Doors,
+        send: Callable[[CopyPrefix | ReleaseImages], None],
+        hear: Callable[[PrefixFetched], None],
+    ) -> None:
         def hear_some(event: PrefixFetched) -> None:
             if event.file != NO_IMAGE:
                 hear(event)
 
-        super().__init__(*others, hear_some)
+        super().__init__(process, epoch, doors, send, hear_some)
 
 
 class SilentNode(NodeProcess):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from gpu_node.agent.decisions.actions import FetchPrefix, PrefixFetched, StopFetch
-from gpu_node.agent.images.prefix_giver import COPY_S, HOLD_S, MAX_ASKS
+from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ModelLoaded, ReleaseImages

@@ -89,7 +89,9 @@ def test_it_takes_the_question_and_its_bytes(bus: MemoryBus, giver: Node, taker:
     bus.run_until(2.0)
     file = ImageFile("giver-1-7", SIZE)
     took_s = LATENCY_S + SIZE / NETWORK
-    assert taker.fed == [(pytest.approx(0.1 + took_s), PrefixFetched(PAYLOAD, file, took_s))]
+    ((at_s, fed),) = taker.fed
+    assert fed == PrefixFetched(PAYLOAD, file, took_s)
+    assert at_s == pytest.approx(0.1 + took_s)
     assert taker.images.take(file) == b"kv"
     assert giver.told[1:] == [ReleaseImages([7])]
     assert taker.counts == PrefixCounts(num_fetched=1, num_bytes=SIZE)
