@@ -24,7 +24,7 @@ from shared.messages.prefix_ask import PrefixAsk
 from shared.messages.prefix_sources import KvDoor
 from shared.messages.requests import Attempt, ImageTicket
 
-Told = Callable[[ImageTicket | None], None]
+TicketHeard = Callable[[ImageTicket | None], None]
 
 
 @dataclass(slots=True)
@@ -51,13 +51,14 @@ class NodePrefixes:
         self._hooks = hooks
         self._counts = counts
         self._numbers = itertools.count(1)
-        self._asked: dict[int, tuple[PrefixAsk, Told]] = {}
+        self._asked: dict[int, tuple[PrefixAsk, TicketHeard]] = {}
         self._fetching: dict[Attempt, FetchPrefix] = {}
         bus.doors[door.url] = self
 
     def close(self) -> None:
         """The epoch is over."""
-        del self._bus.doors[self._door.url]
+        if self._bus.doors.get(self._door.url) is self:
+            del self._bus.doors[self._door.url]
         self._asked.clear()
         self._fetching.clear()
 
@@ -77,7 +78,7 @@ class NodePrefixes:
 
     # --- to other nodes -------------------------------------------------------------------------------------------
 
-    def ask(self, ask: PrefixAsk, token: str, told: Told) -> None:
+    def ask(self, ask: PrefixAsk, token: str, told: TicketHeard) -> None:
         """As `PrefixDoor.ask`."""
         if token != self._door.token or len(self._asked) >= MAX_ASKS:
             return told(None)
