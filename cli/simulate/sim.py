@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -28,7 +29,7 @@ from services.simulator.devices.catalogue import (
     phases_of,
     with_pipeline,
 )
-from services.simulator.devices.device import SimulatedDevice
+from services.simulator.devices.device import NETWORK_BYTES_PER_S, SimulatedDevice
 from services.simulator.devices.device_group import group_name
 from services.simulator.reports.chrome_trace import chrome_trace
 from services.simulator.reports.report import DECIMALS, report
@@ -87,6 +88,14 @@ def command() -> None:
 @click.option("--overtake/--no-overtake", default=None, help="Who comes goes before those due later.")
 @click.option("--rescue/--no-rescue", default=None, help="Who is far too late goes first.")
 @click.option("--warm/--no-warm", default=None, help="Who comes is weighed by what nodes have of the prompt.")
+@click.option("--fetch/--no-fetch", default=None, help="Nodes read one another's caches.")
+@click.option(
+    "--network-bytes-per-s",
+    type=FiniteRange(min=0, min_open=True),
+    default=NETWORK_BYTES_PER_S,
+    show_default=True,
+    help="KV that comes to a device from others.",
+)
 @click.option("--host-bytes", type=_HOST_BYTES, default=0, show_default=True, help="Of a node, for KV.")
 @click.option("--ssd-bytes", type=click.IntRange(min=0), default=0, show_default=True, help="Likewise, below it.")
 @click.option("--without", default="", help="Corrections of predicted waits to leave out: A,B.  [default: none]")
@@ -120,7 +129,9 @@ def run(
     queue = _queue(policy, options)
     counts = {kind: int(count) for kind, count in devices.items()}
     measured = _profiles(profiles) if profiles else ()
-    nodes = devices_of(counts, choice.models, measured, choice.max_model_lens)
+    network = options["network_bytes_per_s"]
+    known = devices_of(counts, choice.models, measured, choice.max_model_lens)
+    nodes = {name: replace(one, network_bytes_per_s=network) for name, one in known.items()}
     step_tokens = STEP_TOKENS
     if pipeline is not None:
         file = _pipeline(pipeline, counts, choice.models, max_num_seqs)
@@ -170,8 +181,7 @@ def run(
 
 
 def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
-    # all but what simulated nodes cannot do: they do not read one another's caches (`fetch`)
-    operations = {name: options[name] for name in OperationOptions.model_fields if name in options}
+    operations = {name: options[name] for name in OperationOptions.model_fields}
     predictions = _predictions(options["without"])
     values = {"policy": policy, "delta": options["delta"], "operations": operations, "predictions": predictions}
     try:

@@ -12,6 +12,7 @@ from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
 from services.simulator.cluster.memory_bus import Listener
 from services.simulator.cluster.node import Loading, SimulatedNode
+from services.simulator.cluster.node_prefixes import PrefixCounts
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice
 from services.simulator.fast.plain import FastEngineError
@@ -71,6 +72,8 @@ class NodeLife:
     busy_s: float
     counts: Counts
     loadings: Sequence[Loading]
+    prefixes: PrefixCounts
+    """Of what it has read in other nodes' caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,7 @@ class Simulation:
                 node.busy_s - self._busy_s.get(name, 0.0),
                 node.engine.counts,
                 node.loadings[self._num_loaded.get(name, 0) :],
+                node.prefix_counts,
             )
             for name, node in cluster.nodes.items()
         ]

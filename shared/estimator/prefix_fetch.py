@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from shared.estimator.batching import PRIOR_KV_BYTES_PER_S, rate_of
-from shared.estimator.hand_over import network_s
+from shared.estimator.batching import rate_of
+from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S, network_s
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.prefixes.prefix_ask import MAX_PREFIX_BYTES
 
@@ -20,6 +20,10 @@ ASK_S = 0.02
 
 GAIN = 2.0
 """Computing has to take so many times as long: predicted networks are rough, and two devices have work of a fetch."""
+
+PRIOR_COPY_BYTES_PER_S = PRIOR_NETWORK_BYTES_PER_S
+"""Between a device and host memory, before the first move there: fast, as networks are taken to be. A node that was
+taken to be slow would never be asked, and nobody would find out; the first fetch measures it."""
 
 PATIENCE = 1.5
 """Of the time that computing takes, a fetch has so much; then it is computed after all."""
@@ -57,7 +61,7 @@ def prefix_cost(giver: NodeState, taker: NodeState, model: str, from_tokens: int
     has_room = all(num_bytes <= (node.max_image_bytes or 0) for node in (giver, taker))
     if not rate.kv_format or rate.kv_format != given.kv_format or not has_room:
         return PrefixCost(inf, compute_s)
-    copies_s = sum(num_bytes / (node.kv_bytes_per_s or PRIOR_KV_BYTES_PER_S) for node in (giver, taker))
+    copies_s = sum(num_bytes / (node.kv_bytes_per_s or PRIOR_COPY_BYTES_PER_S) for node in (giver, taker))
     return PrefixCost(ASK_S + given.cost.step_s + copies_s + network_s(giver, taker, num_bytes), compute_s)
 
 

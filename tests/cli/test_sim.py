@@ -120,6 +120,8 @@ def test_contents_are_found_again_and_the_engine_that_does_not_know_them_refuses
     assert report["num_answered"] == 4
     share = 2 * 512 / (2 * 513 + 2 * 1025)
     assert report["prompt_tokens_found"] == {"all": round(share, 4), "device": round(share, 4), "host": 0.0, "ssd": 0.0}
+    assert report["prefixes_fetched"] == 0, "who comes back finds its node idle"
+    assert report["prompt_tokens_computed"] == 2 * 513 + 2 * 1025 - 2 * 512
     refused = invoke("sim", "run", *options[:-2])
     assert refused.exit_code == 2
     assert "does not know prompts that begin alike (hash_ids): run with the live bookkeeping" in refused.output

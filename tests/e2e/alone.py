@@ -10,8 +10,8 @@ from gateway.models.models import load_models
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from shared.config.config import ClusterConfig
-from shared.config.engine import EngineOptions
-from shared.messages.payload import Payload, Sampling
+from shared.config.engines.engine import EngineOptions
+from shared.messages.requests.payload import Payload, Sampling
 from tests.e2e.traffic import Ask
 
 KV_BYTES = 256 << 20

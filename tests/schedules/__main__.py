@@ -13,9 +13,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import cast
 
 from tests.schedules.cluster import Cluster
+from tests.schedules.fetches import schedule_setup
 from tests.schedules.judge import Looks
 from tests.schedules.schedule import run
-from tests.schedules.setup import ALL_KINDS, Kind, drawn_setup
+from tests.schedules.setup import ALL_KINDS, Kind
 from tests.schedules.tally import Tally, tally
 from tests.schedules.transcript import Transcript, word
 
@@ -30,27 +31,29 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument("--kinds", nargs="+", choices=sorted(set(ALL_KINDS)), default=ALL_KINDS, help="of faults")
+    parser.add_argument("--fetches", action="store_true", help="nodes read each other's caches in all, not in some")
     parser.add_argument("--json", action="store_true", help="print the report as one line")
     parser.add_argument("--replay", type=int, metavar="SEED", help="tell what happens in one schedule")
     options = parser.parse_args()
     kinds = cast("tuple[Kind, ...]", tuple(options.kinds))
     if options.replay is not None:
-        return replay(options.replay, kinds)
+        return replay(options.replay, kinds, all_fetch=options.fetches)
     began_s = time.monotonic()
-    sums = run_all(range(options.first, options.first + options.seeds), options.jobs, kinds)
+    sums = run_all(range(options.first, options.first + options.seeds), options.jobs, kinds, all_fetch=options.fetches)
     report = sums.report() | {"seconds": round(time.monotonic() - began_s, 1)}
     say(json.dumps(report, indent=None if options.json else 2))
+    further = kinds_option(kinds) + (" --fetches" if options.fetches else "")
     for seed in sorted(sums.failed):
-        say(f"replay with: python -m tests.schedules --replay {seed}{kinds_option(kinds)}", to_errors=True)
+        say(f"replay with: python -m tests.schedules --replay {seed}{further}", to_errors=True)
     return 1 if sums.failed else 0
 
 
-def run_all(seeds: range, num_jobs: int, kinds: tuple[Kind, ...]) -> Tally:
+def run_all(seeds: range, num_jobs: int, kinds: tuple[Kind, ...], *, all_fetch: bool) -> Tally:
     """In so many processes, with a bar."""
     sums = Tally()
     tasks = [seeds[begin : begin + SEEDS_A_TASK] for begin in range(0, len(seeds), SEEDS_A_TASK)]
     with ProcessPoolExecutor(num_jobs, initializer=gc.disable) as pool:
-        for done in as_completed([pool.submit(tally_task, task, kinds) for task in tasks]):
+        for done in as_completed([pool.submit(tally_task, task, kinds, all_fetch=all_fetch) for task in tasks]):
             part = done.result()
             for seed, what in part.failed.items():
                 say(f"\rseed {seed}: {what}", to_errors=True)
@@ -59,10 +62,10 @@ def run_all(seeds: range, num_jobs: int, kinds: tuple[Kind, ...]) -> Tally:
     return sums
 
 
-def tally_task(seeds: range, kinds: tuple[Kind, ...]) -> Tally:
+def tally_task(seeds: range, kinds: tuple[Kind, ...], *, all_fetch: bool) -> Tally:
     """`tally`, with one collection of cycles behind it: collecting while it runs takes a quarter of the time."""
     try:
-        return tally(seeds, kinds)
+        return tally(seeds, kinds, all_fetch=all_fetch)
     finally:
         gc.collect()
 
@@ -75,10 +78,10 @@ def show(num_done: int, num_all: int, num_failed: int) -> None:
         sys.stderr.write(f"\r[{bar}] {num_done}/{num_all}, {num_failed} failed" + "\n" * (num_done == num_all))
 
 
-def replay(seed: int, kinds: tuple[Kind, ...]) -> int:
+def replay(seed: int, kinds: tuple[Kind, ...], *, all_fetch: bool) -> int:
     """Setup, transcript, judgement."""
     transcript = Transcript(is_kept=True)
-    setup = drawn_setup(seed, kinds)
+    setup = schedule_setup(seed, kinds, all_fetch=all_fetch)
     cluster = Cluster(setup, transcript=transcript, look=Looks())
     try:
         judgement, status = word(run(cluster)), 0

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
+from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.bus import streams
 from shared.messages.nodes.nodes import BOTH
 from shared.messages.nodes.placement import ModelLoad, PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
+from tests.schedules.doors import Doors
 from tests.schedules.gateway import GatewayProcess
 from tests.schedules.images import Images
 from tests.schedules.ledger import Ledger
@@ -50,6 +52,7 @@ class Cluster:
         self.is_calm = False
         self._left: set[str] = set()
         world = World(self.agenda, self.redis, self.chance, transcript, Images(), setup.latency_s, setup.restart_s)
+        world.doors = Doors() if setup.fetches else None
         self._transcript = transcript
         orders = {order.request_id: order for _, order in setup.orders}
         instances = ("a", "b") if setup.has_standby else ("a",)
@@ -77,6 +80,18 @@ class Cluster:
             )
             for instance in instances
         ]
+        self.kv_managers = [
+            ServiceProcess(
+                world,
+                "kv-manager",
+                streams.KV,
+                f"kv-{instance}",
+                lambda: KvManagerCore(has_index=True),
+                snapshot_every=setup.snapshot_every,
+            )
+            for instance in instances
+            if setup.fetches
+        ]
         self.gateways = [make_gateway(world, f"gw{number}", self.ledger) for number in range(setup.num_gateways)]
         self.nodes = [
             make_node(world, f"n{number}", setup.options, setup.speed, orders, kv_format, phases)
@@ -84,14 +99,26 @@ class Cluster:
                 zip(setup.kv_formats, setup.phases or (BOTH,) * setup.num_nodes, strict=True)
             )
         ]
-        self.processes: list[Process] = [*self.queue_managers, *self.schedulers, *self.gateways, *self.nodes]
+        self.processes: list[Process] = [
+            *self.queue_managers,
+            *self.schedulers,
+            *self.kv_managers,
+            *self.gateways,
+            *self.nodes,
+        ]
         self.roles: dict[Role, list[Process]] = {
             "any": self.processes,
-            "service": [*self.queue_managers, *self.schedulers],
+            "service": [*self.queue_managers, *self.schedulers, *self.kv_managers],
             "gateway": [*self.gateways],
             "node": [*self.nodes],
         }
+        self._doors = world.doors
         self._arrange()
+
+    @property
+    def fetches(self) -> dict[str, int]:
+        """Of beginnings of prompts: what came of them, and how often."""
+        return self._doors.ends if self._doors is not None else {}
 
     def _arrange(self) -> None:
         for process in self.processes:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix, PrefixCopied, PrefixFound, PrefixTaken
 from gpu_node.engine.process.protocol import (
     AbortRequests,
+    AskBlocks,
     Command,
     EngineEvent,
     HandOverImages,
@@ -29,11 +31,11 @@ from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Chunk
 from tests.schedules.agenda import Signal, sleep, wait
+from tests.schedules.cached import BLOCK_SIZE, CachedPrefixes
 from tests.schedules.ledger import BrokenPromiseError
-from tests.schedules.orders import Order, drawn
+from tests.schedules.orders import VOCAB_SIZE, Order, drawn
 from tests.schedules.process import Process
 
-BLOCK_SIZE = 16
 NUM_BLOCKS = 64
 MAX_UNTOLD = 4  # events, beyond which it waits for the agent (live there are more, and steps are as much shorter)
 COST = StepCost(step_s=0.02, token_s=0.0005, context_token_s=1e-6)
@@ -47,6 +49,8 @@ class Sequence:
     lengths: list[int]
     """Tokens of each choice so far."""
     ended: list[bool]
+    is_right: bool = True
+    """What its prompt begins with in the cache is what computing would have made."""
 
     @property
     def num_tokens(self) -> int:
@@ -84,6 +88,10 @@ class Engine:
     commands: deque[Command] = field(default_factory=deque)
     num_received: int = 0
     num_images: int = 0
+    cache: CachedPrefixes | None = None
+    """Of prompts; None where none begin alike."""
+    lent: set[int] = field(default_factory=set)
+    """Copies of it that wait to be fetched."""
     _news: Signal = field(default_factory=Signal)
     _seen_models: dict[str, str] = field(default_factory=dict)
 
@@ -128,7 +136,9 @@ class Engine:
         match command:
             case LoadModel(model):
                 await self._load(model)
-            case RunAttempt(payload, image):
+            case RunAttempt(payload, image, prefix):
+                if prefix is not None:
+                    self._take_in(payload, prefix)
                 self._add(payload, image)
             case TakeOut(request_ids):
                 self._evict(request_ids)
@@ -139,8 +149,10 @@ class Engine:
                         self.num_images += 1
                         attempt, text = parked.payload.attempt, encoded(parked, self.kv_format)
                         self.tell(Image(request_id, attempt, self.num_images, ImageFile(text, len(text))))
-            case ReleaseImages():
-                pass
+            case ReleaseImages(numbers):
+                self.lent -= set(numbers)
+            case FindPrefix() | CopyPrefix() | AskBlocks():
+                self._asked(command)
             case AbortRequests(request_ids):
                 for request_id in request_ids:
                     self.sequences.pop(request_id, None)
@@ -156,6 +168,8 @@ class Engine:
         await sleep(load_s)
         self._seen_models.update(dict.fromkeys(self._seen_models, "host") | {model: "device"})
         self.model = model
+        if self.cache is not None:
+            self.cache.load(model)
         self.tell(
             ModelLoaded(
                 model=model,
@@ -205,7 +219,30 @@ class Engine:
         num_choices = payload.sampling.num_choices
         lengths = [len(output.token_ids) for output in outputs] or [0] * num_choices
         ended = [bool(output.finish_reason) for output in outputs] or [False] * num_choices
-        return Sequence(payload, lengths, ended)
+        is_right = self.cache is None or self.cache.is_right(payload.prompt_token_ids)
+        return Sequence(payload, lengths, ended, is_right)
+
+    def _asked(self, command: FindPrefix | CopyPrefix | AskBlocks) -> None:
+        """About what is cached."""
+        cache = self.cache
+        assert cache is not None, "nobody asks an engine that caches nothing"
+        match command:
+            case FindPrefix(request_id, attempt, model, _, token_ids):
+                on_device, near = cache.found(token_ids) if model == self.model else (0, 0)
+                self.tell(PrefixFound(request_id, attempt, on_device, near))
+            case CopyPrefix(number, ask):
+                file = cache.copy(ask)
+                if file.num_bytes:
+                    self.num_images += 1
+                    self.lent.add(self.num_images)
+                self.tell(PrefixCopied(number, self.num_images, file))
+            case AskBlocks(is_again):
+                self.tell(cache.changes(is_again=is_again))
+
+    def _take_in(self, payload: Payload, prefix: ImageFile) -> None:
+        assert self.cache is not None, "nothing is fetched for it"
+        num_tokens = self.cache.take_in(payload, prefix)
+        self.tell(PrefixTaken(num_tokens or 0, is_refused=num_tokens is None))
 
     def _evict(self, request_ids: list[str]) -> None:
         kept = []
@@ -221,7 +258,11 @@ class Engine:
 
     def _step(self) -> list[Chunk]:
         chunks: list[Chunk] = []
+        if self.cache is not None:
+            self.cache.make_room(self.host.chance)
         for sequence in list(self.sequences.values())[: self.speed.max_num_seqs]:
+            if self.cache is not None and not sequence.num_tokens:
+                self.cache.compute(sequence.payload.prompt_token_ids)
             chunks += self._advance(sequence)
             if all(sequence.ended):
                 del self.sequences[sequence.payload.request_id]
@@ -238,6 +279,8 @@ class Engine:
             sequence.lengths[choice] = end
             sequence.ended[choice] = end == num_drawn
             tokens = [drawn(payload.sampling.seed, choice, place) for place in range(begin, end)]
+            if not sequence.is_right:
+                tokens = [VOCAB_SIZE + token for token in tokens]  # what comes of another text's KV
             reason = order.end_by_node if end == num_drawn else ""
             chunks.append(
                 Chunk(

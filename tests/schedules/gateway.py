@@ -12,10 +12,12 @@ from gateway.inflight.released import Released
 from gateway.inflight.releases import RETRY_S, SURELY_S
 from gateway.inflight.request import InflightRequest
 from shared.bus import streams
+from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message
 from shared.messages.requests import inventories
 from shared.messages.requests.requests import Attempt, Cancel, GatewayBeat, Rejected, Resubmit, Tokens
 from tests.schedules.agenda import sleep
+from tests.schedules.cached import BLOCK_SIZE
 from tests.schedules.ledger import Ledger
 from tests.schedules.orders import TOKEN_BYTES, Order
 from tests.schedules.process import Process, World
@@ -89,6 +91,7 @@ class GatewayProcess(Process):
             TOKEN_BYTES,
             order.slo,
             tenant="default",
+            block_tokens=BLOCK_SIZE if self.world.doors is not None else 0,
         )
         request = InflightRequest(job, self.gateway, 0, lambda news: self._ledger.note_news(order, news))
         self.inflight[order.request_id] = request
@@ -206,10 +209,20 @@ class GatewayProcess(Process):
         except RedisAwayError:
             request.is_unsure = True
             raise
+        await self._ask_where(Locate.of(submit))
         generation.begin_attempt(attempt, gave_way=gave_way, has_crashed=has_crashed)
         request_id = request.job.request_id
         if request_id not in self.inflight:  # the client left meanwhile, and its Cancel may have come first
             await self.ask("release", lambda: self.redis.release(request_id, Cancel(request_id=request_id)))
+
+    async def _ask_where(self, question: Locate | None) -> None:
+        """Of a further attempt, apart from it: that it cannot be asked must not have it submitted once more."""
+        if question is None:
+            return
+        try:
+            await self.ask("locate", lambda: self.redis.add((streams.KV, question)))
+        except RedisAwayError:
+            self.note("could not ask where", question.request_id, "is cached")
 
     def _end_if_over(self, request: InflightRequest) -> None:
         """The handler sends the end to its client, and leaves."""

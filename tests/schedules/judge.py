@@ -6,6 +6,7 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.state import State
 from shared.bus import streams
+from shared.estimator.prefix_fetch import LEAST_WITHIN_S
 from shared.messages.requests.requests import Attempt
 from tests.schedules.cluster import Cluster
 from tests.schedules.ledger import BrokenPromiseError
@@ -14,6 +15,11 @@ AGREE_S = 15.0  # after the faults, and after the last answer
 DETECT_S = 20.0  # a gateway that died with the last fault is silent for this long, if all were silent at once
 SERVED_S = 90.0  # after the faults: hand-overs that were lost time out one after the other
 LOOK_EVERY = 8  # messages of a queue manager between two walks over its state
+
+
+SOUGHT_S = LEAST_WITHIN_S + 4.0
+"""When all runs, a prompt is sought for so long at most: a step or two of the slowest engine, what the longest of the
+prompts is worth, and events that wait for Redis meanwhile."""
 
 
 class Looks:
@@ -52,7 +58,7 @@ def disagreements(cluster: Cluster) -> list[str]:
         *_differ("gateways / queue manager", names, set(state.gateways.heard_s)),
         *_differ("no hand-over / hand-overs", {}, state.hand_overs),
     ]
-    return [*found, *_at_nodes(cluster, state), *_in_redis(cluster, state, wanted)]
+    return [*found, *_at_nodes(cluster, state), *_sought(cluster), *_in_redis(cluster, state, wanted)]
 
 
 def _differ(what: str, left: object, right: object) -> list[str]:
@@ -74,6 +80,21 @@ def _at_nodes(cluster: Cluster, state: State) -> list[str]:
         found += _differ(f"{node.name} keeps / is believed to", _attempts(engine.parked), kept)
         ledger = {Attempt(name, run.attempt) for name, run in node.core.running.items()}
         found += _differ(f"{node.name}: its agent's ledger / engine", ledger, _attempts(engine.sequences))
+    return found
+
+
+def _sought(cluster: Cluster) -> list[str]:
+    """Nothing of any fetch is left, at takers and at givers."""
+    found: list[str] = []
+    for node in cluster.nodes:
+        if node.prefixes is None:
+            continue
+        for attempt, since_s in node.sought_since_s.items():
+            waits_s = cluster.agenda.now - max(since_s, cluster.setup.calm_s)
+            must(waits_s < SOUGHT_S, f"{node.name} has sought the prompt of {attempt} for {waits_s:.1f} s")
+        found += _differ(f"{node.name} seeks / nothing", node.core.intake.sought, [])
+        found += _differ(f"{node.name} fetches and holds / nothing", len(node.prefixes), 0)
+        found += _differ(f"{node.name}: its engine has lent / nothing", node.engine.lent, set())
     return found
 
 

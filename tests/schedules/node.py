@@ -10,9 +10,11 @@ from typing import NoReturn, cast
 from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
+    BlocksDue,
     DiscardImage,
     Drain,
     DropImages,
+    FetchPrefix,
     GroupEntry,
     ImageAction,
     ImageFetched,
@@ -21,6 +23,7 @@ from gpu_node.agent.decisions.actions import (
     Publish,
     Pull,
     Resume,
+    SayBlocks,
     SayInventory,
     StopFetch,
     Taken,
@@ -28,17 +31,22 @@ from gpu_node.agent.decisions.actions import (
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore, AgentEvent
-from gpu_node.agent.process.epoch import BACKOFF_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.agent.process.epoch import BACKOFF_S, BLOCKS_S, HEARTBEAT_S, MAX_BACKOFF_S
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
 from shared.config.engines.engine import EngineOptions
+from shared.messages.memory.blocks import BlockNews, TellBlocks
+from shared.messages.message import Message
 from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
 from shared.messages.requests import inventories, requests
 from shared.messages.requests.requests import Abort, Attempt, Evict, Finished, VirtualQueue
 from tests.schedules.agenda import Killed, Signal, sleep, wait
+from tests.schedules.cached import CachedPrefixes
+from tests.schedules.doors import Doors
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId
+from tests.schedules.node_prefixes import NodePrefixes
 from tests.schedules.orders import Order
 from tests.schedules.process import Process, World
 from tests.schedules.reader import Reader
@@ -46,6 +54,7 @@ from tests.schedules.redis_model import RedisAwayError
 
 DRAINED = "drained"
 START_S = 0.5  # from the end of an epoch to the next: an engine process has to start
+NEW_WEIGHTS = 0.3  # chance of an epoch that the model's files are others than before
 
 
 class NodeProcess(Process):
@@ -68,14 +77,22 @@ class NodeProcess(Process):
         self._orders = orders
         self._kv_format = kv_format
         self._phases = phases
+        self._num_weights = 1
+        self.sought_since_s: dict[Attempt, float] = {}
+        """Requests whose prompt is sought, and since when."""
 
     def begin(self) -> None:
         """A fresh core and a fresh engine."""
         self.num_epochs += 1
-        self.core = self._make_core(f"{self.name}-{self.num_epochs}")
-        self.engine = Engine(
-            self, self._speed, self._orders, self._hear_engine, lambda: len(self._events), self._kv_format
-        )
+        epoch, doors = f"{self.name}-{self.num_epochs}", self.world.doors
+        kv_format = self._kv_format if doors is None else self._drawn_format()
+        self.engine = Engine(self, self._speed, self._orders, self._hear_engine, lambda: len(self._events), kv_format)
+        self.prefixes: NodePrefixes | None = None
+        if doors is not None:
+            self.engine.cache = self._make_cache(kv_format)
+            self.prefixes = self._make_prefixes(epoch, doors)
+        self.core = self._make_core(epoch)
+        self.sought_since_s = {}
         self._events: deque[AgentEvent] = deque()
         self._news = Signal()
         self._reader = Reader(self, streams.node_inbox(self.name), BACKOFF_S)
@@ -86,7 +103,19 @@ class NodeProcess(Process):
         self.spawn(self._serve_epoch())
 
     def _make_core(self, epoch: str) -> AgentCore:
-        return AgentCore(self.name, epoch, "scripted", self._options, self._phases)
+        door = self.prefixes.kv_door if self.prefixes is not None else None
+        return AgentCore(self.name, epoch, "scripted", self._options, self._phases, door)
+
+    def _drawn_format(self) -> str:
+        if self.num_epochs > 1 and self.chance.random() < NEW_WEIGHTS:
+            self._num_weights += 1
+        return f"{self._kv_format}, weights {self._num_weights}"
+
+    def _make_prefixes(self, epoch: str, doors: Doors) -> NodePrefixes:
+        return NodePrefixes(self, epoch, doors, self.engine.send, self._hear)
+
+    def _make_cache(self, kv_format: str) -> CachedPrefixes:
+        return CachedPrefixes(kv_format)
 
     def _hear(self, event: AgentEvent) -> None:
         self._events.append(event)
@@ -96,8 +125,11 @@ class NodeProcess(Process):
         if isinstance(event, Image):
             ticket = self.world.images.hold(self, self.name, self.core.epoch, event)
             self._hear(ImageHeld(Attempt(event.request_id, event.attempt), ticket))
-        else:
-            assert not isinstance(event, ImageOpened | PrefixCopied | PrefixTaken), "it opens nothing, and has no door"
+        elif isinstance(event, PrefixCopied):
+            assert self.prefixes is not None, "it has a door"
+            self.prefixes.copied(event)
+        elif not isinstance(event, PrefixTaken):
+            assert not isinstance(event, ImageOpened), "it opens nothing"
             self._hear(event)
 
     def _number(self) -> int:
@@ -118,6 +150,7 @@ class NodeProcess(Process):
         """Say goodbye, and begin anew."""
         self.note("ends epoch", self.core.epoch, "-", why)
         self.world.images.end(self.core.epoch, self.agenda.now if why == DRAINED else None)
+        self._close_door()
         self.end_life()
         self.spawn(self._begin_again(has_crashed))
 
@@ -131,7 +164,7 @@ class NodeProcess(Process):
         core = self.core
         gone = NodeGone(node=self.name, epoch=core.epoch, has_crashed=has_crashed, blamed=core.blamed)
         try:
-            await self.ask("goodbye", lambda: self.redis.add((streams.SCHEDULER, gone)))
+            await self._tell_services("goodbye", gone)
         except RedisAwayError:
             self.note("could not say goodbye")
         await sleep(START_S)
@@ -141,7 +174,12 @@ class NodeProcess(Process):
         """SIGKILL: what it held is gone."""
         if self.is_alive and self.num_epochs:
             self.world.images.end(self.core.epoch)
+            self._close_door()
         super().die()
+
+    def _close_door(self) -> None:
+        if self.prefixes is not None:
+            self.prefixes.close()
 
     # --- an epoch ---------------------------------------------------------------------------------------------------
 
@@ -155,12 +193,19 @@ class NodeProcess(Process):
                 await sleep(MAX_BACKOFF_S)
         for work in (self._read_inbox(), self._serve(), self._beat(), self.engine.run()):
             self.spawn(work)
+        if self.prefixes is not None:
+            self.spawn(self._look_at_blocks())
+
+    async def _look_at_blocks(self) -> None:
+        while True:
+            await sleep(BLOCKS_S)
+            self._hear(BlocksDue())
 
     async def _read_inbox(self) -> None:
         while True:
             message = await self._reader.next()
             self.note("<-", message)
-            assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence)
+            assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence | TellBlocks)
             self._hear(message)
 
     async def _serve(self) -> None:
@@ -169,10 +214,17 @@ class NodeProcess(Process):
                 await wait(self._news)
                 continue
             event = self._events.popleft()
-            for action in self.core.handle(event):
-                await self._do(action)
+            await self._handle(event)
             if self.core.is_drained:
                 await self._be_over(DRAINED)
+
+    async def _handle(self, event: AgentEvent) -> None:
+        actions = self.core.handle(event)
+        self.core.intake.check()
+        since_s = self.sought_since_s
+        self.sought_since_s = {one: since_s.get(one, self.agenda.now) for one in self.core.intake.sought}
+        for action in actions:
+            await self._do(action)
 
     async def _do(self, action: AgentAction) -> None:
         match action:
@@ -181,7 +233,7 @@ class NodeProcess(Process):
             case Tell(command):
                 self.note("tells its engine", command)
                 self.engine.send(command)
-            case Resume() | StopFetch() | DiscardImage() | DropImages():
+            case Resume() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
                 self._do_images(action)
             case Publish():
                 await self._publish(action)
@@ -189,6 +241,8 @@ class NodeProcess(Process):
                 await self._say_inventory(action)
             case Beat(heartbeat):
                 await self._send_beat(heartbeat)
+            case SayBlocks(news):
+                await self._say_blocks(news)
             case NewEpoch():
                 await self._be_over("fenced")
 
@@ -199,7 +253,12 @@ class NodeProcess(Process):
                 self._num_fetches += 1
                 self._fetching[attempt] = self._num_fetches
                 self.spawn(self._fetch(action, attempt, self._num_fetches))
+            case FetchPrefix():
+                assert self.prefixes is not None, "it has a door"
+                self.prefixes.fetch(action)
             case StopFetch(attempts):
+                if self.prefixes is not None:
+                    self.prefixes.stop(attempts)
                 for attempt in attempts:
                     self._fetching.pop(attempt, None)
             case DropImages(attempts):
@@ -235,8 +294,7 @@ class NodeProcess(Process):
             await self._be_over("unclear whether it has pulled")
         self.note("pulls", *[f"{entry.request_id}#{entry.attempt}" for _, entry, _ in found], "of", pull.group)
         entries = [GroupEntry(cast("bytes", entry_id), enqueued, payload) for entry_id, enqueued, payload in found]
-        for action in self.core.handle(Taken(pull.group, pull.num_requests, entries)):
-            await self._do(action)
+        await self._handle(Taken(pull.group, pull.num_requests, entries))
 
     async def _publish(self, publish: Publish) -> None:
         """Until it is out."""
@@ -279,9 +337,19 @@ class NodeProcess(Process):
 
     async def _send_beat(self, heartbeat: Heartbeat) -> None:
         try:
-            await self.ask("beat", lambda: self.redis.add((streams.SCHEDULER, heartbeat)))
+            await self._tell_services("beat", heartbeat)
         except RedisAwayError:
             self.note("heartbeat not sent")
+
+    async def _tell_services(self, command: str, message: Message) -> None:
+        told = (streams.SCHEDULER, streams.KV) if self.prefixes is not None else (streams.SCHEDULER,)
+        await self.ask(command, lambda: self.redis.add(*((stream, message) for stream in told)))
+
+    async def _say_blocks(self, news: BlockNews) -> None:
+        try:
+            await self.ask("blocks", lambda: self.redis.add((streams.KV, news)))
+        except RedisAwayError:
+            self.note("cached blocks not told")
 
     async def _say_inventory(self, action: SayInventory) -> None:
         self.note("says inventory", action)

@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal, TypeVar
 
 from tests.schedules.agenda import Agenda, Host, Killed, sleep
+from tests.schedules.doors import Doors
 from tests.schedules.images import Images
 from tests.schedules.redis_model import RedisAwayError, RedisModel
 from tests.schedules.transcript import Transcript
@@ -51,6 +52,8 @@ class World:
     """Of the slowest way to Redis, where nothing is wrong."""
     restart_s: float
     """At most, until a process that has died is there again."""
+    doors: Doors | None = None
+    """Of nodes that read each other's caches; None where they do not."""
 
 
 class Process(Host):
@@ -104,6 +107,22 @@ class Process(Host):
     def is_frozen(self) -> bool:
         """Whether it does not run."""
         return self.frozen_until_s > self.agenda.now
+
+    async def meet(self, name: str) -> bool:
+        """A fault that waits for what is done without Redis; whether what was done is lost with it."""
+        armed = self.armed
+        if armed is None or armed.command != name:
+            return False
+        self.armed = None
+        self.note(armed.fault, name)
+        if armed.fault.startswith("die"):
+            self.die()
+            raise Killed
+        if armed.fault.startswith("freeze"):
+            self.freeze(armed.seconds)
+            await sleep(0.0)
+            return False
+        return True
 
     async def ask(self, name: str, command: Callable[[], T]) -> T:
         """Have Redis do something. `RedisAwayError` where no answer came, whether it was done or not."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shared.bus import streams
+from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Attempt, Enqueued, Pulled, Submit
@@ -149,11 +150,13 @@ class RedisModel:
     # --- gateways ---------------------------------------------------------------------------------------------------
 
     def submit(self, payload: Payload, submit: Submit) -> None:
-        """Payload and `Submit`. A first attempt asks for memory."""
+        """Payload and `Submit`. A first attempt asks for memory, and the KV manager with it."""
         if self.is_full and submit.attempt == 0:
             raise RedisFullError
-        key = streams.payload(payload.request_id)
-        self._do([("put", key, payload), self._adder()(streams.QUEUE, submit)])
+        key, add = streams.payload(payload.request_id), self._adder()
+        question = Locate.of(submit) if submit.attempt == 0 else None
+        asked = [add(streams.KV, question)] if question is not None else []
+        self._do([("put", key, payload), add(streams.QUEUE, submit), *asked])
 
     def release(self, request_id: str, message: Message | None) -> None:
         """Delete the payload, and say so."""

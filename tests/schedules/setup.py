@@ -71,11 +71,14 @@ class Setup:
     faults: tuple[Planned, ...]
     phases: tuple[Phases, ...] = ()
     """Of each node; empty where all serve both."""
+    fetches: bool = False
+    """Nodes read each other's caches (`tests.schedules.fetches`)."""
 
     @property
     def kv_formats(self) -> tuple[str, ...]:
         """Of each node; in some schedules they differ. Drawn of the seed alone: whatever else follows from it stays."""
-        return tuple(f"as at n{number}" if self.seed % 7 == UNLIKE else "" for number in range(self.num_nodes))
+        alike = "as everywhere" if self.fetches else ""
+        return tuple(f"as at n{number}" if self.seed % 7 == UNLIKE else alike for number in range(self.num_nodes))
 
     @property
     def calm_s(self) -> float:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.schedules.cluster import Cluster
+from tests.schedules.fetches import schedule_setup
 from tests.schedules.judge import Looks
 from tests.schedules.schedule import run
-from tests.schedules.setup import ALL_KINDS, Kind, drawn_setup
+from tests.schedules.setup import ALL_KINDS, Kind
 from tests.schedules.transcript import Transcript
 
 
@@ -23,6 +24,8 @@ class Tally:
     num_tokens: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    fetches: Counter[str] = field(default_factory=Counter)
+    """Of prompts' beginnings from other nodes: what came of them."""
     failed: dict[int, str] = field(default_factory=dict)
     """By seed, which promise."""
     agreed_s: list[float] = field(default_factory=list)
@@ -36,6 +39,7 @@ class Tally:
         self.num_tokens += other.num_tokens
         self.ends += other.ends
         self.faults += other.faults
+        self.fetches += other.fetches
         self.failed |= other.failed
         self.agreed_s += other.agreed_s
 
@@ -49,16 +53,17 @@ class Tally:
             "tokens_checked": self.num_tokens,
             "requests": dict(sorted(self.ends.items())),
             "faults": dict(sorted(self.faults.items())),
+            "fetches": dict(sorted(self.fetches.items())),
             "agreed_s": {"p50": waits[len(waits) // 2], "p99": waits[len(waits) * 99 // 100], "max": waits[-1]},
             "failed": {str(seed): what for seed, what in sorted(self.failed.items())},
         }
 
 
-def tally(seeds: range, kinds: tuple[Kind, ...] = ALL_KINDS) -> Tally:
-    """Run the schedules of these seeds."""
+def tally(seeds: range, kinds: tuple[Kind, ...] = ALL_KINDS, *, all_fetch: bool = False) -> Tally:
+    """Run the schedules of these seeds; ``all_fetch``: as `schedule_setup`."""
     sums = Tally()
     for seed in seeds:
-        setup = drawn_setup(seed, kinds)
+        setup = schedule_setup(seed, kinds, all_fetch=all_fetch)
         looks = Looks()
         cluster = Cluster(setup, transcript=Transcript(is_kept=False), look=looks)
         sums.num_schedules += 1
@@ -71,6 +76,7 @@ def tally(seeds: range, kinds: tuple[Kind, ...] = ALL_KINDS) -> Tally:
         finally:
             sums.num_events += cluster.agenda.num_events
             sums.num_messages += looks.num_messages
+            sums.fetches.update(cluster.fetches)
         sums.ends.update(outcome.ends.values())
         sums.num_tokens += outcome.num_tokens
         if setup.faults:

@@ -58,7 +58,7 @@ class PrefixExchange:
     def copy(self, ask: PrefixAsk) -> HandedOver | None:
         """What is cached of a text, on the device or in host memory; None where that is nothing new, or cannot go."""
         resident = self._residents.get(ask.model)
-        if resident is None or not ask.kv_format or BlockFormat.of(resident.model).name != ask.kv_format:
+        if resident is None or not ask.kv_format or BlockFormat.of(resident.model).cut != ask.kv_format:
             return None
         model, blocks = resident.model, resident.scheduler.blocks
         if ask.adapter and ask.adapter not in model.adapters:
@@ -92,7 +92,7 @@ class PrefixExchange:
             parts.append(self._eviction.read(model, on_device, len(on_device) * block_bytes))
         if in_host:
             parts.append(self._executor.read_blocks(model, in_host, swapped_out=True)[0])
-        if len(parts) == 1:
+        if len(parts) == 1 or not any(parts):
             return parts[0]
         sources = [iter(range(0, len(part), block_bytes)) for part in parts]
         numbers = [0 if one.device_block is not None else 1 for one in found]
@@ -140,7 +140,8 @@ class PrefixExchange:
         self._interrupts()
         starts = [(place - image.first) * model.block_bytes for place in unwritten]
         content = memoryview(b"".join(image.content[start : start + model.block_bytes] for start in starts))
-        self._eviction.write(model.name, [moves[place] for place in unwritten], content, len(content))
+        num_bytes = len(unwritten) * model.block_bytes
+        self._eviction.write(model.name, [moves[place] for place in unwritten], content, num_bytes)
         blocks.free(SEQUENCE)
         return len(unwritten) * model.block_size
 

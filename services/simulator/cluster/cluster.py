@@ -93,6 +93,7 @@ class SimulatedCluster:
         self.bus = MemoryBus()
         self.names_prompts = has_contents and config.routes_warm
         """Whether requests may go to what is cached of them."""
+        self._exchanges_prefixes = self.names_prompts and config.queue.uses("fetch")
         self.block_tokens = config.engine.block_size if self.names_prompts else 0
         """As `gateway.inflight.job.Job`."""
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
@@ -127,6 +128,7 @@ class SimulatedCluster:
             self._options,
             phases=self._phases[template],
             tells_blocks=self.names_prompts,
+            exchanges_prefixes=self._exchanges_prefixes,
         )
 
     def _start(self, pool: str, name: str) -> SimulatedNode:

@@ -6,12 +6,14 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from typing import Protocol
 
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from shared.bus import streams
 from shared.messages.message import Message
+from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.requests.payload import Payload
-from shared.messages.requests.requests import Attempt, Enqueued, Pulled
+from shared.messages.requests.requests import Attempt, Enqueued, ImageTicket, Pulled
 
 Subscriber = Callable[[Message, float], None]
 Listener = Callable[[float, str, Message], None]
@@ -29,6 +31,14 @@ class StoredImage:
     """The node that gave it hears that it is gone."""
 
 
+class PrefixDoor(Protocol):
+    """Where others ask an epoch of a node."""
+
+    def ask(self, ask: PrefixAsk, token: str, told: Callable[[ImageTicket | None], None]) -> None:
+        """Have ``told`` hear of a copy of what is cached of a text, or that nothing is given; at once, or later."""
+        ...
+
+
 class MemoryBus:
     """A heap of (time, sequence number, action): the only clock, and the only order, of a simulated cluster."""
 
@@ -37,6 +47,8 @@ class MemoryBus:
         self.payloads: dict[str, Payload] = {}
         self.images: dict[str, StoredImage] = {}
         """Requests that were handed over, by the address of their image, as long as the node that gave it has it."""
+        self.doors: dict[str, PrefixDoor] = {}
+        """Of nodes that let others read what they have cached, by their addresses."""
         self._latency_s = latency_s
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._num_scheduled = 0
@@ -85,10 +97,10 @@ class MemoryBus:
             self.send(streams.QUEUE, Pulled(node=node, epoch=epoch, group=group, requests=requests))
         return [(entry, self.payloads.get(entry.request_id)) for entry in taken]
 
-    def put_image(self, address: str, image: StoredImage) -> None:
-        """Hold the image of a request for the node that will pull it."""
+    def put_image(self, address: str, image: StoredImage, hold_s: float = KV_IMAGE_TTL_S) -> None:
+        """Hold the image of a request for the node that will pull it; or, for less long, what another one asks for."""
         self.images[address] = image
-        self.at(self.now + KV_IMAGE_TTL_S, lambda: self._expire(address, image))
+        self.at(self.now + hold_s, lambda: self._expire(address, image))
 
     def _expire(self, address: str, image: StoredImage) -> None:
         if self.images.get(address) is image:

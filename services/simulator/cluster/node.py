@@ -14,7 +14,9 @@ from gpu_node.agent.decisions.actions import (
     DiscardImage,
     Drain,
     DropImages,
+    FetchPrefix,
     GroupEntry,
+    ImageAction,
     NewEpoch,
     Publish,
     Pull,
@@ -47,11 +49,13 @@ from gpu_node.engine.process.protocol import (
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node_engine import NodeEngine
 from services.simulator.cluster.node_images import NodeHooks, NodeImages
+from services.simulator.cluster.node_prefixes import NodePrefixes, PrefixCounts
 from services.simulator.devices.device import SimulatedDevice
 from shared.bus import streams
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import BOTH, NodeGone, Phases
+from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests import inventories, requests
 from shared.messages.requests.requests import Finished
 
@@ -88,9 +92,13 @@ class SimulatedNode:
         *,
         phases: Phases = BOTH,
         tells_blocks: bool = False,
+        exchanges_prefixes: bool = False,
     ) -> None:
-        """``tells_blocks``: the KV manager hears what is cached here; of an engine that knows what it computes."""
+        """``tells_blocks``: the KV manager hears what is cached here; ``exchanges_prefixes``: other nodes read it, and
+        this one what they have. Both of an engine that knows what it computes."""
         self.node = node
+        self.prefix_counts = PrefixCounts()
+        self._exchanges_prefixes = exchanges_prefixes
         self._tells_blocks = tells_blocks
         self.kind = device.kind
         self.loadings: list[Loading] = []
@@ -118,11 +126,14 @@ class SimulatedNode:
         self._num_epochs += 1
         self._is_alive = True
         epoch = f"{self.node}-{self._num_epochs}"
-        self.core = AgentCore(self.node, epoch, self.device.kind, self._options, self._phases)
+        door = KvDoor(self.node, epoch) if self._exchanges_prefixes else None
+        self.core = AgentCore(self.node, epoch, self.device.kind, self._options, self._phases, door)
         self.engine = self._make_engine()
         self._commands, self._is_busy, self._step_end_s = deque(), False, None
         hooks = NodeHooks(self._events.append, self._tell_of_epoch(), self._feed, self._at)
         self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks, self.device.network_bytes_per_s)
+        ends = self._bus, self._images, hooks, self.prefix_counts
+        self._prefixes = NodePrefixes(door, *ends) if door is not None else None
         self._told = Commands(self.engine, self._events.append, self._images)
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:
@@ -152,6 +163,8 @@ class SimulatedNode:
         if chunks:
             self._feed(StepReport.of(chunks, self.engine.stats()))
         self._bus.unsubscribe(streams.node_inbox(self.node))
+        if self._prefixes is not None:
+            self._prefixes.close()
         self._is_alive = False
         self._num_epochs += 1  # whatever is still scheduled belongs to the past
 
@@ -215,8 +228,8 @@ class SimulatedNode:
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
                 self._tell(command)
-            case Resume() | StopFetch() | DiscardImage() | DropImages():
-                self._images.do(action)
+            case Resume() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
+                self._move(action)
             case Publish():
                 self._publish(action)
             case SayInventory(running, parked):
@@ -230,6 +243,11 @@ class SimulatedNode:
             case NewEpoch():
                 self.die()
                 self.start()
+
+    def _move(self, action: ImageAction) -> None:
+        if isinstance(action, FetchPrefix | StopFetch) and self._prefixes is not None:
+            self._prefixes.do(action)
+        self._images.do(action)
 
     def _publish(self, publish: Publish) -> None:
         for gateway, tokens in publish.tokens.items():
@@ -300,6 +318,8 @@ class SimulatedNode:
             if source != DEVICE:
                 self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
             self._told.loaded(loaded, load_s, source)
+            if self._prefixes is not None:
+                self._events.append(self._prefixes.named(self._events.pop(), loaded))
         self._told.report()
         self._feed_events()
         self._run()
@@ -309,8 +329,11 @@ class SimulatedNode:
         events = self._events.copy()
         self._events.clear()
         for event in events:
-            assert not isinstance(event, ImageOpened | PrefixCopied | PrefixTaken), "it opens nothing, and has no door"
-            self._feed(self._images.hold(event) if isinstance(event, Image) else event)
+            if isinstance(event, PrefixCopied | PrefixTaken):
+                cast("NodePrefixes", self._prefixes).hear(event)
+            else:
+                assert not isinstance(event, ImageOpened), "it opens nothing"
+                self._feed(self._images.hold(event) if isinstance(event, Image) else event)
 
     def _step_until(self, end_s: float) -> None:
         """The engine computes until then, unless it is interrupted again."""

@@ -15,10 +15,12 @@ from gpu_node.agent.decisions.actions import (
     ImageAction,
     ImageFetched,
     ImageHeld,
+    PrefixFetched,
     Resume,
     StopFetch,
 )
-from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ReleaseImages
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
+from gpu_node.engine.process.protocol import NO_IMAGE, Command, EngineEvent, Image, ImageFile, ReleaseImages
 from gpu_node.engine.requests.image import HandedOver, SerialisedImage
 from services.simulator.cluster.memory_bus import MemoryBus, StoredImage
 from shared.messages.requests.requests import Attempt, ImageTicket
@@ -32,9 +34,9 @@ class NodeHooks:
 
     send: Callable[[EngineEvent], None]
     """Says something for the engine."""
-    tell: Callable[[ReleaseImages], None]
+    tell: Callable[[Command], None]
     """Tells the engine."""
-    feed: Callable[[ImageFetched], None]
+    feed: Callable[[ImageFetched | PrefixFetched], None]
     """Tells the agent."""
     at: Callable[[float, Callable[[], None]], None]
     """Runs something at a time."""
@@ -75,14 +77,14 @@ class NodeImages:
 
     # --- the agent's ----------------------------------------------------------------------------------------------
 
-    def hold(self, image: Image) -> ImageHeld:
-        """The engine has handed a request over."""
+    def hold(self, image: Image, hold_s: float = KV_IMAGE_TTL_S) -> ImageHeld:
+        """The engine has handed a request over, or copied something for another node."""
         attempt, address = Attempt(image.request_id, image.attempt), f"{self._epoch}-{image.number}"
 
         def release() -> None:
             self._hooks.tell(ReleaseImages([image.number]))
 
-        self._bus.put_image(address, StoredImage(self._epoch, attempt, self._given[image.number], release))
+        self._bus.put_image(address, StoredImage(self._epoch, attempt, self._given[image.number], release), hold_s)
         return ImageHeld(attempt, ImageTicket(self._node, address, "", image.file.num_bytes))
 
     def do(self, action: ImageAction) -> None:
@@ -101,10 +103,21 @@ class NodeImages:
     def _fetch(self, resume: Resume) -> None:
         """It comes over the network, one behind the other, while the engine goes on."""
         num_bytes = resume.ticket.num_bytes if resume.ticket is not None else 0
-        took_s = LATENCY_S + num_bytes / self._network_bytes_per_s
-        due_s = self._free_at_s = max(self._bus.now, self._free_at_s) + took_s
+        due_s, took_s = self.arrival(num_bytes)
         self._fetching[Attempt(resume.payload.request_id, resume.payload.attempt)] = due_s
         self._hooks.at(due_s, lambda: self._fetched(resume, due_s, took_s))
+
+    def arrival(self, num_bytes: int) -> tuple[float, float]:
+        """When so many bytes are there that begin to come now, and how long they are on their way."""
+        took_s = LATENCY_S + num_bytes / self._network_bytes_per_s
+        self._free_at_s = max(self._bus.now, self._free_at_s) + took_s
+        return self._free_at_s, took_s
+
+    def put(self, ticket: ImageTicket, data: SerialisedImage) -> ImageFile:
+        """What has come with a ticket, for the engine."""
+        file = ImageFile(ticket.url, ticket.num_bytes)
+        self._come[file.path] = data
+        return file
 
     def _fetched(self, resume: Resume, due_s: float, took_s: float) -> None:
         attempt, ticket = Attempt(resume.payload.request_id, resume.payload.attempt), resume.ticket
@@ -113,6 +126,5 @@ class NodeImages:
         del self._fetching[attempt]
         file, data = NO_IMAGE, self._bus.take_image(ticket.url) if ticket is not None else b""
         if ticket is not None and data:
-            file = ImageFile(ticket.url, ticket.num_bytes)
-            self._come[file.path] = data
+            file = self.put(ticket, data)
         self._hooks.feed(ImageFetched(resume.payload, file, took_s))

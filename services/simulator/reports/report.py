@@ -62,6 +62,7 @@ def report(run: SimulationRun) -> dict[str, Any]:
         "migrations": sum(departure.is_migration for departure in departures),
         "preemptions": sum(node.counts.num_preemptions for node in run.nodes),
         "prompt_tokens_found": _found_share(run),
+        **_fetched(run),
         "num_plans": run.num_plans,
         "node_hours": run.node_s / 3600,
         "idle_while_waiting_share": sum(run.idle_while_waiting.values()),
@@ -98,6 +99,22 @@ def _found_share(run: SimulationRun) -> dict[str, float]:
     below = (kept.host_tokens, kept.store_tokens)
     parts = {"device": counts.first_cached_tokens - sum(below), "host": below[0], "ssd": below[1]}
     return {"all": counts.first_cached_tokens / queried} | {tier: part / queried for tier, part in parts.items()}
+
+
+def _fetched(run: SimulationRun) -> dict[str, int]:
+    """What nodes have read in each other's caches; nothing is said where no prompts begin alike."""
+    if not run.scenario.has_contents:
+        return {}
+    counts = [node.prefixes for node in run.nodes]
+    return {
+        "prefixes_fetched": sum(one.num_fetched for one in counts),
+        "prefixes_not_fetched": sum(one.num_failed for one in counts),
+        "prefix_tokens_fetched": sum(one.num_tokens for one in counts),
+        "prefix_bytes_fetched": sum(one.num_bytes for one in counts),
+        "prompt_tokens_computed": sum(
+            node.counts.first_queried_tokens - node.counts.first_cached_tokens for node in run.nodes
+        ),
+    }
 
 
 def _by(

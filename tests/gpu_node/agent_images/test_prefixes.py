@@ -11,11 +11,12 @@ from aiohttp import web
 from prometheus_client import REGISTRY
 
 from gpu_node.agent.decisions.actions import FetchPrefix
+from gpu_node.agent.decisions.given_prefixes import MAX_ASKS
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.image_server import ImageServer
 from gpu_node.agent.images.prefix_asker import PrefixAsker
-from gpu_node.agent.images.prefix_giver import MAX_ASKS, PrefixGiver
+from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.images.prefix_server import PrefixServer
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
 from gpu_node.engine.process.protocol import NO_IMAGE

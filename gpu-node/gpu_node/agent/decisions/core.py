@@ -94,7 +94,7 @@ class AgentCore:
         self.report = SelfReport(node, epoch, device, options, self.models, phases, door)
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
-        self._intake = Intake(node, self._ledger, self.models, fetches_prefixes=door is not None)
+        self.intake = Intake(node, self._ledger, self.models, fetches_prefixes=door is not None)
         self._blocks = BlockReports(node, epoch)
         self._leases = NodeLeases(node, epoch)
         self._queue = ToldQueue(self.models)
@@ -119,7 +119,7 @@ class AgentCore:
     @property
     def blamed(self) -> list[Attempt]:
         """The only ones that can be the reason, should the engine die now; empty where it may be any that runs."""
-        return self._intake.blamed
+        return self.intake.blamed
 
     @property
     def is_drained(self) -> bool:
@@ -129,7 +129,7 @@ class AgentCore:
     @property
     def awaits_step(self) -> bool:
         """Whether the engine has requests and no model to load first: it must say something before long."""
-        return self._intake.awaits_engine and not self.models.loading
+        return self.intake.awaits_engine and not self.models.loading
 
     def handle(self, event: AgentEvent) -> list[AgentAction]:
         """React to one event; the last word is always what to do next: pull, make way, swap, or wait."""
@@ -157,7 +157,7 @@ class AgentCore:
             case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
         actions += self._hand_over_prefilled()
-        return [*actions, *self._intake.stop_fetching(), *self._intake.begin(), *self._next()]
+        return [*actions, *self.intake.stop_fetching(), *self.intake.begin(), *self._next()]
 
     def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
         if isinstance(event, LeasesDue):
@@ -177,7 +177,7 @@ class AgentCore:
 
     def _next(self) -> list[AgentAction]:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
-        if self.models.loading or self._is_pulling or self._is_draining or self._intake.holds_any:
+        if self.models.loading or self._is_pulling or self._is_draining or self.intake.holds_any:
             return []
         head = self._queue.head(self._headroom)
         if head is None:
@@ -188,7 +188,7 @@ class AgentCore:
         if head.model != self.model:
             return self._change_model(head)
         num_unseen = self._num_unseen
-        num_admittable = self.report.stats.num_admittable - num_unseen - self._intake.num_fetching
+        num_admittable = self.report.stats.num_admittable - num_unseen - self.intake.num_fetching
         if num_admittable > 0:
             return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
         # what the engine has not counted yet may leave more room than it seems
@@ -208,7 +208,7 @@ class AgentCore:
 
     @property
     def _num_unseen(self) -> int:
-        return self._intake.num_sent - self.report.stats.num_received
+        return self.intake.num_sent - self.report.stats.num_received
 
     def _make_way(self, head: GroupRef) -> list[AgentAction]:
         """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
@@ -281,7 +281,7 @@ class AgentCore:
 
     def _hand_over(self, attempts: list[Attempt], destination: KvDestination) -> list[AgentAction]:
         outbox = Outbox(self.node)
-        back = self._intake.give_back(attempts)
+        back = self.intake.give_back(attempts)
         return [*back, *self._evictions.hand_over(attempts, destination, outbox), *outbox.publish()]
 
     # --- from the groups' streams ---------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class AgentCore:
     def _taken(self, taken: Taken) -> list[AgentAction]:
         self._is_pulling = False
         self._queue.pulled(taken.group, len(taken.entries), is_empty=len(taken.entries) < taken.num_asked)
-        return self._intake.take(taken)
+        return self.intake.take(taken)
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class AgentCore:
                 outbox.evict(told, running.ack)
                 continue
             outbox.add(running.gateway, chunk)
-            self._intake.prove(chunk)
+            self.intake.prove(chunk)
             if chunk.is_last:
                 outbox.finish(chunk, running.output_tokens, running.ack)
         return outbox.publish()
@@ -337,10 +337,10 @@ class AgentCore:
         self, event: protocol.TakenOut | ImageHeld | ImageFetched | PrefixFound | PrefixFetched
     ) -> list[AgentAction]:
         if isinstance(event, PrefixFound):
-            return self._intake.prefix_found(event)
+            return self.intake.prefix_found(event)
         if isinstance(event, ImageFetched | PrefixFetched):
             self.report.see_fetch(event.file.num_bytes, event.seconds)
-            return self._intake.fetched(event)
+            return self.intake.fetched(event)
         outbox = Outbox(self.node)
         if isinstance(event, protocol.TakenOut):
             self.report.see(event.stats)

@@ -52,6 +52,19 @@ class Intake:
         return len(self._fetching)
 
     @property
+    def sought(self) -> list[Attempt]:
+        """Of those, whose prompt the engine is asked about, or another node."""
+        return self._sought.attempts
+
+    def check(self) -> None:
+        """Assert that the books balance, behind any event."""
+        for attempt in self._fetching:
+            running = self._ledger.find(attempt.request_id, attempt.attempt)
+            assert running is not None, f"{attempt} is fetched for and not in the ledger"
+            assert running.is_fetching, f"{attempt} is fetched for and runs"
+        self._sought.check(self._fetching)
+
+    @property
     def awaits_engine(self) -> bool:
         """Whether the engine has a request, or is asked about one."""
         return self._sought.awaits_engine or any(not run.is_fetching for run in self._ledger.running.values())

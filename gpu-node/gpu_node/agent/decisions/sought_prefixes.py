@@ -6,6 +6,8 @@ pulled by another node than it was meant for. Whatever goes wrong, the request b
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from gpu_node.agent.decisions.actions import FetchPrefix, SeekPrefix, Tell
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.engine.process.prefix_protocol import FindPrefix, PrefixFound
@@ -37,6 +39,18 @@ class SoughtPrefixes:
         """Whether it owes an answer."""
         return bool(self._unanswered)
 
+    @property
+    def attempts(self) -> list[Attempt]:
+        """Who is sought for."""
+        return list(self._sought)
+
+    def check(self, fetching: Container[Attempt]) -> None:
+        """Assert that the books balance: ``fetching`` are all who have been pulled and not begun."""
+        assert len(self._sought) <= MAX_SOUGHT, f"{len(self._sought)} are sought for"
+        assert self._unanswered <= self._sought.keys(), "the engine is asked about one who is not sought for"
+        for attempt in self._sought:
+            assert attempt in fetching, f"{attempt} is sought for and has begun"
+
     def wants(self, payload: Payload, source: PrefixSource) -> bool:
         """Whether it is worth to look, for a request that has been pulled."""
         loaded = self._models.loaded
@@ -60,11 +74,14 @@ class SoughtPrefixes:
         return Tell(FindPrefix(payload.request_id, payload.attempt, payload.model, payload.adapter, tokens))
 
     def found(self, event: PrefixFound) -> FetchPrefix | Tell | None:
-        """The engine has looked: fetch, or begin; None for whoever was given up meanwhile."""
+        """The engine has looked: fetch, or begin; None for whoever was given up meanwhile.
+
+        An attempt that was given up, and has come again, is answered twice: the first answer counts.
+        """
         attempt = Attempt(event.request_id, event.attempt)
-        start = self._sought.get(attempt)
-        if start is None:
+        if attempt not in self._unanswered:
             return None
+        start = self._sought[attempt]
         self._unanswered.discard(attempt)
         if start.source.num_tokens - event.num_tokens < MIN_TOKENS:
             return Tell(RunAttempt(start.payload))

@@ -9,8 +9,8 @@ import msgspec
 import structlog
 
 from gpu_node.agent.decisions.actions import FetchPrefix
+from gpu_node.agent.decisions.given_prefixes import COPY_S
 from gpu_node.agent.images.image_fetcher import ImageFetcher
-from gpu_node.agent.images.prefix_giver import COPY_S
 from gpu_node.agent.images.prefix_server import BEARER, PREFIX_PATH
 from gpu_node.agent.telemetry.prefix_metrics import count_fetch
 from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from hmac import compare_digest
 
+from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.telemetry.prefix_metrics import count_given
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
@@ -14,15 +15,6 @@ from gpu_node.engine.process.protocol import NO_IMAGE, Image
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import ImageTicket
-
-MAX_ASKS = 4
-"""That the engine is busy with at a time: each copy stops its steps. Whoever comes beyond computes."""
-
-COPY_S = 2.0
-"""For the engine's answer: it comes between two steps, and nobody waits for long."""
-
-HOLD_S = 10.0
-"""A copy that is not fetched by then will not be: whoever asked fetches at once."""
 
 
 class PrefixGiver:

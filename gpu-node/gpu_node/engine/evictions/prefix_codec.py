@@ -51,6 +51,6 @@ def decode_prefix(data: SerialisedImage) -> PrefixImage:
         raise ImageError(f"it is of version {header.version}; this engine has {PREFIX_VERSION}")
     if header.first < 0 or header.num_blocks < 1:
         raise ImageError(f"it says that it has {header.num_blocks} blocks behind {header.first}")
-    if len(content) != header.num_blocks * header.format.block_bytes:
+    if len(content) != header.format.content_bytes(header.num_blocks):
         raise ImageError(f"its content has {len(content)} bytes, for {header.num_blocks} blocks")
     return PrefixImage(header.format, header.first, header.num_blocks, header.digest, content)

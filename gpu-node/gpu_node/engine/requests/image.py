@@ -45,8 +45,17 @@ class BlockFormat:
     @property
     def name(self) -> str:
         """Short, and equal where formats of one model are; empty where blocks have no content."""
+        return self.cut if self.kv_layout else ""
+
+    @property
+    def cut(self) -> str:
+        """Likewise, also of blocks without content: what simulated nodes call it."""
         cut = f"{self.block_size} {self.block_bytes} {self.kv_layout}"
-        return blake2b(cut.encode(), digest_size=NAME_BYTES).hexdigest() if self.kv_layout else ""
+        return blake2b(cut.encode(), digest_size=NAME_BYTES).hexdigest()
+
+    def content_bytes(self, num_blocks: int) -> int:
+        """Of so many blocks: none where they have no content."""
+        return num_blocks * self.block_bytes if self.kv_layout else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,17 @@ def test_a_request_that_is_asked_for_elsewhere_is_given_back() -> None:
     assert StopFetch([attempt_of("r")]) in actions
 
 
+def test_an_attempt_that_comes_again_is_fetched_for_once() -> None:
+    """The engine answers what it was asked before it was given back, and then once more."""
+    one = agent()
+    pulled(one, entry("r"))
+    one.handle(Evict(node="n0", epoch=EPOCH, requests=[attempt_of("r")]))
+    assert pulled(one, entry("r")) == [FIND]
+    assert one.handle(PrefixFound("r", 0, 16, 32)) == [FetchPrefix(payload_of("r"), SOURCE, 16)]
+    assert one.handle(PrefixFound("r", 0, 0, 0)) == []
+    assert one.handle(PrefixFetched(payload_of("r"), FILE, 0.5)) == [Tell(RunAttempt(payload_of("r"), prefix=FILE))]
+
+
 def test_what_is_sought_for_wants_room_in_the_engine() -> None:
     """Five places: three requests that are on their way leave two for the next pull."""
     one = agent()

@@ -9,6 +9,7 @@ import pytest
 from gpu_node.engine.measures.counts import Counts, KeptCounts
 from services.simulator.cluster.clients import UNSERVED, ClientOutcome
 from services.simulator.cluster.node import Loading
+from services.simulator.cluster.node_prefixes import PrefixCounts
 from services.simulator.recording import Departure, Prediction, Recording
 from services.simulator.reports.report import attainment, keeps, quantiles, report, rounded
 from services.simulator.simulation import NodeLife, Scenario, SimulationRun
@@ -24,6 +25,8 @@ CONFIG = ClusterConfig(
         "loose": SloClass(deadline_s=30.0),
     },
 )
+
+NO_PREFIXES = PrefixCounts()
 
 
 def outcome(
@@ -89,9 +92,16 @@ RUN = SimulationRun(
         ],
     ),
     nodes=[
-        NodeLife("n0", "a100", busy_s=15.0, counts=Counts(num_preemptions=2), loadings=[load("m"), load("k")]),
-        NodeLife("n1", "a100", busy_s=5.0, counts=PREEMPTED + FOUND, loadings=[]),
-        NodeLife("n2", "a10", busy_s=4.0, counts=Counts(num_preemptions=0), loadings=[load("k")]),
+        NodeLife(
+            "n0",
+            "a100",
+            busy_s=15.0,
+            counts=Counts(num_preemptions=2),
+            loadings=[load("m"), load("k")],
+            prefixes=NO_PREFIXES,
+        ),
+        NodeLife("n1", "a100", 5.0, PREEMPTED + FOUND, [], NO_PREFIXES),
+        NodeLife("n2", "a10", busy_s=4.0, counts=Counts(num_preemptions=0), loadings=[load("k")], prefixes=NO_PREFIXES),
     ],
     leases=[],
     start_s=START_S,
