@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 CLASSIFIER_TENSOR = "cls.output.weight"
 """A re-ranker's head in a GGUF file: [labels, hidden size]."""
+POOLER_TENSOR = "cls.weight"
+"""The layer before that of an encoder: [hidden size, hidden size]."""
 _CLASSIFIER = "ForSequenceClassification"
 _DEFAULT_LABELS = 2  # of `transformers`, which leaves them out of the file
 

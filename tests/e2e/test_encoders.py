@@ -18,6 +18,7 @@ from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gpu_node.encoder_model import LONGEST, means, save_encoder, scores
+from tests.gpu_node.gguf_encoders import write_encoder_gguf
 
 ROUNDED = 0.999
 """Least cosine of the CPU device's bfloat16 beside float32."""
@@ -55,13 +56,15 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Bert:
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, embedder: Bert, judge: Bert, model_file: Path
 ) -> Iterator[Cluster]:
-    """Three models that take turns on a node."""
+    """Models that take turns on a node."""
     del model_file  # it is there
+    file = write_encoder_gguf(tmp_path_factory.mktemp("file") / "texts.gguf", embedder.path)
     chat = {"name": "chat", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512}
     made = Cluster.create(
         tmp_path_factory.mktemp("encoders"),
         models=[
             {"name": "texts", "source": str(embedder.path), "task": "embed"},
+            {"name": "texts-gguf", "source": str(file), "task": "embed"},
             {"name": "judge", "source": str(judge.path), "task": "score"},
             chat,
         ],
@@ -72,8 +75,8 @@ def cluster(
         yield made
 
 
-async def embedded(client: AsyncOpenAI, texts: Sequence[str]) -> torch.Tensor:
-    answer = await client.embeddings.create(model="texts", input=list(texts))
+async def embedded(client: AsyncOpenAI, texts: Sequence[str], model: str = "texts") -> torch.Tensor:
+    answer = await client.embeddings.create(model=model, input=list(texts))
     return torch.tensor([one.embedding for one in answer.data])
 
 
@@ -85,6 +88,11 @@ async def test_embeddings_are_those_of_transformers_beside_a_chat(cluster: Clust
     assert torch.equal(found, alone)
     expected = normalize(means(embedder.model, [embedder.tokenizer.encode(text).ids for text in TEXTS]))
     assert float((found * expected).sum(dim=1).min()) > ROUNDED
+
+
+async def test_a_gguf_file_gives_the_numbers_of_its_directory(cluster: Cluster) -> None:
+    async with openai_client(cluster) as client:
+        assert torch.equal(await embedded(client, TEXTS, "texts-gguf"), await embedded(client, TEXTS))
 
 
 async def test_a_text_that_is_too_long_is_refused(cluster: Cluster) -> None:

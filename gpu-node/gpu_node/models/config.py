@@ -60,7 +60,7 @@ class ModelConfig:
     num_experts: int = 0
     num_experts_per_token: int = 0
     num_segments: int = 0
-    """Of encoders: texts of a pair that are told apart."""
+    """Of encoders: texts of a pair that are told apart; 0 for a model without embeddings for them."""
     num_skipped_positions: int = 0
     """Rows at the beginning of the table of learned positions that no token has."""
 

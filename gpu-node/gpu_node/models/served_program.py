@@ -30,9 +30,9 @@ def _encoder_program(spec: ModelSpec, checkpoint: Checkpoint) -> Program:
     if problem := encoder_task_problem(spec):
         raise ModelFileError(f"{checkpoint.path}: {problem}")
     if spec.task == "embed":
-        program = build_encoder(checkpoint.config, encoder_pooling(checkpoint.path))
+        program = build_encoder(checkpoint.config, encoder_pooling(checkpoint))
     else:
-        check_labels(checkpoint.path)
+        check_labels(checkpoint)
         program = build_pair_classifier(checkpoint.config, pair_separator(checkpoint))
     program.check()
     return program

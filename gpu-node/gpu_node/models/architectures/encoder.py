@@ -56,17 +56,23 @@ def _layers(build: ProgramBuilder, separator: int) -> None:
     """``normed`` behind the last layer."""
     config = build.config
     build.embedding()
+    if config.num_segments:
+        _segments(build, separator)
+    build.learned_positions()
+    build.layer_norm("hidden", "normed", "embedding_norm")
+    for layer in range(config.num_layers):
+        _attention(build, layer)
+        _feed_forward(build, layer)
+
+
+def _segments(build: ProgramBuilder, separator: int) -> None:
+    config = build.config
     segments = Weight("segment_embedding", (config.num_segments, config.hidden_size))
     if separator == NO_SEPARATOR:
         segments = segments.cut(0, 0, 1)
     kind, columns = OperatorKind.SEGMENT_EMBEDDING, config.hidden_size
     build.add(kind, (TOKEN_IDS,), "segment", [segments], columns=columns, separator=separator)
     build.add(OperatorKind.ADD, ("hidden", "segment"), "hidden")
-    build.learned_positions()
-    build.layer_norm("hidden", "normed", "embedding_norm")
-    for layer in range(config.num_layers):
-        _attention(build, layer)
-        _feed_forward(build, layer)
 
 
 def _attention(build: ProgramBuilder, layer: int) -> None:
