@@ -76,7 +76,8 @@ def encoder_task_problem(spec: ModelSpec) -> str:
     """Why no engine can serve an encoder as ``spec`` asks, and what to set; ``""`` where one can."""
     if spec.task == "generate":
         why = "it is an encoder, whose tokens see those behind them, and writes no text"
-        return f"model {spec.name!r}: {why}; set task: embed, or task: score for one that judges pairs of texts"
+        others = "task: score for one that judges pairs of texts, or task: classify for one with labels"
+        return f"model {spec.name!r}: {why}; set task: embed, {others}"
     if spec.adapters:
         return f"model {spec.name!r}: it is an encoder, and those have no adapters here; leave adapters out"
     return ""

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
-from tests.gpu_node.encoder_model import LONGEST, means, save_encoder, scores
+from tests.gpu_node.encoder_model import LONGEST, label_logits, means, save_encoder, scores
 from tests.gpu_node.gguf_encoders import write_encoder_gguf
 
 ROUNDED = 0.999
@@ -36,8 +36,8 @@ TEXTS = (
 class Bert:
     """A model's directory, what `transformers` has of it, and the library's tokenizer."""
 
-    def __init__(self, path: Path, *, is_classifier: bool) -> None:
-        self.model: Any = save_encoder("bert", path, is_classifier=is_classifier)
+    def __init__(self, path: Path, *, is_classifier: bool, **changes: Any) -> None:
+        self.model: Any = save_encoder("bert", path, is_classifier=is_classifier, **changes)
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
         self.path = path
 
@@ -53,8 +53,13 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Bert:
 
 
 @pytest.fixture(scope="module")
+def moods(tmp_path_factory: pytest.TempPathFactory) -> Bert:
+    return Bert(tmp_path_factory.mktemp("moods"), is_classifier=True, num_labels=3)
+
+
+@pytest.fixture(scope="module")
 def cluster(
-    tmp_path_factory: pytest.TempPathFactory, embedder: Bert, judge: Bert, model_file: Path
+    tmp_path_factory: pytest.TempPathFactory, embedder: Bert, judge: Bert, moods: Bert, model_file: Path
 ) -> Iterator[Cluster]:
     """Models that take turns on a node."""
     del model_file  # it is there
@@ -66,6 +71,7 @@ def cluster(
             {"name": "texts", "source": str(embedder.path), "task": "embed"},
             {"name": "texts-gguf", "source": str(file), "task": "embed"},
             {"name": "judge", "source": str(judge.path), "task": "score"},
+            {"name": "moods", "source": str(moods.path), "task": "classify"},
             chat,
         ],
         nodes=[{"name": "node-0"}],
@@ -120,6 +126,18 @@ async def test_scores_are_those_of_transformers(cluster: Cluster, judge: Bert) -
     expected = scores(judge.model, pairs).sigmoid().flatten().tolist()
     assert [found[number] for number in range(4)] == pytest.approx(expected, abs=CLOSE)
     assert answer["usage"]["prompt_tokens"] == sum(map(len, pairs))
+
+
+async def test_labels_are_those_of_transformers(cluster: Cluster, moods: Bert) -> None:
+    body = {"model": "moods", "input": list(TEXTS[:4])}
+    async with aiohttp.ClientSession(cluster.url) as http, http.post("/v1/classify", json=body) as response:
+        assert response.status == 200
+        answer = await response.json()
+    asked = [moods.tokenizer.encode(text).ids for text in TEXTS[:4]]
+    expected = label_logits(moods.model, asked).softmax(dim=1)
+    assert [one["label"] for one in answer["data"]] == [f"LABEL_{row.argmax()}" for row in expected]
+    for one, row in zip(answer["data"], expected.tolist(), strict=True):
+        assert one["probs"] == pytest.approx(row, abs=CLOSE)
 
 
 async def test_it_writes_no_text(cluster: Cluster) -> None:

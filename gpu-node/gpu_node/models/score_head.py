@@ -17,7 +17,7 @@ from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.fields import Fields
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
 from shared.config.scoring import ScoreOptions
-from shared.files.classifier import CLASSIFIER_TENSOR, POOLER_TENSOR, num_labels_of
+from shared.files.classifier import CLASSIFIER_TENSOR, POOLER_TENSOR, num_labels_of, read_class_labels
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.token_texts import read_token_texts
 
@@ -39,6 +39,11 @@ def score_head(checkpoint: Checkpoint, options: ScoreOptions) -> Weight:
         return _rows_for_labels(checkpoint, options)
     _require_one(num_labels, path)
     return Weight(SCORE, (1, checkpoint.config.hidden_size))
+
+
+def label_head(checkpoint: Checkpoint) -> Weight:
+    """float [labels, hidden size]: of a classifier, all of it. `ModelFileError` where the files have no such head."""
+    return Weight(SCORE, (len(read_class_labels(checkpoint.path).names), checkpoint.config.hidden_size))
 
 
 def check_labels(checkpoint: Checkpoint) -> None:
@@ -73,7 +78,10 @@ def _check_gguf_labels(shapes: Mapping[str, tuple[int, ...]], path: Path) -> Non
 
 def _require_one(num_labels: int, path: Path) -> None:
     if num_labels != 1:
-        raise ModelFileError(f"{path}: it is a classifier with {num_labels} labels; task: score takes one of one label")
+        raise ModelFileError(
+            f"{path}: it is a classifier with {num_labels} labels; task: score takes one of one label, "
+            "task: classify any"
+        )
 
 
 def _gguf_classifier(fields: Fields, shape: tuple[int, ...], hidden_size: int, options: ScoreOptions) -> Weight:

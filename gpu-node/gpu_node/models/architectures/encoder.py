@@ -36,9 +36,9 @@ def build_encoder(config: ModelConfig, pooling: Pooling = Pooling.MEAN) -> Progr
     return build.program("pooled")
 
 
-def build_pair_classifier(config: ModelConfig, separator: int) -> Program:
-    """The program of an encoder that scores pairs of texts by a head with one label: its result is ``logits``,
-    [draws, 1].
+def build_classifier(config: ModelConfig, num_labels: int, separator: int = NO_SEPARATOR) -> Program:
+    """The program of an encoder that scores pairs of texts by a head with one label, or classifies texts by one with
+    several: its result is ``logits``, [draws, labels].
 
     ``separator``: the token that ends the first text; `NO_SEPARATOR` where texts are not told apart by segments.
     """
@@ -47,8 +47,8 @@ def build_pair_classifier(config: ModelConfig, separator: int) -> Program:
     build.add(OperatorKind.SELECT_FIRST, ("normed",), "first", rows=Rows.DRAWS)
     build.linear("first", "pooler", "pooler", config.hidden_size, bias=True)
     build.add(OperatorKind.TANH, ("pooler",), "pooled")
-    build.linear("pooled", "logits", "score", 1)
-    build.add(OperatorKind.ADD_BIAS, ("logits",), "logits", [Weight("score_bias", (1,))])
+    build.linear("pooled", "logits", "score", num_labels)
+    build.add(OperatorKind.ADD_BIAS, ("logits",), "logits", [Weight("score_bias", (num_labels,))])
     return build.program()
 
 

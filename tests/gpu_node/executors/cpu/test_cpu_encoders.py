@@ -20,6 +20,7 @@ from tests.gpu_node.encoder_model import (
     FAMILIES,
     embedded_in_one_step,
     engine_of,
+    label_logits,
     means,
     save_encoder,
     scores,
@@ -96,6 +97,15 @@ def test_int8_weights_are_those_of_the_reference(tmp_path: Path) -> None:
             engine.load_model(ModelSpec(name="tiny", source=str(tmp_path), task="embed", weights="int8"))
             found.append(embedded(engine, texts(5)))
     assert float(torch.cosine_similarity(found[0], found[1]).min()) > SIMILARITY
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_of_labels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save_encoder(name, tmp_path, is_classifier=True, num_labels=3)
+    found = on_cpu(tmp_path, texts(5), "classify")
+    assert float((found - label_logits(model, texts(5))).abs().max()) < CLOSE
+    alone = torch.cat([on_cpu(tmp_path, [text], "classify") for text in texts(5)])
+    assert torch.equal(found, alone)
 
 
 @pytest.mark.parametrize("weights", ["bfloat16", "int8"])

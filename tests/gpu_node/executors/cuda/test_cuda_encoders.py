@@ -17,6 +17,7 @@ from tests.gpu_node.encoder_model import (
     check_close,
     embedded_in_one_step,
     engine_of,
+    label_logits,
     means,
     save_encoder,
     scores,
@@ -53,6 +54,11 @@ def test_a_gguf_file_gives_the_bits_of_its_directory(tmp_path: Path) -> None:
 def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     model = save_encoder(name, tmp_path, is_classifier=True)
     check_close(on_device(tmp_path, pairs(), "score"), scores(model, pairs()))
+
+
+def test_logits_of_labels_are_those_of_transformers(tmp_path: Path) -> None:
+    model = save_encoder("bert", tmp_path, is_classifier=True, num_labels=3)
+    check_close(on_device(tmp_path, texts(5), "classify"), label_logits(model, texts(5)))
 
 
 @pytest.mark.parametrize("mode", ["cls_token", "mean_tokens"])
