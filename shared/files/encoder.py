@@ -14,7 +14,7 @@ from shared.config.engine import EngineOptions, ModelSpec
 
 ENCODER_TYPES: Final = frozenset({"bert", "roberta", "xlm-roberta"})
 """Their ``model_type``."""
-_ENCODER_ARCHITECTURES: Final = frozenset({"bert"})
+_ENCODER_ARCHITECTURES: Final = frozenset({"bert", "nomic-bert"})
 """What GGUF files call them (``general.architecture``); RoBERTa's kin are ``bert`` there, too."""
 WHOLE_TEXT_TOKENS: Final = 512
 """For which a step of an encoder has room at least: most encoders have no more positions."""

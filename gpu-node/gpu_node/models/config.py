@@ -19,9 +19,11 @@ class Family(StrEnum):
     BERT = "bert"
     ROBERTA = "roberta"
     XLM_ROBERTA = "xlm-roberta"
+    NOMIC_BERT = "nomic-bert"
+    """In GGUF files alone."""
 
 
-ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA})
+ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA, Family.NOMIC_BERT})
 """Families whose tokens see those behind them, too: they embed and score whole texts, and write none."""
 
 

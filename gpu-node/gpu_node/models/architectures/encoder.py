@@ -1,5 +1,6 @@
 """BERT (Devlin et al., NAACL'19) and RoBERTa (Liu et al., 2019): each token sees all tokens of its text, and norms come
-behind each half of a layer.
+behind each half of a layer. Nomic's (Nussbaum et al., 2024) have rotary positions and gated feed-forward networks, and
+no biases but those of norms.
 
 Keys and values go through blocks as those of other families do: a text has its own for one step. What a text's rows
 become is read once, from its rows together: their mean or the first of them, or what a classifier's head makes of the
@@ -13,6 +14,7 @@ from enum import StrEnum
 from gpu_node.graph.program import TOKEN_IDS, OperatorKind, Program, Rows
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.builder import ProgramBuilder
+from gpu_node.models.architectures.rotary import turning_angles
 from gpu_node.models.config import ModelConfig
 
 NO_SEPARATOR = -1
@@ -58,11 +60,14 @@ def _layers(build: ProgramBuilder, separator: int) -> None:
     build.embedding()
     if config.num_segments:
         _segments(build, separator)
-    build.learned_positions()
+    if config.rope is None:
+        build.learned_positions()
+    else:
+        turning_angles(build)
     build.layer_norm("hidden", "normed", "embedding_norm")
     for layer in range(config.num_layers):
         _attention(build, layer)
-        _feed_forward(build, layer)
+        (_feed_forward if config.rope is None else _gated_feed_forward)(build, layer)
 
 
 def _segments(build: ProgramBuilder, separator: int) -> None:
@@ -77,11 +82,14 @@ def _segments(build: ProgramBuilder, separator: int) -> None:
 
 def _attention(build: ProgramBuilder, layer: int) -> None:
     config, prefix = build.config, f"layers.{layer}."
+    is_turned = config.rope is not None  # and nothing has a bias then
     for name in ("q", "k", "v"):
-        build.linear("normed", name, prefix + name, config.q_size, bias=True)
+        build.linear("normed", name, prefix + name, config.q_size, bias=not is_turned)
+    for name in ("q", "k") if is_turned else ():
+        build.add(OperatorKind.ROPE, (name, "angles"), name)
     build.add(OperatorKind.WRITE_KV, ("k", "v"), layer=layer)
     build.add(OperatorKind.BIDIRECTIONAL_ATTENTION, ("q",), "attended", layer=layer, head_dim=config.head_dim)
-    build.linear("attended", "branch", prefix + "o", config.hidden_size, bias=True)
+    build.linear("attended", "branch", prefix + "o", config.hidden_size, bias=not is_turned)
     build.add(OperatorKind.ADD, ("normed", "branch"), "hidden")
     build.layer_norm("hidden", "normed", prefix + "attention_norm")
 
@@ -91,5 +99,15 @@ def _feed_forward(build: ProgramBuilder, layer: int) -> None:
     build.linear("normed", "up", prefix + "up", config.intermediate_size, bias=True)
     build.add(OperatorKind.ERF_GELU, ("up",), "activated")
     build.linear("activated", "branch", prefix + "down", config.hidden_size, bias=True)
+    build.add(OperatorKind.ADD, ("normed", "branch"), "hidden")
+    build.layer_norm("hidden", "normed", prefix + "mlp_norm")
+
+
+def _gated_feed_forward(build: ProgramBuilder, layer: int) -> None:
+    config, prefix = build.config, f"layers.{layer}."
+    for name in ("gate", "up"):
+        build.linear("normed", name, prefix + name, config.intermediate_size)
+    build.add(OperatorKind.SILU_MUL, ("gate", "up"), "activated")
+    build.linear("activated", "branch", prefix + "down", config.hidden_size)
     build.add(OperatorKind.ADD, ("normed", "branch"), "hidden")
     build.layer_norm("hidden", "normed", prefix + "mlp_norm")

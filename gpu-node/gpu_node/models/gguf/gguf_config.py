@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from gguf import GGMLQuantizationType
@@ -24,6 +25,7 @@ _FAMILIES = {
     "qwen3": Family.QWEN3,
     "gpt2": Family.GPT2,
     "bert": Family.BERT,
+    "nomic-bert": Family.NOMIC_BERT,
 }
 
 
@@ -40,7 +42,8 @@ def read_gguf_config(file: GgufFile, path: Path) -> ModelConfig:
     if num_parts > 1:
         raise fields.error(f"it is one of {num_parts} parts of a model; merge them into one file")
     if _FAMILIES[arch] in ENCODERS:
-        return encoder_config(fields, file, _FAMILIES[arch], _vocab_size(fields, file))
+        config = encoder_config(fields, file, _FAMILIES[arch], _vocab_size(fields, file))
+        return config if arch == "bert" else replace(config, rope=_rope(fields, file, arch, config.head_dim))
     return _gpt2(fields, file) if arch == "gpt2" else _rotary(fields, file, arch)
 
 

@@ -1,4 +1,4 @@
-"""The configuration of an encoder in the metadata of a GGUF file: BERT, and RoBERTa's kin, which is called so, too.
+"""The configuration of an encoder in the metadata of a GGUF file: BERT, RoBERTa's kin (BERT by name), Nomic's.
 
 llama.cpp's converter leaves out the rows of positions that no token has, and sizes that tensors tell.
 """
