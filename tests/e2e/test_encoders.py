@@ -19,6 +19,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gpu_node.encoder_model import LONGEST, label_logits, means, save_encoder, scores
 from tests.gpu_node.gguf_encoders import write_encoder_gguf
+from tests.gpu_node.nomic_model import save_nomic
 
 ROUNDED = 0.999
 """Least cosine of the CPU device's bfloat16 beside float32."""
@@ -58,8 +59,20 @@ def moods(tmp_path_factory: pytest.TempPathFactory) -> Bert:
 
 
 @pytest.fixture(scope="module")
+def nomic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A file, and what `transformers` has of it."""
+    folder = tmp_path_factory.mktemp("nomic")
+    return folder / "m.gguf", save_nomic(folder)
+
+
+@pytest.fixture(scope="module")
 def cluster(
-    tmp_path_factory: pytest.TempPathFactory, embedder: Bert, judge: Bert, moods: Bert, model_file: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    embedder: Bert,
+    judge: Bert,
+    moods: Bert,
+    nomic: tuple[Path, Any],
+    model_file: Path,
 ) -> Iterator[Cluster]:
     """Models that take turns on a node."""
     del model_file  # it is there
@@ -70,6 +83,7 @@ def cluster(
         models=[
             {"name": "texts", "source": str(embedder.path), "task": "embed"},
             {"name": "texts-gguf", "source": str(file), "task": "embed"},
+            {"name": "nomic", "source": str(nomic[0]), "task": "embed"},
             {"name": "judge", "source": str(judge.path), "task": "score"},
             {"name": "moods", "source": str(moods.path), "task": "classify"},
             chat,
@@ -99,6 +113,15 @@ async def test_embeddings_are_those_of_transformers_beside_a_chat(cluster: Clust
 async def test_a_gguf_file_gives_the_numbers_of_its_directory(cluster: Cluster) -> None:
     async with openai_client(cluster) as client:
         assert torch.equal(await embedded(client, TEXTS, "texts-gguf"), await embedded(client, TEXTS))
+
+
+async def test_nomics_are_those_of_transformers(cluster: Cluster, nomic: tuple[Path, Any]) -> None:
+    path, model = nomic
+    tokenizer = Tokenizer.from_file(str(path.parent / "tokenizer.json"))
+    async with openai_client(cluster) as client:
+        found = await embedded(client, TEXTS, "nomic")
+    expected = normalize(means(model, [tokenizer.encode(text).ids for text in TEXTS]))
+    assert float((found * expected).sum(dim=1).min()) > ROUNDED
 
 
 async def test_a_text_that_is_too_long_is_refused(cluster: Cluster) -> None:

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 import torch
 
+from gpu_node.engine.engine import Engine
+from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.served_program import served_program
 from gpu_node.models.weight_check import check_weights
-from shared.config.engine import ModelSpec
+from shared.config.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError
 from tests.gpu_node.embedding_model import embedded
-from tests.gpu_node.encoder_model import FAMILIES, check_close, means, save_encoder, scores, states
+from tests.gpu_node.encoder_model import FAMILIES, LONGEST, check_close, means, save_encoder, scores, states
 from tests.gpu_node.engine.test_encoders import pairs, reference, texts
 from tests.gpu_node.gguf_encoders import encoder_tensors, tokenizer_keys, write_encoder_gguf
 from tests.gpu_node.gguf_files import Array, write_gguf
@@ -103,6 +105,16 @@ def test_weights_may_be_quantised(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "q8.gguf", tmp_path, tensors=packed, keys=keys, types=types)
     expected = embedded(reference(rewritten(tmp_path / "f32.gguf", tmp_path, unpacked)), texts(5))
     assert torch.equal(embedded(reference(path), texts(5)), expected)
+
+
+def test_a_predicted_device_makes_embeddings_up(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    options = EngineOptions(step_tokens=40, block_size=256)  # or there would be millions
+    engine = Engine(VirtualExecutor("a100", options), options)
+    path = write_encoder_gguf(tmp_path / "m.gguf", tmp_path)
+    loaded = engine.load_model(ModelSpec(name="tiny", source=str(path), task="embed"))
+    assert (loaded.max_model_len, loaded.is_encoder, loaded.step_tokens) == (LONGEST + 1, True, 512)
+    assert embedded(engine, [[5, 6, 7]] * 3).shape == (3, 32)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
