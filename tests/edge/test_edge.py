@@ -16,7 +16,7 @@ from tests.edge.server import serving
 NUM_CASES = 2000
 SEED = 18
 BODIES = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
-BODIES += ["/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify", "/tokenize", "/detokenize"]
+BODIES += ["/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
