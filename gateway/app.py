@@ -12,7 +12,7 @@ from aiohttp.typedefs import Handler as NextHandler
 from aiohttp.typedefs import Middleware
 
 from gateway.batches.calls import BatchCall
-from gateway.document.openapi import RERANK_PATHS, SCORE_PATHS, openapi_document
+from gateway.document.openapi import CLASSIFY_PATHS, RERANK_PATHS, SCORE_PATHS, openapi_document
 from gateway.endpoints.call.endpoint import Handler
 from gateway.endpoints.chats import tokenization
 from gateway.endpoints.chats.chat import ChatEndpoint
@@ -20,6 +20,7 @@ from gateway.endpoints.chats.messages import MessagesEndpoint, count_tokens
 from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.endpoints.listings import catalogue
 from gateway.endpoints.listings.queue_report import show_queue
+from gateway.endpoints.pooled.classes import ClassifyEndpoint
 from gateway.endpoints.pooled.embeddings import EmbeddingEndpoint
 from gateway.endpoints.pooled.scores import RerankEndpoint, ScoreEndpoint
 from gateway.endpoints.stored import kept_responses
@@ -67,7 +68,7 @@ from shared.telemetry.loop_lag import LoopLag
 REQUEST_ID_HEADER = "x-treadle-request-id"
 ANTHROPIC_ID_HEADER = "request-id"  # the same, where clients of Anthropic's look for it
 
-_KEYED = ("/v1/", *RERANK_PATHS, *SCORE_PATHS, "/tokenize", "/detokenize")
+_KEYED = ("/v1/", *RERANK_PATHS, *SCORE_PATHS, *CLASSIFY_PATHS, "/tokenize", "/detokenize")
 
 _log = structlog.get_logger(__name__)
 
@@ -124,6 +125,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             web.post("/v1/embeddings", Handler(EmbeddingEndpoint()).handle),
             *[web.post(path, Handler(RerankEndpoint()).handle) for path in RERANK_PATHS],
             *[web.post(path, Handler(ScoreEndpoint()).handle) for path in SCORE_PATHS],
+            *[web.post(path, Handler(ClassifyEndpoint()).handle) for path in CLASSIFY_PATHS],
             web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
             web.get("/v1/responses/{response}", kept_responses.show_response),
             web.delete("/v1/responses/{response}", kept_responses.remove_response),

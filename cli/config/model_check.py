@@ -16,6 +16,7 @@ from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.model_source import adapter_source_problem, is_fetched, source_problem
 from shared.config.nodes.nodes import NodeTemplate
+from shared.files.classifier import read_class_labels
 from shared.files.model_file import ModelFileError, checked_path, model_path
 
 
@@ -105,6 +106,8 @@ def _gateway_problems(
         report.lengths[spec.name] = length_of(spec, parts, model_path(spec), config)
         if spec.task == "score":
             score_form(spec, parts, model_path(spec))
+        if spec.task == "classify":
+            read_class_labels(model_path(spec))
     except ModelFileError as error:
         return [str(error)]
     return []

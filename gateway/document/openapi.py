@@ -35,6 +35,7 @@ from gateway.openai.answers.answers import (
     Version,
 )
 from gateway.openai.answers.queue_answers import QueueReport
+from gateway.openai.pooled.classes import ClassificationList
 from gateway.openai.pooled.embeddings import EmbeddingList
 from gateway.openai.pooled.scores import RerankAnswer, ScoreList
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
@@ -44,10 +45,12 @@ from gateway.tenants.auth import KEY_HEADER
 
 _ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ResponseAnswer, ErrorAnswer]
 _ANSWERS += [ModelCard, ModelList, QueueReport, TokenizeAnswer, DetokenizeAnswer, Version]
-_ANSWERS += [MessageAnswer, MessagesError, TokenCount, EmbeddingList, RerankAnswer, ScoreList]
+_ANSWERS += [MessageAnswer, MessagesError, TokenCount, EmbeddingList, RerankAnswer, ScoreList, ClassificationList]
 RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
 """Those of Jina's and vLLM's clients, of Cohere's, and of either's without a version."""
 SCORE_PATHS = ("/v1/score", "/score")
+CLASSIFY_PATHS = ("/v1/classify", "/classify")
+"""Those of SGLang's clients, and of vLLM's."""
 _KEY_SCHEMES = {
     "securitySchemes": {
         "key": {"type": "http", "scheme": "bearer"},
@@ -78,6 +81,7 @@ def _paths() -> dict[str, Any]:
     model = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     rerank = post("Rank documents by a query", "RerankRequest", json_of("RerankAnswer"))
     score = post("Score documents by queries", "ScoreRequest", json_of("ScoreList"))
+    classify = post("Classify texts", "ClassifyRequest", json_of("ClassificationList"))
     show = operation("Show a model", json_of("ModelCard"), KEYED | {404: REFUSED[404]})
     return {
         "/v1/chat/completions": {"post": chat},
@@ -85,6 +89,7 @@ def _paths() -> dict[str, Any]:
         "/v1/embeddings": {"post": post("Embed texts", "EmbeddingRequest", json_of("EmbeddingList"))},
         **{path: {"post": rerank} for path in RERANK_PATHS},
         **{path: {"post": score} for path in SCORE_PATHS},
+        **{path: {"post": classify} for path in CLASSIFY_PATHS},
         "/v1/responses": {
             "post": post("Answer a conversation", "ResponsesRequest", streamed("ResponseAnswer", "ResponseStreamEvent"))
         },

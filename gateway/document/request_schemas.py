@@ -9,6 +9,7 @@ from pydantic.json_schema import models_json_schema
 
 from gateway.anthropic.requests import UNSUPPORTED, CountTokensRequest, MessagesRequest
 from gateway.openai.batches import BatchRequest
+from gateway.openai.pooled.classes import ClassifyRequest
 from gateway.openai.pooled.embeddings import EmbeddingRequest
 from gateway.openai.pooled.scores import RerankRequest, ScoreRequest
 from gateway.openai.requests.chat_messages import ChatMessage
@@ -89,6 +90,10 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
     ScoreRequest: [
         {"model": "smollm2-135m", "text_1": "capital of France", "text_2": ["Paris is it.", "A pie."]},
         {"model": "smollm2-135m", "text_1": ["a", "b"], "text_2": ["c", "d"], "truncate_prompt_tokens": -1},
+    ],
+    ClassifyRequest: [
+        {"model": "smollm2-135m", "input": "What a wonderful loom!"},
+        {"model": "smollm2-135m", "input": ["What a loom!", "It broke."], "slo": {"ttft_s": 2.0}},
     ],
     ResponsesRequest: [
         {"model": "smollm2-135m", "input": "Say hello.", "max_output_tokens": 16},

@@ -7,23 +7,30 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer, models
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
+from gateway.models.hf_model import pair_prompt, tokenizer_parts
 from gateway.models.library import refusing
 from gateway.models.model_parts import ModelParts
 from gateway.models.own_sampling import GGUF_NAMES
 from gateway.models.pretokenizers import RECIPES, Recipe
 from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
 from shared.files.classifier import CLASSIFIER_TENSOR
-from shared.files.gguf_file import open_gguf
+from shared.files.encoder import is_encoder_file, max_length
+from shared.files.gguf_file import GgufFile, open_gguf
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.control_token import ControlToken
+from shared.vocabulary.gguf_encoder import encoder_files
 from shared.vocabulary.gguf_vocabulary import GgufVocabulary, TokenType, read_gguf_vocabulary
+from shared.vocabulary.hf_vocabulary import read_vocabulary
 from shared.vocabulary.model_fields import ModelFields
+from shared.vocabulary.text_edges import text_edges
 
 
 def read_gguf(path: Path) -> ModelParts:
     """Read the parts; `ModelFileError` names the file, the field and the value that cannot be used."""
     file = open_gguf(path)
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
+    if is_encoder_file(file.metadata):
+        return _encoder_parts(file, fields)
     family, head = fields.get("general.architecture", str), file.tensors.get(CLASSIFIER_TENSOR)
     tokenizer = PromptTokenizer(_tokenizer_parts(read_gguf_vocabulary(file, path), path))
     return ModelParts(
@@ -36,6 +43,23 @@ def read_gguf(path: Path) -> ModelParts:
         sampling_file=fields,
         sampling_names=GGUF_NAMES,
         score_prompt=fields.get("tokenizer.chat_template.rerank", str),
+    )
+
+
+def _encoder_parts(file: GgufFile, fields: ModelFields) -> ModelParts:
+    """Those of an encoder, as a directory of its tokenizer has them."""
+    files = encoder_files(file, fields.path)
+    vocabulary = read_vocabulary(files)
+    edges = text_edges(files, vocabulary)
+    family = fields.need("general.architecture", str)
+    return ModelParts(
+        tokenizer=PromptTokenizer(tokenizer_parts(files, vocabulary, edges)),
+        template=None,
+        context_length=max_length(fields.need(f"{family}.context_length", int)),
+        family=family,
+        is_classifier=CLASSIFIER_TENSOR in file.tensors,
+        is_encoder=True,
+        score_prompt=pair_prompt(edges, vocabulary),
     )
 
 

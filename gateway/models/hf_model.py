@@ -41,27 +41,28 @@ def read_directory(directory: Path) -> ModelParts:
     is_encoder = is_encoder_type(family)
     source, tool_source = _template_sources(directory, config)
     return ModelParts(
-        tokenizer=PromptTokenizer(_tokenizer_parts(files, vocabulary, edges)),
+        tokenizer=PromptTokenizer(tokenizer_parts(files, vocabulary, edges)),
         template=_template(source, config, vocabulary),
         tool_template=_template(tool_source, config, vocabulary),
         context_length=_context_length(files.config),
         family=family,
         is_classifier=num_labels_of(files.config.values) is not None,
         is_encoder=is_encoder,
-        score_prompt=_pair_prompt(edges, vocabulary) if is_encoder else None,
+        score_prompt=pair_prompt(edges, vocabulary) if is_encoder else None,
         sampling_file=files.generation,
         sampling_names=HF_NAMES,
         pictures=picture_form(directory, whole, vocabulary),
     )
 
 
-def _pair_prompt(edges: TextEdges, vocabulary: HfVocabulary) -> str | None:
+def pair_prompt(edges: TextEdges, vocabulary: HfVocabulary) -> str | None:
     """A query and a document as the two texts of a pair; None where the files say nothing of pairs."""
     between = "".join(vocabulary.names[token_id] for token_id in edges.between_ids)
     return f"{QUERY}{between}{DOCUMENT}" if between else None
 
 
-def _tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary, edges: TextEdges) -> TokenizerParts:
+def tokenizer_parts(files: HfFiles, vocabulary: HfVocabulary, edges: TextEdges) -> TokenizerParts:
+    """What these files say of text and tokens."""
     texts = token_bytes(files, vocabulary)
     opening, inner = build_encoders(files.tokenizer, vocabulary)
     return TokenizerParts(

@@ -20,6 +20,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engines.engine import ModelSpec, ModelTask
 from shared.config.engines.sampling import NO_SAMPLING, SamplingDefaults
 from shared.files.all_files import checked_paths
+from shared.files.classifier import ClassLabels, read_class_labels
 from shared.files.encoder import encoder_problem, encoder_task_problem
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import model_length
@@ -45,6 +46,8 @@ class ServedModel:
     """What it is served for."""
     score: ScoreForm | None = None
     """How it is asked for scores, where it is served for them."""
+    labels: ClassLabels | None = None
+    """What its logits stand for, where it is served to classify."""
     pictures: PictureForm | None = None
     """How it is shown images; None where it takes none."""
     sampling: SamplingDefaults = NO_SAMPLING
@@ -120,6 +123,7 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
             reasoning,
             spec.task,
             score_form(spec, parts, path) if spec.task == "score" else None,
+            read_class_labels(path) if spec.task == "classify" else None,
             parts.pictures if spec.task == "generate" and takes_pictures else None,
             own_sampling(spec.sampling, parts.sampling_file, parts.sampling_names)
             if spec.task == "generate"

@@ -14,6 +14,8 @@ from shared.config.engines.engine import EngineOptions, ModelSpec
 
 ENCODER_TYPES: Final = frozenset({"bert", "roberta", "xlm-roberta"})
 """Their ``model_type``."""
+_ENCODER_ARCHITECTURES: Final = frozenset({"bert", "nomic-bert"})
+"""What GGUF files call them (``general.architecture``); RoBERTa's kin are ``bert`` there, too."""
 WHOLE_TEXT_TOKENS: Final = 512
 """For which a step of an encoder has room at least: most encoders have no more positions."""
 _ANSWER_TOKENS: Final = 1
@@ -23,6 +25,11 @@ _ANSWER_TOKENS: Final = 1
 def is_encoder_type(model_type: object) -> bool:
     """Whether this is what their files call a model whose tokens see those behind them."""
     return isinstance(model_type, str) and model_type in ENCODER_TYPES
+
+
+def is_encoder_file(metadata: Mapping[str, object]) -> bool:
+    """The same of the metadata of a GGUF file."""
+    return metadata.get("general.architecture") in _ENCODER_ARCHITECTURES
 
 
 def default_padding(model_type: str) -> int:
@@ -69,7 +76,8 @@ def encoder_task_problem(spec: ModelSpec) -> str:
     """Why no engine can serve an encoder as ``spec`` asks, and what to set; ``""`` where one can."""
     if spec.task == "generate":
         why = "it is an encoder, whose tokens see those behind them, and writes no text"
-        return f"model {spec.name!r}: {why}; set task: embed, or task: score for one that judges pairs of texts"
+        others = "task: score for one that judges pairs of texts, or task: classify for one with labels"
+        return f"model {spec.name!r}: {why}; set task: embed, {others}"
     if spec.adapters:
         return f"model {spec.name!r}: it is an encoder, and those have no adapters here; leave adapters out"
     return ""

@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.files.encoder import is_encoder_type, max_length, text_positions
+from shared.files.encoder import is_encoder_file, is_encoder_type, max_length, text_positions
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import KvSizes, ModelSizes
@@ -27,7 +27,7 @@ def read_context_length(path: Path) -> int:
 
 def read_is_encoder(path: Path) -> bool:
     """Whether all of a text is read at once (`shared.files.encoder`)."""
-    return path.is_dir() and _open(path).is_encoder
+    return _open(path).is_encoder
 
 
 def read_sizes(path: Path) -> ModelSizes:
@@ -94,7 +94,7 @@ class _Counts:
         num_positions = self.count("context")
         if not self.is_encoder:
             return num_positions
-        num_tokens = text_positions(self._values, num_positions)
+        num_tokens = text_positions(self._values, num_positions) if self._is_directory else num_positions
         if num_tokens < 1:
             raise ModelFileError(
                 f"{self._path}: {self._keys['context']} {num_positions} leaves no position for a token"
@@ -103,7 +103,11 @@ class _Counts:
 
     @property
     def is_encoder(self) -> bool:
-        return self._path.name == _CONFIG_FILE and is_encoder_type(self._values.get("model_type"))
+        return is_encoder_type(self._values.get("model_type")) if self._is_directory else is_encoder_file(self._values)
+
+    @property
+    def _is_directory(self) -> bool:
+        return self._path.name == _CONFIG_FILE
 
     @property
     def is_vocabulary(self) -> bool:

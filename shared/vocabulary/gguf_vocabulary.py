@@ -21,8 +21,9 @@ BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {
 }
 
 
-VocabularyEntry = TypeVar("VocabularyEntry", str, int)
-_PREFIX = "tokenizer.ggml."
+VocabularyEntry = TypeVar("VocabularyEntry", str, int, float)
+PREFIX = "tokenizer.ggml."
+"""Of the keys that speak of tokens."""
 
 
 class TokenType(IntEnum):
@@ -73,36 +74,35 @@ class GgufVocabulary:
 def read_gguf_vocabulary(file: GgufFile, path: Path) -> GgufVocabulary:
     """Read a file's tokenizer; `ModelFileError` names the file, the field and the value that cannot be used."""
     fields = ModelFields(file.metadata, path)  # metadata are of the types that JSON has
-    model = fields.get(f"{_PREFIX}model", str)
+    model = fields.get(f"{PREFIX}model", str)
     if model is None:
-        raise fields.error(f"{_PREFIX}model is missing: without a tokenizer its prompts cannot be read")
+        raise fields.error(f"{PREFIX}model is missing: without a tokenizer its prompts cannot be read")
     if model != "gpt2":
-        raise fields.error(f"{_PREFIX}model is {model!r}; only 'gpt2' (byte-level BPE) is supported")
-    tokens = _entries(fields, "tokens", str)
-    ends = [fields.get(f"{_PREFIX}{name}", int) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
-    kinds = _entries(fields, "token_type", int) if f"{_PREFIX}token_type" in fields.values else None
+        raise fields.error(f"{PREFIX}model is {model!r}; only 'gpt2' (byte-level BPE) is supported")
+    tokens = vocabulary_entries(fields, "tokens", str)
+    ends = [fields.get(f"{PREFIX}{name}", int) for name in ("eos_token_id", "eot_token_id", "eom_token_id")]
+    merges = vocabulary_entries(fields, "merges", str)
+    kinds = vocabulary_entries(fields, "token_type", int) if f"{PREFIX}token_type" in fields.values else None
     vocabulary = GgufVocabulary(
         tokens=tokens,
         kinds=[int(TokenType.NORMAL)] * len(tokens) if kinds is None else kinds,
         # a merge is two tokens with a space between; a token holds none, since the alphabet has its own for it
-        merges=[
-            (left, right) for left, _, right in (merge.partition(" ") for merge in _entries(fields, "merges", str))
-        ],
-        pre=fields.get(f"{_PREFIX}pre", str) or "default",
-        bos_id=fields.get(f"{_PREFIX}bos_token_id", int),
+        merges=[(left, right) for left, _, right in (merge.partition(" ") for merge in merges)],
+        pre=fields.get(f"{PREFIX}pre", str) or "default",
+        bos_id=fields.get(f"{PREFIX}bos_token_id", int),
         eos_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
-        add_bos=fields.get(f"{_PREFIX}add_bos_token", bool),
-        add_eos=fields.get(f"{_PREFIX}add_eos_token", bool) or False,
+        add_bos=fields.get(f"{PREFIX}add_bos_token", bool),
+        add_eos=fields.get(f"{PREFIX}add_eos_token", bool) or False,
     )
     _check(vocabulary, path)
     return vocabulary
 
 
-def _entries(fields: ModelFields, name: str, kind: type[VocabularyEntry]) -> list[VocabularyEntry]:
+def vocabulary_entries(fields: ModelFields, name: str, kind: type[VocabularyEntry]) -> list[VocabularyEntry]:
     """A list with a value for each token, or merge; it cannot be left out."""
-    entries = fields.need(f"{_PREFIX}{name}", list)
+    entries = fields.need(f"{PREFIX}{name}", list)
     if not all(type(entry) is kind for entry in entries):
-        raise fields.error(f"{_PREFIX}{name} is no list of {kind.__name__}")
+        raise fields.error(f"{PREFIX}{name} is no list of {kind.__name__}")
     return entries
 
 

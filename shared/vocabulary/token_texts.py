@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.files.encoder import is_encoder_file
+from shared.vocabulary.gguf_encoder import encoder_files
 from shared.vocabulary.gguf_vocabulary import read_gguf_vocabulary
 from shared.vocabulary.hf_decoding import text_of_tokens
 from shared.vocabulary.hf_files import read_json
@@ -33,7 +35,12 @@ def read_token_texts(path: Path) -> TokenTexts:
         return TokenTexts(token_bytes(files, hf), hf.eos_ids)
     from shared.files.gguf_file import open_gguf  # not installed where models are directories alone
 
-    gguf = read_gguf_vocabulary(open_gguf(path), path)
+    file = open_gguf(path)
+    if is_encoder_file(file.metadata):
+        files = encoder_files(file, path)
+        hf = read_vocabulary(files)
+        return TokenTexts(token_bytes(files, hf), hf.eos_ids)
+    gguf = read_gguf_vocabulary(file, path)
     return TokenTexts([gguf.bytes_of(token_id) for token_id in range(len(gguf.tokens))], gguf.eos_ids)
 
 

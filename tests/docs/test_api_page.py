@@ -85,6 +85,7 @@ def test_what_clients_write_is_all_there() -> None:
         "EmbeddingRequest",
         "RerankRequest",
         "ScoreRequest",
+        "ClassifyRequest",
         "TokenizeRequest",
         *parts,
         *answers,

@@ -17,7 +17,9 @@ from torch.nn.functional import normalize
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.cluster import Cluster
 from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
-from tests.gpu_node.encoder_model import LONGEST, means, save_encoder, scores
+from tests.gpu_node.encoder_model import LONGEST, label_logits, means, save_encoder, scores
+from tests.gpu_node.gguf_encoders import write_encoder_gguf
+from tests.gpu_node.nomic_model import save_nomic
 
 ROUNDED = 0.999
 """Least cosine of the CPU device's bfloat16 beside float32."""
@@ -35,8 +37,8 @@ TEXTS = (
 class Bert:
     """A model's directory, what `transformers` has of it, and the library's tokenizer."""
 
-    def __init__(self, path: Path, *, is_classifier: bool) -> None:
-        self.model: Any = save_encoder("bert", path, is_classifier=is_classifier)
+    def __init__(self, path: Path, *, is_classifier: bool, **changes: Any) -> None:
+        self.model: Any = save_encoder("bert", path, is_classifier=is_classifier, **changes)
         self.tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
         self.path = path
 
@@ -52,17 +54,38 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Bert:
 
 
 @pytest.fixture(scope="module")
+def moods(tmp_path_factory: pytest.TempPathFactory) -> Bert:
+    return Bert(tmp_path_factory.mktemp("moods"), is_classifier=True, num_labels=3)
+
+
+@pytest.fixture(scope="module")
+def nomic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A file, and what `transformers` has of it."""
+    folder = tmp_path_factory.mktemp("nomic")
+    return folder / "m.gguf", save_nomic(folder)
+
+
+@pytest.fixture(scope="module")
 def cluster(
-    tmp_path_factory: pytest.TempPathFactory, embedder: Bert, judge: Bert, model_file: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    embedder: Bert,
+    judge: Bert,
+    moods: Bert,
+    nomic: tuple[Path, Any],
+    model_file: Path,
 ) -> Iterator[Cluster]:
-    """Three models that take turns on a node."""
+    """Models that take turns on a node."""
     del model_file  # it is there
+    file = write_encoder_gguf(tmp_path_factory.mktemp("file") / "texts.gguf", embedder.path)
     chat = {"name": "chat", "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 512}
     made = Cluster.create(
         tmp_path_factory.mktemp("encoders"),
         models=[
             {"name": "texts", "source": str(embedder.path), "task": "embed"},
+            {"name": "texts-gguf", "source": str(file), "task": "embed"},
+            {"name": "nomic", "source": str(nomic[0]), "task": "embed"},
             {"name": "judge", "source": str(judge.path), "task": "score"},
+            {"name": "moods", "source": str(moods.path), "task": "classify"},
             chat,
         ],
         nodes=[{"name": "node-0"}],
@@ -72,8 +95,8 @@ def cluster(
         yield made
 
 
-async def embedded(client: AsyncOpenAI, texts: Sequence[str]) -> torch.Tensor:
-    answer = await client.embeddings.create(model="texts", input=list(texts))
+async def embedded(client: AsyncOpenAI, texts: Sequence[str], model: str = "texts") -> torch.Tensor:
+    answer = await client.embeddings.create(model=model, input=list(texts))
     return torch.tensor([one.embedding for one in answer.data])
 
 
@@ -84,6 +107,20 @@ async def test_embeddings_are_those_of_transformers_beside_a_chat(cluster: Clust
     assert chat.num_tokens == 20
     assert torch.equal(found, alone)
     expected = normalize(means(embedder.model, [embedder.tokenizer.encode(text).ids for text in TEXTS]))
+    assert float((found * expected).sum(dim=1).min()) > ROUNDED
+
+
+async def test_a_gguf_file_gives_the_numbers_of_its_directory(cluster: Cluster) -> None:
+    async with openai_client(cluster) as client:
+        assert torch.equal(await embedded(client, TEXTS, "texts-gguf"), await embedded(client, TEXTS))
+
+
+async def test_nomics_are_those_of_transformers(cluster: Cluster, nomic: tuple[Path, Any]) -> None:
+    path, model = nomic
+    tokenizer = Tokenizer.from_file(str(path.parent / "tokenizer.json"))
+    async with openai_client(cluster) as client:
+        found = await embedded(client, TEXTS, "nomic")
+    expected = normalize(means(model, [tokenizer.encode(text).ids for text in TEXTS]))
     assert float((found * expected).sum(dim=1).min()) > ROUNDED
 
 
@@ -112,6 +149,18 @@ async def test_scores_are_those_of_transformers(cluster: Cluster, judge: Bert) -
     expected = scores(judge.model, pairs).sigmoid().flatten().tolist()
     assert [found[number] for number in range(4)] == pytest.approx(expected, abs=CLOSE)
     assert answer["usage"]["prompt_tokens"] == sum(map(len, pairs))
+
+
+async def test_labels_are_those_of_transformers(cluster: Cluster, moods: Bert) -> None:
+    body = {"model": "moods", "input": list(TEXTS[:4])}
+    async with aiohttp.ClientSession(cluster.url) as http, http.post("/v1/classify", json=body) as response:
+        assert response.status == 200
+        answer = await response.json()
+    asked = [moods.tokenizer.encode(text).ids for text in TEXTS[:4]]
+    expected = label_logits(moods.model, asked).softmax(dim=1)
+    assert [one["label"] for one in answer["data"]] == [f"LABEL_{row.argmax()}" for row in expected]
+    for one, row in zip(answer["data"], expected.tolist(), strict=True):
+        assert one["probs"] == pytest.approx(row, abs=CLOSE)
 
 
 async def test_it_writes_no_text(cluster: Cluster) -> None:

@@ -40,6 +40,8 @@ _SHARES = {
     "/rerank": 1,
     "/v1/score": 2,
     "/score": 1,
+    "/v1/classify": 2,
+    "/classify": 1,
     "/v1/responses": 4,
     "/v1/messages": 4,
     "/v1/messages/count_tokens": 2,

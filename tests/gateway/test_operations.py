@@ -179,6 +179,8 @@ async def test_the_document_is_complete(start_gateway: GatewayFactory) -> None:
         "/rerank",
         "/v1/score",
         "/score",
+        "/v1/classify",
+        "/classify",
         "/v1/messages",
         "/v1/messages/count_tokens",
         "/v1/responses",

@@ -99,3 +99,20 @@ def scores(model: Any, asked: Sequence[Sequence[int]]) -> torch.Tensor:
         with torch.inference_mode():
             found.append(model(torch.tensor([list(pair)]), token_type_ids=segments).logits[0])
     return torch.stack(found)
+
+
+def label_logits(model: Any, asked: Sequence[Sequence[int]]) -> torch.Tensor:
+    """float32 [texts, labels], by `transformers`; each text alone, since it looks for padding."""
+    with torch.inference_mode():
+        return torch.cat([model(torch.tensor([list(text)])).logits for text in asked])
+
+
+def save_labelled_decoder(path: Path) -> Any:
+    """A Qwen 2 with three labels, and its tokenizer."""
+    torch.manual_seed(6)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    fields: dict[str, Any] = sizes | {"num_key_value_heads": 2, "vocab_size": _NUM_TOKENS, "initializer_range": 0.3}
+    config = AutoConfig.for_model("qwen2", **fields, max_position_embeddings=128, num_labels=3, pad_token_id=0)
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    model.save_pretrained(path)
+    return model

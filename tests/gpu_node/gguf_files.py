@@ -15,7 +15,12 @@ from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.config import Family, ModelConfig
 
 Array = np.ndarray[Any, Any]
-ARCHITECTURES = {Family.MISTRAL: "llama", Family.MIXTRAL: "llama"}
+ARCHITECTURES = {
+    Family.MISTRAL: "llama",
+    Family.MIXTRAL: "llama",
+    Family.ROBERTA: "bert",
+    Family.XLM_ROBERTA: "bert",
+}
 """Where it is not the family's own name."""
 _EXPERT = re.compile(r"model\.layers\.(\d+)\.block_sparse_moe\.experts\.(\d+)\.(w[123])\.weight")
 _CONV1D = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
@@ -43,6 +48,8 @@ def write_gguf(
     numbers = _metadata(config) | {key.replace("__", "."): value for key, value in metadata.items()}
     for key, value in ({f"{arch}.{key}": value for key, value in numbers.items()} | dict(keys or {})).items():
         match value:
+            case bool():
+                writer.add_bool(key, value)
             case int():
                 writer.add_uint32(key, value)
             case float():

@@ -20,7 +20,11 @@ TTL_EXPIRED_RETRY_S = 10.0
 UNAVAILABLE_RETRY_S = 5.0
 STOPPING_RETRY_S = 1.0  # another gateway can be asked at once, and one that is started anew is there soon
 
-_PATHS: Mapping[ModelTask, str] = {"embed": "/v1/embeddings", "score": "/v1/rerank or /v1/score"}
+_PATHS: Mapping[ModelTask, str] = {
+    "embed": "/v1/embeddings",
+    "score": "/v1/rerank or /v1/score",
+    "classify": "/v1/classify",
+}
 """Where models that are not for text are asked."""
 
 MAX_WAIT_DIGITS = 6  # behind the point: a prediction is no more exact than a microsecond

@@ -19,9 +19,11 @@ class Family(StrEnum):
     BERT = "bert"
     ROBERTA = "roberta"
     XLM_ROBERTA = "xlm-roberta"
+    NOMIC_BERT = "nomic-bert"
+    """In GGUF files alone."""
 
 
-ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA})
+ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA, Family.NOMIC_BERT})
 """Families whose tokens see those behind them, too: they embed and score whole texts, and write none."""
 
 
@@ -60,7 +62,7 @@ class ModelConfig:
     num_experts: int = 0
     num_experts_per_token: int = 0
     num_segments: int = 0
-    """Of encoders: texts of a pair that are told apart."""
+    """Of encoders: texts of a pair that are told apart; 0 for a model without embeddings for them."""
     num_skipped_positions: int = 0
     """Rows at the beginning of the table of learned positions that no token has."""
 

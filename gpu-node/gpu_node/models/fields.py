@@ -71,6 +71,10 @@ class Fields:
         """A whole number above 0, or None where there is none."""
         return None if self._lookup(key) is None else self.number(key, int)
 
+    def optional_index(self, key: str) -> int | None:
+        """A whole number from 0 up, or None where there is none."""
+        return None if self._lookup(key) is None else self.index(key, default=0)
+
     def index(self, key: str, default: int) -> int:
         """A whole number from 0 up, or ``default`` where there is none."""
         value = self._lookup(key)

@@ -20,8 +20,13 @@ from shared.config.engines.tiers import NO_TIERS, TierOptions
 Name = Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
 WeightType = Literal["bfloat16", "int8"]
 LoadFormat = Literal["auto", "dummy"]
-ModelTask = Literal["generate", "embed", "score"]
-TASK_ANSWERS: Mapping[ModelTask, str] = {"generate": "text", "embed": "embeddings", "score": "scores"}
+ModelTask = Literal["generate", "embed", "score", "classify"]
+TASK_ANSWERS: Mapping[ModelTask, str] = {
+    "generate": "text",
+    "embed": "embeddings",
+    "score": "scores",
+    "classify": "labels",
+}
 """What models that are served for it give."""
 OffloadControl = Literal["host", "poll", "poll_split"]
 ToolCalls = Literal[
@@ -89,7 +94,8 @@ class ModelSpec:
     task: ModelTask = "generate"
     """What it is served for. ``generate``: chats and completions; ``embed``: embeddings of texts, each what the model
     makes of a text's last token or, of an encoder (BERT and its kin) and with vLLM, as its files say
-    (``/v1/embeddings``); ``score``: how well documents fit a query (``/v1/rerank``, ``/v1/score``)."""
+    (``/v1/embeddings``); ``score``: how well documents fit a query (``/v1/rerank``, ``/v1/score``); ``classify``: how
+    likely each of a classifier's labels is of a text (``/v1/classify``)."""
     score: ScoreOptions = DEFAULT_SCORE
     """How it is asked for scores (``task: score``)."""
     sampling: SamplingDefaults = NO_SAMPLING

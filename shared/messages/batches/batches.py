@@ -34,6 +34,7 @@ BatchEndpoint = Literal[
     "/v1/embeddings",
     "/v1/rerank",
     "/v1/score",
+    "/v1/classify",
     "/v1/responses",
     "/v1/messages",
 ]

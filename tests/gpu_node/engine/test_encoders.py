@@ -31,12 +31,15 @@ from tests.gpu_node.encoder_model import (
     check_close,
     embedded_in_one_step,
     engine_of,
+    label_logits,
     means,
     save_encoder,
+    save_labelled_decoder,
     scores,
     states,
     write_pooling,
 )
+from tests.gpu_node.gguf_encoders import write_encoder_gguf
 from tests.gpu_node.random_pipelines import random_pipeline
 
 
@@ -227,7 +230,7 @@ def load(path: Path, task: Any = "embed", options: dict[str, Any] | None = None,
         (
             {"is_classifier": True, "num_labels": 3},
             {"task": "score"},
-            "a classifier with 3 labels; .* takes one",
+            "a classifier with 3 labels; .* takes one of one label, task: classify any",
         ),
         ({}, {"options": {"offload": "on"}}, "whose attention does not run on other engines; set engine.offload: off"),
         (
@@ -304,3 +307,37 @@ def test_a_predicted_device_makes_embeddings_up(tmp_path: Path) -> None:
     assert len(embedded(engine, [[5, 6, 7]] * 3)[0]) == 32
     with pytest.raises(ModelFileError, match="writes no text"):
         Engine(VirtualExecutor("a100", options), options).load_model(ModelSpec(name="tiny", source=str(tmp_path)))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_of_labels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save_encoder(name, tmp_path, is_classifier=True, num_labels=3)
+    check_close(embedded(reference(tmp_path, "classify"), texts(5)), label_logits(model, texts(5)))
+
+
+def test_a_language_model_reads_the_last_token(tmp_path: Path) -> None:
+    model = save_labelled_decoder(tmp_path)
+    check_close(embedded(reference(tmp_path, "classify"), texts(5)), label_logits(model, texts(5)))
+
+
+def test_a_predicted_device_makes_logits_up(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path, is_classifier=True, num_labels=5)
+    options = EngineOptions(block_size=256)
+    engine = Engine(VirtualExecutor("a100", options), options)
+    engine.load_model(ModelSpec(name="tiny", source=str(tmp_path), task="classify"))
+    assert embedded(engine, [[5, 6, 7]] * 3).shape == (3, 5)
+
+
+def test_who_has_no_labels_cannot_classify(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    with pytest.raises(ModelFileError, match=r"it is no classifier .* so it has no labels"):
+        load(tmp_path, "classify")
+    with pytest.raises(ModelFileError, match="a GGUF file does not say whether its labels exclude each other"):
+        load(write_encoder_gguf(tmp_path / "m.gguf", tmp_path), "classify")
+    save_encoder("bert", tmp_path, is_classifier=True, num_labels=3)
+    spec = ModelSpec(name="tiny", source=str(tmp_path), task="classify")
+    problem = load_problem(spec, NodeSpec(name="n", engine="vllm"), EngineOptions(), 1 << 40)
+    assert problem == f"{tmp_path}/config.json: task: classify is for nodes with engine: treadle"

@@ -14,7 +14,7 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import ATTENTIONS, KV_WRITERS, TOKEN_IDS, Buffer, Operator, OperatorKind, Program, Rows
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.graph.weight import Weight
-from gpu_node.models.architectures.encoder import Pooling, build_encoder, build_pair_classifier
+from gpu_node.models.architectures.encoder import Pooling, build_classifier, build_encoder
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ENCODERS, Family
 from tests.gpu_node.graph.test_program_cost import config
@@ -63,7 +63,7 @@ def test_all_rows_of_a_text_are_read_to_its_end(family: Family) -> None:
 
 
 def test_of_an_encoder_whose_first_rows_are_read_the_last_layer_has_those_alone() -> None:
-    program = build_pair_classifier(config(Family.BERT, num_layers=1), separator=3)
+    program = build_classifier(config(Family.BERT, num_layers=1), 1, separator=3)
     early = early_draws(program)
     early.check()
     attention = next(index for index, one in enumerate(early.operators) if one.kind in ATTENTIONS)

@@ -15,7 +15,7 @@ from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
-from gpu_node.models.architectures.encoder import build_pair_classifier
+from gpu_node.models.architectures.encoder import build_classifier
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import ENCODERS, Family, ModelConfig, Rope
 
@@ -124,7 +124,7 @@ def test_texts_of_an_encoder() -> None:
     )
     assert costs["erf_gelu activated"].flops == 18 * 4 * 16
     assert costs["mean_pool pooled"] == Cost(flops=(4 + 2) * 8, buffer_bytes=(4 + 2) * 8 * 4)
-    classifier = costs_of(build_pair_classifier(config(Family.BERT), separator=3), texts)
+    classifier = costs_of(build_classifier(config(Family.BERT), 1, separator=3), texts)
     assert classifier["select_first first"] == Cost(buffer_bytes=2 * 2 * 8 * 4)
     assert classifier["tanh pooled"].flops == 4 * 2 * 8
 

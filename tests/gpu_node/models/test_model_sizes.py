@@ -14,6 +14,8 @@ from shared.files.model_length import KvSizes
 from shared.files.model_sizes import read_context_length, read_is_encoder, read_sizes
 from tests.gateway.encoder_tiny import ENCODERS, write_encoder
 from tests.gateway.tiny import write_model
+from tests.gpu_node.encoder_model import LONGEST, save_encoder
+from tests.gpu_node.gguf_encoders import write_encoder_gguf
 from tests.gpu_node.gguf_files import write_gguf
 from tests.gpu_node.models.test_families_gguf import NAMES
 from tests.gpu_node.models.test_families_models import FAMILIES, save, save_config
@@ -42,6 +44,14 @@ def test_of_an_encoder(style: str, tmp_path: Path) -> None:
     path = write_encoder(tmp_path / "m", style)
     check(path)
     assert read_context_length(path) == 62 + 1
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta"])
+def test_of_an_encoder_in_a_gguf_file(name: str, tmp_path: Path) -> None:
+    save_encoder(name, tmp_path)
+    path = write_encoder_gguf(tmp_path / "m.gguf", tmp_path)
+    check(path)
+    assert read_context_length(path) == LONGEST + 1
 
 
 def test_of_an_encoder_without_positions(tmp_path: Path) -> None:

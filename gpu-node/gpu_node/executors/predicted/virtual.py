@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from gpu_node.engine.border.executor import ComputedStep, ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
@@ -29,6 +30,7 @@ from gpu_node.models.words import Words, read_words
 from shared.config import hardware
 from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.hardware import ModelShape
+from shared.files.classifier import read_class_labels
 from shared.files.encoder import own_step_tokens, step_length
 from shared.files.model_file import checked_path
 from shared.files.model_sizes import read_context_length, read_is_encoder
@@ -76,7 +78,7 @@ class VirtualExecutor:
         if spec.task != "generate":
             if spec.predict_as is None:
                 served_program(spec, open_checkpoint(checked_path(spec)))  # which refuses what no device can serve
-            self._embedding_columns[spec.name] = model_shape(spec).hidden_size if spec.task == "embed" else _NUM_LABELS
+            self._embedding_columns[spec.name] = _num_columns(spec, path)
         vocab_size = self._words_of(spec).vocab_size
         step_tokens = own_step_tokens(self._options, is_encoder=is_encoder)
         return replace(model, vocab_size=vocab_size, task=spec.task, is_encoder=is_encoder, step_tokens=step_tokens)
@@ -169,3 +171,14 @@ def end_tokens(draw: Draw) -> Sequence[int]:
 
 def _in_words(logprob: TokenLogprob, words: Sequence[int]) -> TokenLogprob:
     return TokenLogprob(logprob.logprob, [(words[number], value) for number, value in logprob.top])
+
+
+def _num_columns(spec: ModelSpec, path: Path) -> int:
+    """Numbers of what a text becomes."""
+    match spec.task:
+        case "embed":
+            return model_shape(spec).hidden_size
+        case "classify":
+            return len(read_class_labels(path).names)
+        case _:
+            return _NUM_LABELS

@@ -43,7 +43,7 @@ def _of_decoder(config: ModelConfig, task: ModelTask, head: Weight | None) -> Pr
     program = _BUILDERS[config.family](config)
     if task == "embed":
         return without_head(program)
-    if task == "score":
-        assert head is not None, "a model that scores has a head of its own"
+    if task in ("score", "classify"):
+        assert head is not None, "a model that scores or classifies has a head of its own"
         return with_head(program, head)
     return program

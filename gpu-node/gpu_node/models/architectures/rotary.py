@@ -25,7 +25,7 @@ def build_rotary(
     """A program of the Llama kind; the options are those of `attention`."""
     build = ProgramBuilder(config)
     build.embedding()
-    _angles(build)
+    turning_angles(build)
     for layer in range(config.num_layers):
         build.rms_norm("hidden", "normed", f"layers.{layer}.attention_norm")
         attention(build, layer, rotary=True, bias=bias, head_norm=head_norm)
@@ -38,7 +38,7 @@ def build_rotary(
     return build.program()
 
 
-def _angles(build: ProgramBuilder) -> None:
+def turning_angles(build: ProgramBuilder) -> None:
     """Once a step, for all layers: cosines and sines by which queries and keys are turned."""
     rope, head_dim = build.config.rope, build.config.head_dim
     assert rope is not None

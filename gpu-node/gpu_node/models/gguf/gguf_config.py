@@ -1,14 +1,16 @@
-"""The configuration of a model in the metadata of a GGUF file: Llama and its relatives, Mixtral, and GPT-2."""
+"""The configuration of a model in the metadata of a GGUF file: Llama and its relatives, Mixtral, GPT-2, encoders."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from gguf import GGMLQuantizationType
 
-from gpu_node.models.config import Family, ModelConfig, Rope
+from gpu_node.models.config import ENCODERS, Family, ModelConfig, Rope
 from gpu_node.models.fields import MAX_EXPERTS, MAX_HEAD_DIM, MAX_LAYERS, MAX_WHOLE, Fields
+from gpu_node.models.gguf.gguf_encoder_config import encoder_config
 from shared.files.gguf_file import GgufFile, GgufTensor
 
 EMBEDDING_TENSOR = "token_embd.weight"
@@ -17,7 +19,14 @@ HEAD_TENSOR = "output.weight"
 ROPE_FACTORS_TENSOR = "rope_freqs.weight"
 """Llama 3 files hold the factors of their rotary embedding ready made; it is part of the configuration."""
 
-_FAMILIES = {"llama": Family.LLAMA, "qwen2": Family.QWEN2, "qwen3": Family.QWEN3, "gpt2": Family.GPT2}
+_FAMILIES = {
+    "llama": Family.LLAMA,
+    "qwen2": Family.QWEN2,
+    "qwen3": Family.QWEN3,
+    "gpt2": Family.GPT2,
+    "bert": Family.BERT,
+    "nomic-bert": Family.NOMIC_BERT,
+}
 
 
 def read_gguf_config(file: GgufFile, path: Path) -> ModelConfig:
@@ -32,6 +41,9 @@ def read_gguf_config(file: GgufFile, path: Path) -> ModelConfig:
     num_parts = fields.index("split.count", default=1)
     if num_parts > 1:
         raise fields.error(f"it is one of {num_parts} parts of a model; merge them into one file")
+    if _FAMILIES[arch] in ENCODERS:
+        config = encoder_config(fields, file, _FAMILIES[arch], _vocab_size(fields, file))
+        return config if arch == "bert" else replace(config, rope=_rope(fields, file, arch, config.head_dim))
     return _gpt2(fields, file) if arch == "gpt2" else _rotary(fields, file, arch)
 
 

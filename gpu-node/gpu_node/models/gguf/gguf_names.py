@@ -12,7 +12,9 @@ from shared.files.classifier import CLASSIFIER_TENSOR
 
 def is_superfluous(name: str, config: ModelConfig, weights: Collection[str]) -> bool:
     """Tensors that files hold besides the wanted ``weights``, by canonical name: the head of a model that is not for
-    text."""
+    text, or of an encoder that embeds."""
+    if config.is_encoder:
+        return name.startswith(_CLASSIFIER) and "score" not in weights
     if name == HEAD_TENSOR:
         return "lm_head" not in weights
     return name == ROPE_FACTORS_TENSOR and config.rope is not None
@@ -29,6 +31,8 @@ def stored(weight: str, config: ModelConfig, names: Collection[str]) -> Stored:
     if name in _MODEL:
         return Stored((f"{_MODEL[name]}.{suffix}",))
     _, layer, name = name.split(".")
+    if config.is_encoder:
+        return _stored_of_encoder(f"blk.{layer}", name, suffix, names)
     if name in _EXPERTS:
         whole = f"blk.{layer}.ffn_{_EXPERTS[name]}_exps.weight"
         parts = tuple(f"blk.{layer}.ffn_{_EXPERTS[name]}.{expert}.weight" for expert in range(config.num_experts))
@@ -38,7 +42,19 @@ def stored(weight: str, config: ModelConfig, names: Collection[str]) -> Stored:
     return Stored((f"blk.{layer}.{_LAYER[name]}.{suffix}",))
 
 
+def _stored_of_encoder(layer: str, name: str, suffix: str, names: Collection[str]) -> Stored:
+    """Norms come behind each half of a layer; queries, keys and values may lie in one tensor."""
+    joined = f"{layer}.attn_qkv.{suffix}"
+    if name in _JOINED and joined in names:
+        return Stored((joined,), part=_JOINED.index(name), num_parts=len(_JOINED))
+    return Stored((f"{layer}.{_ENCODER_LAYER.get(name, _LAYER[name])}.{suffix}",))
+
+
+_CLASSIFIER = "cls."
 _MODEL = {
+    "segment_embedding": "token_types",
+    "embedding_norm": "token_embd_norm",
+    "pooler": "cls",
     "embedding": "token_embd",
     "position_embedding": "position_embd",
     "norm": "output_norm",
@@ -59,5 +75,6 @@ _LAYER = {
     "k_norm": "attn_k_norm",
     "router": "ffn_gate_inp",
 }
+_ENCODER_LAYER = {"attention_norm": "attn_output_norm", "mlp_norm": "layer_output_norm"}
 _JOINED = ("q", "k", "v")
 _EXPERTS = {"experts_gate": "gate", "experts_up": "up", "experts_down": "down"}

@@ -32,12 +32,18 @@ def wanted_tensors(
     for weight, place in wanted.items():
         shape = place.shape(stored_shapes[weight])
         for name in place.names:
-            if file.tensors[name].shape != shape:
+            if file.tensors[name].shape not in (shape, _without_ones(shape)):
                 raise ModelFileError(f"{path}: tensor {name} has shape {file.tensors[name].shape}, expected {shape}")
     first_of_type = {file.tensors[name].type: file.tensors[name] for name in sorted(used, reverse=True)}
     for tensor in first_of_type.values():
         _check_type(tensor, path)
     return wanted
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """As quantising tools write it, whose tensors have no dimension of size 1 at their slow end."""
+    first = next((number for number, size in enumerate(shape) if size != 1), len(shape) - 1)
+    return shape[first:]
 
 
 def _check_type(tensor: GgufTensor, path: Path) -> None:

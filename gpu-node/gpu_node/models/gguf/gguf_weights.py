@@ -47,13 +47,15 @@ class GgufWeights:
         """``stored_shapes``: by canonical name. `ModelFileError` names file and tensor, as `wanted_tensors`."""
         self._file, self._config, self._read_blocks = file, config, read_blocks
         self._wanted = wanted_tensors(file, path, config, stored_shapes)
+        self._shapes = stored_shapes
         self._last: tuple[tuple[str, ...], list[Float32s]] = (), []
 
     def read(self, name: str) -> Float32s:
         """The tensor of a canonical name as float32."""
         place = self._wanted[name]
         if self._last[0] != place.names:  # what several weights lie in is dequantised once: they are read in a row
-            self._last = place.names, [self._tensor(self._file.tensors[one]) for one in place.names]
+            shape = place.shape(self._shapes[name])
+            self._last = place.names, [self._tensor(self._file.tensors[one]).reshape(shape) for one in place.names]
         values = weight_of(place, self._last[1], np.stack)
         if self._config.family in _PAIRS_SIDE_BY_SIDE and name.endswith((".q", ".k")):
             values = _halves_from_pairs(values, self._config.head_dim)

@@ -29,8 +29,8 @@ def read_hf_config(directory: Path) -> ModelConfig:
     values = read_json_values(directory / CONFIG_FILE)
     model_type = Fields(values.get, directory / CONFIG_FILE).text("model_type", default="")
     fields = Fields((_LEFT_OUT.get(model_type, {}) | values).get, directory / CONFIG_FILE)
-    if model_type not in list(Family):
-        raise fields.error(f"model_type {model_type!r} is not supported; {', '.join(map(repr, map(str, Family)))} are")
+    if model_type not in _READ:
+        raise fields.error(f"model_type {model_type!r} is not supported; {', '.join(map(repr, map(str, _READ)))} are")
     if fields.section("quantization_config") is not None:
         raise fields.error("quantised weights (quantization_config) are not supported; GGUF files may be quantised")
     family = Family(model_type)
@@ -253,6 +253,7 @@ _LEFT_OUT: Mapping[str, dict[str, object]] = {
 }
 """What a key stands for that a file leaves out and, unlike most, may have as null: then there is no window."""
 
+_READ = [family for family in Family if family is not Family.NOMIC_BERT]
 _READERS: Mapping[Family, Callable[[Fields, Family, frozenset[int]], ModelConfig]] = {
     Family.OPT: _opt,
     Family.GPT2: _gpt2,

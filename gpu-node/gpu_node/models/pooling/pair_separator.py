@@ -10,7 +10,8 @@ from __future__ import annotations
 from gpu_node.models.architectures.encoder import NO_SEPARATOR
 from gpu_node.models.checkpoint import Checkpoint
 from shared.files.model_file import ModelFileError
-from shared.vocabulary.hf_vocabulary import read_vocabulary
+from shared.vocabulary.gguf_encoder import encoder_files
+from shared.vocabulary.hf_vocabulary import HfFiles, read_vocabulary
 from shared.vocabulary.text_edges import text_edges
 from shared.vocabulary.token_texts import read_files
 
@@ -22,7 +23,7 @@ def pair_separator(checkpoint: Checkpoint) -> int:
     """
     if checkpoint.config.num_segments < 2:
         return NO_SEPARATOR
-    files = read_files(checkpoint.path)
+    files = _files(checkpoint)
     edges = text_edges(files, read_vocabulary(files))
     if not edges.between_ids:
         raise ModelFileError(
@@ -35,3 +36,9 @@ def pair_separator(checkpoint: Checkpoint) -> int:
             "supported are 0 up to the first token between the texts and 1 behind it, or 0 alone"
         )
     return edges.between_ids[0] if edges.has_segments else NO_SEPARATOR
+
+
+def _files(checkpoint: Checkpoint) -> HfFiles:
+    if checkpoint.gguf is None:
+        return read_files(checkpoint.path)
+    return encoder_files(checkpoint.gguf, checkpoint.path)

@@ -42,6 +42,8 @@ def read_pooled(spec: ModelSpec, path: Path, num_ranks: int) -> PooledDirectory:
     if spec.task == "embed":
         return PooledDirectory(_mode(path), None)
     config = path / CONFIG_FILE
+    if spec.task == "classify":
+        raise ModelFileError(f"{config}: task: classify is for nodes with engine: treadle")
     values = read_json_values(config)
     if values.get("type_vocab_size") not in (None, 1):
         raise ModelFileError(

@@ -18,7 +18,8 @@ from shared.files.model_file import ModelFileError
 MODULES_FILE = "modules.json"
 """What sentence-transformers does with a text, in its order."""
 
-_GGUF_POOLING: Final = {1: "mean", 2: "cls", 4: "rank"}
+_GGUF_POOLING: Final = {0: "none", 1: "mean", 2: "cls", 3: "last", 4: "rank"}
+_GGUF_CAUSAL: Final = frozenset({"none", "last"})
 _LAST: Final = "lasttoken"
 _FLAG: Final = "pooling_mode_"
 _PLAIN_MODULES: Final = {"Transformer", "Normalize"}
@@ -35,10 +36,12 @@ def check_pooling(checkpoint: Checkpoint) -> None:
         raise stated.refused(_ONLY_LAST)
 
 
-def encoder_pooling(directory: Path) -> Pooling:
+def encoder_pooling(checkpoint: Checkpoint) -> Pooling:
     """How an encoder's files say that its embeddings are made; the mean where they say nothing, as
     sentence-transformers has it for them. `ModelFileError` for another way."""
-    stated = stated_modes(directory, _ENCODER_WAYS)
+    if checkpoint.gguf is not None:
+        return _gguf_encoder_pooling(checkpoint.gguf.metadata.get, checkpoint.path)
+    stated = stated_modes(checkpoint.path, _ENCODER_WAYS)
     if stated is None or not stated.modes:
         return Pooling.MEAN
     if len(stated.modes) > 1 or not stated.modes <= set(Pooling):
@@ -87,10 +90,30 @@ def check_causal(checkpoint: Checkpoint, takes: str) -> None:
 
 def _check_gguf(lookup: Callable[[str], object], path: Path) -> None:
     fields = Fields(lookup, path)
-    arch = fields.text("general.architecture", default="")
-    pooling = _GGUF_POOLING.get(fields.index(f"{arch}.pooling_type", default=0))
-    if pooling is not None:
-        raise fields.error(f"its embeddings are pooled by {pooling!r} (pooling_type); {_ONLY_LAST}")
+    pooling = _gguf_pooling(fields)
+    if pooling is not None and pooling not in _GGUF_CAUSAL:
+        raise _pooled_otherwise(fields, pooling, _ONLY_LAST)
+
+
+def _gguf_encoder_pooling(lookup: Callable[[str], object], path: Path) -> Pooling:
+    fields = Fields(lookup, path)
+    pooling = _gguf_pooling(fields)
+    if pooling is None:
+        return Pooling.MEAN
+    if pooling not in list(Pooling):
+        raise _pooled_otherwise(fields, pooling, _ENCODER_WAYS)
+    return Pooling(pooling)
+
+
+def _gguf_pooling(fields: Fields) -> str | None:
+    """None where the file says nothing."""
+    key = f"{fields.text('general.architecture', default='')}.pooling_type"
+    number = fields.optional_index(key)
+    return None if number is None else _GGUF_POOLING.get(number, f"number {number}")
+
+
+def _pooled_otherwise(fields: Fields, pooling: str, takes: str) -> ModelFileError:
+    return fields.error(f"its embeddings are pooled by {pooling!r} (pooling_type); {takes}")
 
 
 def _check_modules(directory: Path, takes: str) -> Path | None:

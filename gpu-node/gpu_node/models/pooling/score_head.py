@@ -8,7 +8,7 @@ files of re-rankers hold the rows for two labels as a tensor of their own (``cls
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.fields import Fields
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_values
 from shared.config.engines.scoring import ScoreOptions
-from shared.files.classifier import CLASSIFIER_TENSOR, num_labels_of
+from shared.files.classifier import CLASSIFIER_TENSOR, POOLER_TENSOR, num_labels_of, read_class_labels
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.token_texts import read_token_texts
 
@@ -41,9 +41,17 @@ def score_head(checkpoint: Checkpoint, options: ScoreOptions) -> Weight:
     return Weight(SCORE, (1, checkpoint.config.hidden_size))
 
 
-def check_labels(directory: Path) -> None:
-    """`ModelFileError` where an encoder's directory holds no classifier with one label."""
-    path = directory / CONFIG_FILE
+def label_head(checkpoint: Checkpoint) -> Weight:
+    """float [labels, hidden size]: of a classifier, all of it. `ModelFileError` where the files have no such head."""
+    return Weight(SCORE, (len(read_class_labels(checkpoint.path).names), checkpoint.config.hidden_size))
+
+
+def check_labels(checkpoint: Checkpoint) -> None:
+    """`ModelFileError` where an encoder's files hold no classifier with one label."""
+    if checkpoint.gguf is not None:
+        _check_gguf_labels({name: one.shape for name, one in checkpoint.gguf.tensors.items()}, checkpoint.path)
+        return
+    path = checkpoint.path / CONFIG_FILE
     num_labels = num_labels_of(read_json_values(path))
     if num_labels is None:
         raise ModelFileError(
@@ -53,9 +61,27 @@ def check_labels(directory: Path) -> None:
     _require_one(num_labels, path)
 
 
+def _check_gguf_labels(shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
+    """Its head is the pooler and a matrix of labels, of which quantising tools leave out a dimension of one row."""
+    head = shapes.get(CLASSIFIER_TENSOR)
+    if head is None:
+        raise ModelFileError(
+            f"{path}: it has no tensor {CLASSIFIER_TENSOR}, so it has no score to give; set task: embed"
+        )
+    _require_one(head[0] if len(head) > 1 else 1, path)
+    if POOLER_TENSOR not in shapes:
+        raise ModelFileError(
+            f"{path}: it has no tensor {POOLER_TENSOR}, the layer before its labels, which llama.cpp's converter "
+            "leaves out of a BERT; serve the directory in Hugging Face layout, or a re-ranker of RoBERTa's kin"
+        )
+
+
 def _require_one(num_labels: int, path: Path) -> None:
     if num_labels != 1:
-        raise ModelFileError(f"{path}: it is a classifier with {num_labels} labels; task: score takes one of one label")
+        raise ModelFileError(
+            f"{path}: it is a classifier with {num_labels} labels; task: score takes one of one label, "
+            "task: classify any"
+        )
 
 
 def _gguf_classifier(fields: Fields, shape: tuple[int, ...], hidden_size: int, options: ScoreOptions) -> Weight:

@@ -20,6 +20,7 @@ from tests.gpu_node.encoder_model import (
     FAMILIES,
     embedded_in_one_step,
     engine_of,
+    label_logits,
     means,
     save_encoder,
     scores,
@@ -27,6 +28,7 @@ from tests.gpu_node.encoder_model import (
     write_pooling,
 )
 from tests.gpu_node.engine.test_encoders import pairs, texts
+from tests.gpu_node.gguf_encoders import write_encoder_gguf
 
 SIMILARITY = 0.999
 """Least cosine beside float32: of bfloat16 through tiny models, whose large random weights make an error grow."""
@@ -95,6 +97,27 @@ def test_int8_weights_are_those_of_the_reference(tmp_path: Path) -> None:
             engine.load_model(ModelSpec(name="tiny", source=str(tmp_path), task="embed", weights="int8"))
             found.append(embedded(engine, texts(5)))
     assert float(torch.cosine_similarity(found[0], found[1]).min()) > SIMILARITY
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_of_labels_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = save_encoder(name, tmp_path, is_classifier=True, num_labels=3)
+    found = on_cpu(tmp_path, texts(5), "classify")
+    assert float((found - label_logits(model, texts(5))).abs().max()) < CLOSE
+    alone = torch.cat([on_cpu(tmp_path, [text], "classify") for text in texts(5)])
+    assert torch.equal(found, alone)
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+def test_a_gguf_file_gives_the_bits_of_its_directory(tmp_path: Path, weights: Any) -> None:
+    save_encoder("bert", tmp_path)
+    options, found = EngineOptions(**OPTIONS), []
+    for path in (tmp_path, write_encoder_gguf(tmp_path / "m.gguf", tmp_path)):
+        with closing(CpuExecutor(options, 2)) as executor:
+            engine = Engine(executor, options)
+            engine.load_model(ModelSpec(name="tiny", source=str(path), task="embed", weights=weights))
+            found.append(embedded(engine, texts(9)))
+    assert torch.equal(*found)
 
 
 def test_a_text_as_long_as_the_positions(tmp_path: Path) -> None:

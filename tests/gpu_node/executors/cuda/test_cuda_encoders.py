@@ -17,6 +17,7 @@ from tests.gpu_node.encoder_model import (
     check_close,
     embedded_in_one_step,
     engine_of,
+    label_logits,
     means,
     save_encoder,
     scores,
@@ -24,6 +25,7 @@ from tests.gpu_node.encoder_model import (
     write_pooling,
 )
 from tests.gpu_node.engine.test_encoders import pairs, texts
+from tests.gpu_node.gguf_encoders import write_encoder_gguf
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 
 
@@ -42,10 +44,21 @@ def test_embeddings_are_those_of_transformers(name: str, tmp_path: Path) -> None
     check_close(on_device(tmp_path, texts(5)), means(model, texts(5)))
 
 
+def test_a_gguf_file_gives_the_bits_of_its_directory(tmp_path: Path) -> None:
+    save_encoder("bert", tmp_path)
+    path = write_encoder_gguf(tmp_path / "m.gguf", tmp_path)
+    assert torch.equal(on_device(path, texts(3)), on_device(tmp_path, texts(3)))
+
+
 @pytest.mark.parametrize("name", ["bert", "xlm-roberta"])
 def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     model = save_encoder(name, tmp_path, is_classifier=True)
     check_close(on_device(tmp_path, pairs(), "score"), scores(model, pairs()))
+
+
+def test_logits_of_labels_are_those_of_transformers(tmp_path: Path) -> None:
+    model = save_encoder("bert", tmp_path, is_classifier=True, num_labels=3)
+    check_close(on_device(tmp_path, texts(5), "classify"), label_logits(model, texts(5)))
 
 
 @pytest.mark.parametrize("mode", ["cls_token", "mean_tokens"])

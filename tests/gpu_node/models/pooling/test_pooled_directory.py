@@ -11,12 +11,14 @@ import pytest
 
 from gpu_node.executors.model_check import load_problem
 from gpu_node.models.architectures.encoder import Pooling
+from gpu_node.models.checkpoint import open_checkpoint
 from gpu_node.models.pooling.pooled_directory import PooledDirectory, PoolingMode, read_pooled
 from gpu_node.models.pooling.pooling import encoder_pooling
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.engines.scoring import ScoreOptions
 from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import ModelFileError
+from tests.gateway.encoder_tiny import write_encoder
 from tests.gpu_node import score_model, tiny
 from tests.gpu_node.models.pooling.test_pooling import DENSE, MODULES
 
@@ -60,7 +62,8 @@ def test_files_that_say_nothing_leave_it_to_vllm(tmp_path: Path) -> None:
 def test_encoders_whose_files_say_nothing_are_pooled_as_by_our_engine(tmp_path: Path, model_type: str) -> None:
     path = written(tmp_path, model_type=model_type)
     assert of("embed", path) == PooledDirectory("mean", None)
-    assert encoder_pooling(path) is Pooling.MEAN
+    write_encoder(path, model_type)
+    assert encoder_pooling(open_checkpoint(path)) is Pooling.MEAN
 
 
 @pytest.mark.parametrize(
