@@ -9,7 +9,10 @@ from gpu_node.engine.border.executor import PendingStep
 from gpu_node.engine.border.plan import StepPlan, StepResult
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.cpu.step import RunningStep
+from gpu_node.executors.group.part import RankSpec
+from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engines.engine import EngineOptions
 
 STEP_S = 1.0
 
@@ -36,3 +39,13 @@ class SteadyCpu(CpuExecutor):
     def give_masks(self, step: SteadyStep, masks: Mapping[int, bytes]) -> None:  # type: ignore[override]
         assert isinstance(step.inner, RunningStep)
         super().give_masks(step.inner, masks)
+
+
+class SteadyGroup(TensorParallelExecutor):
+    """Two processes."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        super().__init__(options, [RankSpec(num_threads=1)] * 2)
+
+    def submit(self, plan: StepPlan) -> SteadyStep:
+        return SteadyStep(super().submit(plan))

@@ -12,15 +12,13 @@ import pytest
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.executors.group.part import RankSpec
-from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.engines.speculation import SpeculationOptions
 from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
-from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
+from tests.gpu_node.steady_devices import SteadyCpu, SteadyGroup, SteadyReference
 
 NUM_TOKENS = 60
 REPEATS: dict[str, Any] = {"logit_bias": [(7, 40.0), (11, 40.0)]}
@@ -55,7 +53,7 @@ def engine_of(
 ) -> Engine:
     options = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, max_num_seqs=8, **given)
     executor = make(options)
-    if isinstance(executor, SteadyCpu | TensorParallelExecutor):
+    if isinstance(executor, SteadyCpu | SteadyGroup):
         resources.enter_context(closing(executor))
     engine = Engine(executor, options)
     engine.load_model(ModelSpec("tiny", str(path), max_model_len=tiny.CONTEXT, speculation=speculation))
@@ -117,11 +115,8 @@ def test_penalties_and_requests_that_guess_nothing_beside(make: Make, tiny_path:
 
 
 def test_devices_that_share_a_model_check_guesses_together(tiny_path: Path, resources: ExitStack) -> None:
-    def group(options: EngineOptions) -> Executor:
-        return TensorParallelExecutor(options, [RankSpec(num_threads=1)] * 2)
-
     expected, _ = run(engine_of(SteadyReference, tiny_path, resources, None), requests())
-    engine = engine_of(group, tiny_path, resources, SpeculationOptions("ngram", 6))
+    engine = engine_of(SteadyGroup, tiny_path, resources, SpeculationOptions("ngram", 6))
     found, _ = run(engine, requests())
     assert engine.counts.num_accepted_tokens > 0
     assert {name: each[0] for name, each in whole(found).items()} == {

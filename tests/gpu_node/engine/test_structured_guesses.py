@@ -12,15 +12,13 @@ import pytest
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.engine import Engine
-from gpu_node.executors.group.part import RankSpec
-from gpu_node.executors.group.tensor_parallel import TensorParallelExecutor
 from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.engines.speculation import SpeculationOptions
 from shared.messages.requests.payload import Output, Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.pieces import AGE, CALL, CHOICE, DATE, PEOPLE, PERSON, THOUGHT, compiled
-from tests.gpu_node.steady_devices import SteadyCpu, SteadyReference
+from tests.gpu_node.steady_devices import SteadyCpu, SteadyGroup, SteadyReference
 from tests.gpu_node.workload import prompt, request
 
 KIB = 1 << 10
@@ -62,10 +60,6 @@ def cpu(options: EngineOptions) -> Executor:
     return SteadyCpu(options, num_threads=2)
 
 
-def two_parts(options: EngineOptions) -> Executor:
-    return TensorParallelExecutor(options, [RankSpec(num_threads=1)] * 2)
-
-
 def engine_of(
     make: Make,
     path: Path,
@@ -77,7 +71,7 @@ def engine_of(
     chosen: dict[str, Any] = {"kv_cache_bytes": 1 << 20, "block_size": 4, "max_num_seqs": 40} | given
     options = EngineOptions(**chosen)
     executor = make(options)
-    if isinstance(executor, SteadyCpu | TensorParallelExecutor):
+    if isinstance(executor, SteadyCpu | SteadyGroup):
         resources.enter_context(closing(executor))
     engine = Engine(executor, options, grammars=grammars)
     engine.load_model(ModelSpec("tiny", str(path), max_model_len=tiny.CONTEXT, speculation=speculation))
@@ -179,7 +173,7 @@ def test_devices_that_share_a_model_check_them_together(
     tiny_path: Path, grammars: GrammarCompiler, resources: ExitStack
 ) -> None:
     plain = engine_of(SteadyReference, tiny_path, grammars, resources, structured_guesses=False)
-    engine = engine_of(two_parts, tiny_path, grammars, resources)
+    engine = engine_of(SteadyGroup, tiny_path, grammars, resources)
     assert tokens_of(run(engine, requests())[0]) == tokens_of(run(plain, requests())[0])
     assert engine.counts.num_structured_accepted > 0
 
