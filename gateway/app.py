@@ -110,7 +110,11 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app.cleanup_ctx.append(pulse.beating)
     app[ADMIN] = admin = Admin(  # answers from a thread of its own: what it reads is replaced, never changed
         not_ready=context.not_ready,
-        status=lambda: {"inflight": slots.num_taken, "keys": keys.describe()},
+        status=lambda: {
+            "inflight": slots.num_taken,
+            "keys": keys.describe(),
+            "models": {"served": list(context.models), "problem": context.models_problem()},
+        },
         hangs=pulse.hangs,
         registry=context.registry,
     )

@@ -24,7 +24,9 @@ from gateway.models.models import load_models
 from gateway.tenants.kept_rates import KeptRates
 from gateway.workers.admin_thread import served_aside
 from gateway.workers.key_watch import watching_keys
+from gateway.workers.model_watch import watching_models
 from gateway.workers.open_files import allow_connections
+from gateway.workers.served_models import ServedModels
 from gateway.workers.sockets import open_sockets
 from gateway.workers.worker import Worker, share
 from shared.bus import streams
@@ -59,7 +61,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     await check_durability(redis, config.durability)
     waiting = Waiting(config.durability, "gateway") if config.durability.is_on else None
     started = time.monotonic()
-    models = await asyncio.to_thread(load_models, config)
+    models = ServedModels(await asyncio.to_thread(load_models, config))
     log.info("models ready", models=list(models), seconds=round(time.monotonic() - started, 2))
     queue = RedisQueue(redis, gateway_id, waiting)
     dispatcher = Dispatcher(queue, gateway_id)
@@ -70,6 +72,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     context = GatewayContext(
         config=config,
         models=models,
+        models_problem=lambda: models.problem,
         dispatcher=dispatcher,
         not_ready=not_ready,
         redis_health=lambda: queue.health,
@@ -83,6 +86,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         queue.serving(dispatcher, stop.set),
         app[RATES].telling(KeptRates(queue.scripts, gateway_id), stop.set),
         watching_keys(app, stop.set, num_processes),
+        watching_models(config, models, REGISTRY, stop.set),
         served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)),
     ):
         sockets = worker.open_sockets() if worker else open_sockets(options.host, options.port)

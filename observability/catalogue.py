@@ -21,6 +21,7 @@ from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
 from gateway.tenants.rate_exchange import RateMetrics
 from gateway.workers.key_watch import KeyMetrics
+from gateway.workers.model_watch import ModelMetrics
 from gateway.workers.parent_metrics import WorkersCollector
 from gateway.workers.worker_pool import WorkerPool
 from gpu_node.agent.telemetry import image_metrics, prefix_metrics, run_times
@@ -71,6 +72,7 @@ def catalogue() -> list[Family]:
             *_made_in(gateway),
             *_made_in(gateway.predictions),
             *_made_in(KeyMetrics(CollectorRegistry())),
+            *_made_in(ModelMetrics(CollectorRegistry())),
             *_made_in(RateMetrics(CollectorRegistry())),
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),

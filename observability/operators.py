@@ -281,14 +281,17 @@ SERVICES = Row(
             width=12,
         ),
         Panel(
-            "Keys of clients",
-            "Gateways that cannot use the keys' file as it is now, or count rates alone since Redis does not answer; "
-            "files read again in 15 minutes, and requests that ended because their key was revoked.",
+            "Keys and models",
+            "Gateways that cannot use the keys, or the models, of their files as these are now, or count rates alone "
+            "since Redis does not answer; files read again in 15 minutes, and requests that ended because their key "
+            "was revoked.",
             "short",
             [
                 Query("sum(treadle_keys_stale)", "gateways with older keys"),
+                Query("sum(treadle_models_stale)", "gateways with older models"),
                 Query("sum(treadle_key_rates_alone)", "that count rates alone"),
-                Query(increase("treadle_key_reloads_total", "outcome", window="15m"), "read again: {{outcome}}"),
+                Query(increase("treadle_key_reloads_total", "outcome", window="15m"), "keys read again: {{outcome}}"),
+                Query(increase("treadle_model_reloads_total", "outcome", window="15m"), "models: {{outcome}}"),
                 Query(increase("treadle_revoked_requests_total", "instance", window="15m"), "revoked at {{instance}}"),
             ],
             width=12,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -95,15 +96,30 @@ class ServedModel:
 
 def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
     """All models of the configuration and their adapters, by name, each model before its own; a model also by its
-    aliases. A file or directory that several models share is read once.
+    aliases. As `read_models`."""
+    return named_models(config.models, read_models(config, config.models))
+
+
+def named_models(specs: Iterable[ModelSpec], models: Mapping[str, ServedModel]) -> dict[str, ServedModel]:
+    """``models`` by all their names, those of their adapters included."""
+    named: dict[str, ServedModel] = {}
+    for spec in specs:
+        base = models[spec.name]
+        named |= dict.fromkeys((spec.name, *spec.aliases), base)
+        named |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
+    return named
+
+
+def read_models(config: ClusterConfig, specs: Sequence[ModelSpec]) -> dict[str, ServedModel]:
+    """Models by their names, as nodes of ``config`` serve them. A file or directory that several share is read once.
 
     Takes seconds for each. Raises `ModelFileError` for all that is missing or damaged at once, or for what is unusable.
     """
-    paths = checked_paths(config.models)
+    paths = checked_paths(specs)
     sources: dict[Path, ModelParts] = {}
     models: dict[str, ServedModel] = {}
     takes_pictures = any(node.kind == "vllm" for node in (*config.nodes, *config.pools))  # our engine reads none
-    for spec in config.models:
+    for spec in specs:
         path = paths[spec.name]
         if path not in sources:
             sources[path] = read_parts(path)
@@ -113,7 +129,7 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
         is_told = telling is not None and telling.takes_tools  # else functions are told in the form of Hermes
         notation = notation_of(telling.source if telling is not None and is_told else "", spec.tool_calls)
         reasoning = marks_of("" if parts.template is None else parts.template.source, spec.reasoning)
-        base = ServedModel(
+        models[spec.name] = ServedModel(
             spec.name,
             parts.tokenizer,
             parts.template,
@@ -129,8 +145,6 @@ def load_models(config: ClusterConfig) -> dict[str, ServedModel]:
             if spec.task == "generate"
             else NO_SAMPLING,
         )
-        models |= dict.fromkeys((spec.name, *spec.aliases), base)
-        models |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
     return models
 
 

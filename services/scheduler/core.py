@@ -184,7 +184,7 @@ class SchedulerCore:
                 continue
             alike = (node for node in self.state.nodes.values() if node.state.phases == record.state.phases)
             held = [node.state.model or node.assigned for node in alike]
-            record.assigned = next_model(self._models, record.state.broken_models, held, self.state.demand)
+            record.assigned = next_model(self._known_models, record.state.broken_models, held, self.state.demand)
             if record.assigned:
                 effects.append(_to_node(Load(node=name, epoch=record.epoch, model=record.assigned)))
         return effects
@@ -206,6 +206,11 @@ class SchedulerCore:
         down = NodeDown(node=name, epoch=record.epoch, has_crashed=has_crashed, blamed=list(blamed))
         return [Send(streams.QUEUE, down)]
 
+    @property
+    def _known_models(self) -> list[str]:
+        """Those that were configured when this process began, and those that came since, as requests tell."""
+        return [*self._models, *(model for model in self.state.demand if model not in self._models)]
+
     # --- plans ----------------------------------------------------------------------------------------------------
 
     def _plan_request(self, request: PlanRequest, now: float) -> list[Effect]:
@@ -217,7 +222,7 @@ class SchedulerCore:
             if not self.scaling.is_leaving(name)
         }
         pools = self.scaling.ask(live, now if request.groups else request.came_s, now)
-        shared = share_rates([*live.values(), *(pool.fresh for pool in pools)], self._models)
+        shared = share_rates([*live.values(), *(pool.fresh for pool in pools)], self._known_models)
         problem = PlacementProblem(
             version=request.version,
             now_s=now,

@@ -283,8 +283,7 @@ def load_config(path: Path | None = None) -> ClusterConfig:
     What is secret need not stand in that file: TREADLE_REDIS_URL overrides ``redis_url``, and TREADLE_KEYS, the path of
     a YAML file with a list of keys, overrides ``keys``. OTEL_EXPORTER_OTLP_ENDPOINT overrides ``otlp_endpoint``.
     """
-    named = path or (Path(os.environ[CONFIG_ENV]) if os.environ.get(CONFIG_ENV) else None)
-    values, source = _values(named)
+    values, source = _values(path or config_file())
     config = _validate(values, source)
     overrides: dict[str, object] = {}
     if url := os.environ.get(REDIS_ENV):
@@ -308,10 +307,16 @@ def _values(path: Path | None) -> tuple[dict[str, Any], str]:
     return values, " with ".join(sources)
 
 
+def config_file() -> Path | None:
+    """The file that the environment names; None where it names none."""
+    name = os.environ.get(CONFIG_ENV)
+    return Path(name) if name else None
+
+
 def keys_file() -> Path | None:
     """The file in which the keys of this process stand: that of TREADLE_KEYS, else the configuration; None: neither."""
-    name = os.environ.get(KEYS_ENV) or os.environ.get(CONFIG_ENV)
-    return Path(name) if name else None
+    name = os.environ.get(KEYS_ENV)
+    return Path(name) if name else config_file()
 
 
 def reload_keys(config: ClusterConfig) -> list[ApiKey]:

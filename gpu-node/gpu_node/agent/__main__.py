@@ -11,9 +11,11 @@ from gpu_node.agent.images.image_server import ImageServer
 from gpu_node.agent.images.own_address import own_url
 from gpu_node.agent.images.prefix_server import PrefixServer
 from gpu_node.agent.process.agent import Agent
+from gpu_node.agent.process.model_watch import ModelWatch
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from shared.bus.bus import check_reachable, connect
-from shared.config.config import NODE_ENV, ClusterConfig, ConfigError
+from shared.config.config import NODE_ENV, ClusterConfig, ConfigError, config_file, load_config
+from shared.config.reading.file_watch import FileWatch
 from shared.service.admin import Admin, serve_admin
 from shared.service.service import admin_port, redis_url, run_process, stop_on_signals
 from shared.telemetry.telemetry import configure_logging, configure_tracing
@@ -33,11 +35,14 @@ async def serve(config: ClusterConfig, node: str) -> None:
     await check_reachable(redis)
     port = admin_port(config, node)
     base_url = own_url(config.admin_host, port, redis_url(config))
+    path = config_file()
+    models = ModelWatch(FileWatch(path) if path else None, lambda: tuple(load_config().models), tuple(config.models))
     agent = Agent(
         redis,
         spec,
         config.engine,
         base_url,
+        models=models,
         tells_blocks=config.routes_warm,
         exchanges_prefixes=config.routes_warm and config.queue.uses("fetch"),
     )

@@ -23,6 +23,7 @@ from gpu_node.executors.node_executor import make_executor
 from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.config import ClusterConfig, load_config
 from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.model_specs import ModelSpecs
 from shared.config.nodes.nodes import NodeSpec
 from shared.config.pipelines.pipelines import pipelines_folder, read_pipelines
 from shared.errors import OperatorError
@@ -56,9 +57,10 @@ def main() -> int:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
             log = open_step_file(arguments.node)
-            grammars = GrammarCompiler(lambda name: checked_path(config.model(name)))
+            specs = ModelSpecs(config)
+            grammars = GrammarCompiler(lambda name: checked_path(specs.spec(name)))
             engine = Engine(executor, config.engine, profiled, log, store, tables, grammars)
-            EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic, time.time).run()
+            EngineServer(EngineConnection(sock), engine, specs, executor.device, time.monotonic, time.time).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent
         structlog.get_logger().exception("engine failed")
         return 1

@@ -28,6 +28,7 @@ from gpu_node.vllm.serving.server import MAX_EVENTS, CoreTold, Inbox, VllmServer
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent
 from shared.config.config import ClusterConfig, load_config
 from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.model_specs import ModelSpecs
 from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.telemetry.telemetry import configure_logging
@@ -79,7 +80,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
             os.register_at_fork(after_in_child=lambda: _leave(sock))
             connection = EngineConnection(sock, reads_ahead=False)
             read_commands(connection, inbox)
-            VllmServer(connection, engine, inbox, config, starter.device, time.monotonic).run()
+            VllmServer(connection, engine, inbox, ModelSpecs(config), starter.device, time.monotonic).run()
     except CoreDiedError as died:
         log.error("engine failed", error=str(died))
         return 1

@@ -14,6 +14,7 @@ from gpu_node.engine.process.connection import EngineConnection
 from gpu_node.engine.process.server import EngineServer
 from gpu_node.executors.group.part import RankSpec
 from shared.config.config import load_config
+from shared.config.model_specs import ModelSpecs
 from tests.gpu_node.quick_interpreter import quicken
 
 
@@ -28,7 +29,9 @@ def main() -> None:
     executor = RankSpec("cuda", "cpu", "float32").make(config.engine)
     with socket.socket(fileno=arguments.fd) as sock:
         engine = Engine(executor, config.engine)
-        EngineServer(EngineConnection(sock), engine, config, executor.device, time.monotonic, time.time).run()
+        EngineServer(
+            EngineConnection(sock), engine, ModelSpecs(config), executor.device, time.monotonic, time.time
+        ).run()
 
 
 if __name__ == "__main__":

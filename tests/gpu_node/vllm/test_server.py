@@ -29,6 +29,7 @@ from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer, read_comma
 from gpu_node.vllm.words.border import CoreDiedError, CoreStep
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import ModelSpec
+from shared.config.model_specs import ModelSpecs
 from shared.messages.requests.requests import Chunk
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
 
@@ -48,7 +49,7 @@ class Served:
         for event in events:
             self.inbox.put(event)  # type: ignore[arg-type]
         engine = VllmEngine(self.starter, OPTIONS)
-        VllmServer(EngineConnection(engine_end), engine, self.inbox, CONFIG, "vllm-cpu", lambda: 0.0).run()
+        VllmServer(EngineConnection(engine_end), engine, self.inbox, ModelSpecs(CONFIG), "vllm-cpu", lambda: 0.0).run()
         return event_decoder().feed(self.agent.recv(1 << 16))
 
 

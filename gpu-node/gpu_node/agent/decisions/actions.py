@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpu_node.engine.process.protocol import Command, ImageFile
+from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.blocks import BlockNews
 from shared.messages.memory.leases import LeaseAnswer
 from shared.messages.nodes.nodes import Heartbeat
@@ -79,6 +80,13 @@ class TakeStock:
 @dataclass(frozen=True, slots=True)
 class BlocksDue:
     """It is time to tell what has changed of the cached blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The models of the configuration, at the beginning of an epoch and whenever they have changed."""
+
+    models: tuple[ModelSpec, ...]
 
 
 @dataclass(frozen=True, slots=True)

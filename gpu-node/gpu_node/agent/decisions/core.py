@@ -11,6 +11,7 @@ from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
     BlocksDue,
+    Configured,
     Drain,
     DropImages,
     ImageFetched,
@@ -49,7 +50,8 @@ from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequ
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
 AgentEvent = (
-    VirtualQueue
+    Configured
+    | VirtualQueue
     | Abort
     | Evict
     | Load
@@ -148,7 +150,7 @@ class AgentCore:
                 actions = self._taken(event)
             case TakeStock() | Drain() | TellBlocks() | BlocksDue():
                 actions = self._asked(event)
-            case EngineReady() | ModelLoaded() | ModelFailed() | protocol.BlocksTold():
+            case Configured() | EngineReady() | ModelLoaded() | ModelFailed() | protocol.BlocksTold():
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
@@ -293,13 +295,17 @@ class AgentCore:
 
     # --- from the engine ------------------------------------------------------------------------------------------
 
-    def _told(self, event: EngineReady | ModelLoaded | ModelFailed | protocol.BlocksTold) -> list[AgentAction]:
+    def _told(
+        self, event: Configured | EngineReady | ModelLoaded | ModelFailed | protocol.BlocksTold
+    ) -> list[AgentAction]:
         if isinstance(event, ModelLoaded):
             return self._model_loaded(event)
         if isinstance(event, protocol.BlocksTold):
             return self._blocks.told(event)
         if isinstance(event, EngineReady):
             self.report.on_ready(event)
+        elif isinstance(event, Configured):
+            self.models.on_configured(event.models)
         else:
             self.models.on_failed(event)
         return [Beat(self.heartbeat())]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.model_changes import changed_models
 from shared.messages.nodes.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
 
 DEVICE = "device"
@@ -21,8 +25,11 @@ class NodeModels:
         """The current model: the one that was asked for last."""
         self.loading = ""
         """The model that the engine has been told to load, or ``""``."""
-        self.broken: dict[str, str] = {}
-        """Models that cannot be loaded here, and why."""
+        self._configured: dict[str, ModelSpec] = {}
+        """By name, as the configuration had it first in this epoch."""
+        self._failed: dict[str, str] = {}
+        self._unknown: dict[str, str] = {}
+        self._changed: dict[str, str] = {}
         self.swap_s = 0.0
         """Duration of the last load."""
         self._seen: dict[str, ModelLoaded] = {}
@@ -34,6 +41,15 @@ class NodeModels:
         self._hits: dict[str, PrefixHits] = {}
         self._load_s: dict[str, dict[str, float]] = {}
         """By model, the last load from each tier of memory."""
+
+    @property
+    def broken(self) -> dict[str, str]:
+        """Models that cannot be loaded here, and why."""
+        return {**self._failed, **self._unknown, **self._changed}
+
+    def is_unknown(self, model: str) -> bool:
+        """Whether it is not in the configuration here yet: its requests wait for that, or for another node."""
+        return model in self._unknown
 
     @property
     def current(self) -> str:
@@ -60,8 +76,18 @@ class NodeModels:
 
     def on_failed(self, event: ModelFailed) -> None:
         """A model cannot be loaded; what was loaded before still is."""
-        self.broken[event.model] = event.error
+        (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
         self.loading = ""
+
+    def on_configured(self, specs: Sequence[ModelSpec]) -> None:
+        """The configuration has these models now. Of those that it has no more nothing changes: they are asked for yet.
+
+        A name that stands for another model than before stands for none here, until it does again or the epoch ends.
+        """
+        for spec in specs:
+            self._configured.setdefault(spec.name, spec)
+            self._unknown.pop(spec.name, None)
+        self._changed = changed_models(self._configured, specs)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

@@ -44,7 +44,9 @@ class ToldQueue:
 
     def _concerns(self, ref: GroupRef) -> bool:
         """A request waits in the group, and this node can serve it, or has to say why no node can."""
-        return ref.group not in self._empty and (ref.model not in self._models.broken or ref.model in self._hopeless)
+        if ref.group in self._empty or self._models.is_unknown(ref.model):
+            return False
+        return ref.model not in self._models.broken or ref.model in self._hopeless
 
     def yielding_to(self, head: GroupRef) -> list[str]:
         """Groups that give way to this one: only to the one that the queue manager meant, which they stand behind."""

@@ -18,6 +18,7 @@ from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
+from gpu_node.agent.process.model_watch import ModelWatch
 from gpu_node.engine.process.prefix_protocol import CopyPrefix
 from shared.config.engines.engine import EngineOptions
 from shared.config.nodes.nodes import NodeSpec
@@ -49,14 +50,17 @@ class Agent:
         options: EngineOptions,
         base_url: str,
         *,
+        models: ModelWatch | None = None,
         tells_blocks: bool = False,
         exchanges_prefixes: bool = False,
     ) -> None:
         """``base_url``: how other nodes reach the admin port of this one. ``tells_blocks``: as `Epoch`.
 
-        ``exchanges_prefixes``: it reads what other nodes have cached of prompts, and they what it has.
+        ``models``: those of the configuration, where they may change. ``exchanges_prefixes``: it reads what other nodes
+        have cached of prompts, and they what it has.
         """
         self._redis = redis
+        self._models = models
         self._base_url = base_url
         self.given: GivenImages | None = None
         """What waits here to be fetched by other nodes; None before the first epoch."""
@@ -157,6 +161,8 @@ class Agent:
         """One epoch. Whether its engine died while it loaded a model, and had none before."""
         epoch = f"{self._node}-{secrets.token_hex(4)}"
         log.info("epoch begins", epoch=epoch)
+        if self._models is not None:
+            await self._models.read()  # as the engine does
         self._engine = await EngineProcess.start(self._command)
         door = KvDoor(self._base_url, secrets.token_hex(TOKEN_BYTES)) if self._exchanges_prefixes else None
         self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases, door)
@@ -166,7 +172,16 @@ class Agent:
         linger_s = 0.0
         try:
             tells_blocks, giver = self._tells_blocks, self.giver
-            one = Epoch(self._redis, core, self._engine, given, self._options, giver=giver, tells_blocks=tells_blocks)
+            one = Epoch(
+                self._redis,
+                core,
+                self._engine,
+                given,
+                self._options,
+                giver=giver,
+                models=self._models,
+                tells_blocks=tells_blocks,
+            )
             await one.run(stopping)
             linger_s = IMAGE_LINGER_S
         except (EpochOverError, EngineDiedError) as error:

@@ -14,6 +14,7 @@ from gpu_node.agent.decisions.actions import (
     AgentAction,
     Beat,
     BlocksDue,
+    Configured,
     DiscardImage,
     Drain,
     DropImages,
@@ -39,6 +40,7 @@ from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.engine_watch import EngineWatch
 from gpu_node.agent.process.failures import log_failures
+from gpu_node.agent.process.model_watch import ModelWatch
 from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.agent.telemetry.prefix_metrics import count_taken
@@ -90,10 +92,14 @@ class Epoch:
         heartbeat_s: float = HEARTBEAT_S,
         *,
         giver: PrefixGiver | None = None,
+        models: ModelWatch | None = None,
         tells_blocks: bool = False,
     ) -> None:
-        """``given`` outlives the epoch. ``giver``: other nodes ask for what is cached here. ``tells_blocks``: the KV
-        manager hears of it."""
+        """``given`` outlives the epoch, and so do ``models``, which the engine has read just now.
+
+        ``giver``: other nodes ask for what is cached here. ``tells_blocks``: the KV manager hears of it.
+        """
+        self._models = models
         self._giver = giver
         self.core = core
         self._tells_blocks = tells_blocks
@@ -117,9 +123,13 @@ class Epoch:
 
         Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
         """
+        if self._models is not None:
+            await self._events.put(Configured(self._models.models))
         reader = await self._open_inbox()
         loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
         loops.append(self._release_images())
+        if self._models is not None:
+            loops.append(self._models.run(lambda models: self._events.put(Configured(models))))
         if self._tells_blocks:
             loops.append(self._look_at_blocks())
         tasks = [asyncio.create_task(loop) for loop in loops]

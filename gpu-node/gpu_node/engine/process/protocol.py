@@ -233,6 +233,8 @@ class ModelFailed(Frame, frozen=True):
 
     model: str
     error: str
+    is_unknown: bool = False
+    """The configuration has no such model, as far as it is here yet."""
 
 
 class StepReport(Frame, frozen=True):

@@ -19,7 +19,8 @@ from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
 from gpu_node.engine.residents import EngineBusyError
-from shared.config.config import ClusterConfig
+from shared.config.config import ConfigError
+from shared.config.model_specs import ModelSpecs
 from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload
 from shared.processes import garbage
@@ -48,7 +49,7 @@ class EngineServer:
         self,
         connection: EngineConnection,
         engine: Engine,
-        config: ClusterConfig,
+        specs: ModelSpecs,
         device: str,
         clock: Callable[[], float],
         unix_clock: Callable[[], float],
@@ -56,7 +57,7 @@ class EngineServer:
         """``clock`` measures; ``unix_clock`` tells how long requests have waited, at other nodes too."""
         self._connection = connection
         self._engine = engine
-        self._config = config
+        self._specs = specs
         self._device = device
         self._clock = clock
         self._images = ImageFiles(connection.send, engine.release)
@@ -114,10 +115,10 @@ class EngineServer:
         started_s = self._clock()
         source = self._engine.tiers.get(name, "disk")
         try:
-            model = self._engine.load_model(self._config.model(name))
+            model = self._engine.load_model(self._specs.spec(name))
         except KeyError:
-            self._fail(name, f"model {name!r} is not in the configuration")
-        except (ModelFileError, ModelTooLargeError, EngineBusyError) as error:
+            self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
+        except (ConfigError, ModelFileError, ModelTooLargeError, EngineBusyError) as error:
             self._fail(name, str(error))
         else:
             load_s = 0.0 if source == "device" else self._clock() - started_s
@@ -127,8 +128,8 @@ class EngineServer:
                 garbage.settle()  # beside what loading took, its time is little
             if model.lacks_pipeline and name not in self._unpiped:
                 self._unpiped.add(name)
-                log.warning("no pipeline known: steps run plainly", model=name, rows=self._config.engine.step_tokens)
+                log.warning("no pipeline known: steps run plainly", model=name)
 
-    def _fail(self, name: str, error: str) -> None:
+    def _fail(self, name: str, error: str, *, is_unknown: bool = False) -> None:
         log.error("model not loaded", model=name, error=error)
-        self._connection.send(ModelFailed(name, error))
+        self._connection.send(ModelFailed(name, error, is_unknown))

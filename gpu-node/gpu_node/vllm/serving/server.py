@@ -28,7 +28,8 @@ from gpu_node.engine.process.reports import reports
 from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.serving.translation import LACKS
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, ModelRefusedError
-from shared.config.config import ClusterConfig
+from shared.config.config import ConfigError
+from shared.config.model_specs import ModelSpecs
 
 MAX_EVENTS = 1024
 """That wait for the loop; beyond it the readers wait."""
@@ -71,7 +72,7 @@ class VllmServer:
         connection: EngineConnection,
         engine: VllmEngine,
         inbox: Inbox,
-        config: ClusterConfig,
+        specs: ModelSpecs,
         device: str,
         clock: Callable[[], float],
     ) -> None:
@@ -79,7 +80,7 @@ class VllmServer:
         self._connection = connection
         self._engine = engine
         self._inbox = inbox
-        self._config = config
+        self._specs = specs
         self._device = device
         self._clock = clock
         self._images = ImageFiles(connection.send, engine.release)
@@ -160,16 +161,16 @@ class VllmServer:
         started_s = self._clock()
         source = self._engine.tiers.get(name, "disk")
         try:
-            model = self._engine.load_model(self._config.model(name))
+            model = self._engine.load_model(self._specs.spec(name))
         except KeyError:
-            self._fail(name, f"model {name!r} is not in the configuration")
-        except (ModelRefusedError, ModelsBusyError) as error:
+            self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
+        except (ConfigError, ModelRefusedError, ModelsBusyError) as error:
             self._fail(name, str(error))
         else:
             load_s = 0.0 if source == "device" else self._clock() - started_s
             log.info("model loaded", model=name, num_blocks=model.num_blocks, load_s=round(load_s, 3))
             self._commands.loaded(model, load_s, source)
 
-    def _fail(self, name: str, error: str) -> None:
+    def _fail(self, name: str, error: str, *, is_unknown: bool = False) -> None:
         log.error("model not loaded", model=name, error=error)
-        self._connection.send(ModelFailed(name, error))
+        self._connection.send(ModelFailed(name, error, is_unknown))

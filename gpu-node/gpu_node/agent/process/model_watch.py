@@ -1,0 +1,70 @@
+"""The models of the configuration's file, as it changes while the node runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from shared.config.config import ConfigError
+from shared.config.engines.engine import ModelSpec
+from shared.config.reading.file_watch import FileWatch
+
+LOOK_S = 1.0
+RETRY_S = 10.0  # of a file that cannot be used
+
+Models = tuple[ModelSpec, ...]
+
+log = structlog.get_logger()
+
+
+class ModelWatch:
+    """Reads a file again when it has changed. One that cannot be used changes nothing, and the log says why."""
+
+    def __init__(self, file: FileWatch | None, read: Callable[[], Models], models: Models) -> None:
+        """``models``: as they were read at start-up. Without a file they stay. ``read`` may raise `ConfigError`."""
+        self._file = file
+        self._read = read
+        self._problem = ""
+        self.models = models
+        """As the file had them when it was usable last."""
+
+    async def read(self) -> Models:
+        """Look at the file now: an engine that starts reads it as well."""
+        if self._file is not None:
+            await self._read_file()
+        return self.models
+
+    async def run(self, tell: Callable[[Models], Awaitable[None]]) -> None:
+        """Look again and again, and ``tell`` what has changed; for ever."""
+        if self._file is None:
+            return
+        while True:
+            await asyncio.sleep(RETRY_S if self._problem else LOOK_S)
+            if await self.look():
+                await tell(self.models)
+
+    async def look(self) -> bool:
+        """Whether there are other models than before."""
+        assert self._file is not None, "there is something to look at"
+        if not await asyncio.to_thread(self._file.must_be_read):
+            return False
+        before = self.models
+        if await self._read_file() and await asyncio.to_thread(self._file.is_still):
+            self._file.settle()
+        if self.models == before:
+            return False
+        log.info("models of the configuration have changed", models=[spec.name for spec in self.models])
+        return True
+
+    async def _read_file(self) -> bool:
+        try:
+            self.models = await asyncio.to_thread(self._read)
+        except ConfigError as error:
+            if str(error) != self._problem:
+                log.error("configuration not read again: its models stay as they were", problem=str(error))
+            self._problem = str(error)
+            return False
+        self._problem = ""
+        return True

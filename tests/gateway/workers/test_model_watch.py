@@ -1,0 +1,174 @@
+"""Models that come to the configuration's file, leave it, and change in it, while a gateway serves."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from gateway.models.models import ServedModel, load_models, read_models
+from gateway.workers.model_watch import ModelMetrics, ModelWatch
+from gateway.workers.served_models import ServedModels
+from shared.config.config import ClusterConfig, load_config
+from shared.config.reading.file_watch import FileWatch
+
+
+class Watched:
+    """A file, what is served of it, and who watches."""
+
+    def __init__(self, path: Path, models: list[dict[str, Any]]) -> None:
+        self.path = path
+        self.write(*models)
+        config = load_config(path)
+        self.served = ServedModels(load_models(config))
+        self.registry = CollectorRegistry()
+        self.read: list[str] = []
+
+        def read(specs: Any) -> dict[str, ServedModel]:
+            self.read += [spec.name for spec in specs]
+            return read_models(config, specs)
+
+        self.watch = ModelWatch(
+            FileWatch(path), self.configured, config.models, self.served, read, ModelMetrics(self.registry)
+        )
+
+    def configured(self) -> ClusterConfig:
+        return load_config(self.path)
+
+    def write(self, *models: dict[str, Any]) -> None:
+        self.path.write_text(yaml.safe_dump({"models": list(models)}))
+
+    async def look(self) -> None:
+        """Until what stands there now has stood still."""
+        for _ in range(2):
+            await self.watch.look()
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def tiny(tiny_file: Path) -> dict[str, Any]:
+    return {"name": "tiny", "source": str(tiny_file), "max_model_len": 64}
+
+
+@pytest.fixture
+def base(base_file: Path) -> dict[str, Any]:
+    return {"name": "base", "source": str(base_file), "max_model_len": 64}
+
+
+@pytest.fixture
+def watched(tmp_path: Path, tiny: dict[str, Any]) -> Watched:
+    return Watched(tmp_path / "cluster.yaml", [tiny])
+
+
+async def test_a_model_that_comes_is_read_once_and_served(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
+) -> None:
+    served = watched.served["tiny"]
+    watched.write(tiny, base | {"aliases": ["plain"]})
+    await watched.watch.look()
+    assert list(watched.served) == ["tiny"], "it may be half written"
+    for _ in range(3):
+        await watched.watch.look()
+    assert list(watched.served) == ["tiny", "base", "plain"]
+    assert watched.served["tiny"] is served
+    assert (watched.read, watched.served.problem) == (["base"], "")
+    assert watched.metric("treadle_model_reloads_total", outcome="ok") == 1
+
+
+async def test_a_model_that_leaves_is_unknown_and_may_come_back_as_what_it_was(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any], base_file: Path
+) -> None:
+    watched.write(base)
+    await watched.look()
+    assert list(watched.served) == ["base"]
+    watched.write(tiny | {"source": str(base_file)}, base)
+    await watched.look()
+    assert list(watched.served) == ["tiny", "base"]
+    assert watched.served["tiny"].template is not None, "its nodes have the weights of then"
+    assert watched.served.problem.startswith("model 'tiny': its source changed; restart nodes and gateways")
+    watched.write(tiny, base)
+    await watched.look()
+    assert watched.served.problem == ""
+
+
+async def test_a_name_that_stands_for_another_model_stays_what_it_was(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
+) -> None:
+    served = watched.served["tiny"]
+    watched.write(tiny | {"max_model_len": 32, "weights": "int8", "aliases": ["small"]}, base)
+    await watched.look()
+    assert list(watched.served) == ["tiny", "small", "base"], "the rest is taken over, aliases too"
+    assert watched.served["tiny"] is watched.served["small"] is served
+    assert watched.served.problem == (
+        "model 'tiny': its max_model_len, weights changed; restart nodes and gateways, or give it another name"
+    )
+    assert watched.metric("treadle_models_stale") == 1
+    watched.write(tiny)
+    await watched.look()
+    assert (list(watched.served), watched.served.problem) == (["tiny"], "")
+    assert watched.metric("treadle_models_stale") == 0
+
+
+async def test_an_alias_moves_without_a_restart(watched: Watched, tiny: dict[str, Any], base: dict[str, Any]) -> None:
+    watched.write(tiny | {"aliases": ["default"]}, base)
+    await watched.look()
+    assert watched.served["default"].name == "tiny"
+    watched.write(tiny, base | {"aliases": ["default"]})
+    await watched.look()
+    assert watched.served["default"].name == "base"
+    assert watched.read == ["base"]
+
+
+async def test_what_cannot_be_read_is_told_and_tried_again_while_the_rest_is_served(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any], tmp_path: Path, base_file: Path
+) -> None:
+    later = tmp_path / "later.gguf"
+    watched.write(tiny, base | {"source": str(later)}, base | {"name": "other"})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "other"]
+    assert str(later) in watched.served.problem
+    shutil.copy(base_file, later)
+    await watched.watch.look()
+    assert (list(watched.served), watched.served.problem) == (["tiny", "base", "other"], "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("models: [", "not valid YAML"),
+        ("models: []", "models"),
+        ("models: [{name: a, source: a.gguf}, {name: a, source: b.gguf}]", "'a'"),
+        (None, "cannot be read"),
+    ],
+)
+async def test_a_broken_file_changes_nothing(watched: Watched, text: str | None, problem: str) -> None:
+    if text is None:
+        watched.path.unlink()
+    else:
+        watched.path.write_text(text)
+    for _ in range(2):
+        await watched.look()
+    assert list(watched.served) == ["tiny"]
+    assert problem in watched.served.problem
+    assert watched.metric("treadle_model_reloads_total", outcome="failed") == 1
+
+
+async def test_what_was_read_of_a_file_that_changed_meanwhile_is_not_used(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
+) -> None:
+    watched.write(tiny, base)
+
+    def configured() -> ClusterConfig:
+        config = load_config(watched.path)
+        watched.path.write_text("models: [")
+        return config
+
+    watched.watch._configured = configured
+    await watched.look()
+    assert list(watched.served) == ["tiny"]
