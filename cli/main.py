@@ -11,6 +11,7 @@ from shared import __version__
 # Command -> (module, one line of help). Modules are imported when their command runs, so `treadle --help` stays quick.
 COMMANDS = {
     "up": ("cli.cluster.up", "Start the cluster, or what is missing of it, and wait until it serves."),
+    "apply": ("cli.cluster.apply", "Take over models and keys that have changed, without a restart."),
     "down": ("cli.cluster.down", "Stop everything that `treadle up` started, and nothing else."),
     "status": ("cli.cluster.status", "Show the processes of the cluster."),
     "queue": ("cli.cluster.queue", "Show how many requests wait, and how long a new one would."),

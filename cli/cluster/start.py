@@ -77,7 +77,8 @@ class ClusterStart:
         if self._before and path.exists() and path.read_text() != text:
             raise CliError(
                 f"the cluster in {self._run_dir.root} runs with another configuration "
-                f"({', '.join(sorted(self._before))}); run `treadle down` first"
+                f"({', '.join(sorted(self._before))}); `treadle apply` takes over models and keys, for the rest run "
+                "`treadle down` first"
             )
         write_atomically(path, text)
 

@@ -26,7 +26,7 @@ from shared.files.model_file import ModelFileError
 from shared.service.tasks import Supervised
 
 LOOK_S = 1.0
-RETRY_S = 10.0  # of what cannot be used; reading a model's tokenizer takes seconds
+RETRY_LOOKS = 10  # until what cannot be used is tried again, unless it changes; reading a tokenizer takes seconds
 
 Read = Callable[[Sequence[ModelSpec]], dict[str, ServedModel]]
 """Reads the files of models; `ModelFileError` says why they cannot be used."""
@@ -78,7 +78,10 @@ class ModelWatch:
         """Look again and again, for ever."""
         while True:
             await self.look()
-            await asyncio.sleep(RETRY_S if self._served.problem else LOOK_S)
+            for _ in range(RETRY_LOOKS if self._served.problem else 1):
+                await asyncio.sleep(LOOK_S)
+                if not await asyncio.to_thread(self._file.is_still):
+                    break
 
     async def look(self) -> None:
         """Take over what the file says if it has changed and stood still since."""

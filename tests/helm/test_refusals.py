@@ -15,6 +15,7 @@ POOL = {"name": "cpu"}
     ("values", "words"),
     [
         ({"redis": {"url": "redis://mine:6379"}}, ["redis.enabled: true runs a Redis"]),
+        ({"modelStorage": {"reload": True}}, ["modelStorage.reload: pods fetch models only when they start"]),
         ({"redis": {"enabled": False}}, ["redis.enabled: false needs redis.existingSecret or redis.url"]),
         (
             {"redis": {"enabled": False, "url": "redis://r", "existingSecret": "s"}},

@@ -61,3 +61,16 @@ def test_other_keys_restart_nobody_since_gateways_read_them_again(chart: Chart) 
     mounts = one["treadle-gateway"]["spec"]["containers"][0]["volumeMounts"]  # type: ignore[index]
     (mount,) = [mount for mount in mounts if mount["name"] == "keys"]
     assert "subPath" not in mount, "a file that is mounted by itself is never renewed"
+
+
+def test_other_models_restart_nobody_where_they_are_read_again(chart: Chart) -> None:
+    def templates(*models: str, **storage: object) -> tuple[dict[str, object], object]:
+        named = [{"name": name, "source": f"/models/{name}.gguf"} for name in models]
+        objects = chart.objects({"models": named, "modelStorage": {"kind": "hostPath", **storage}})
+        found = {owner: one["spec"]["template"] for owner, one in of_kind(objects, *WORKLOADS).items()}
+        return found, of_kind(objects, "ConfigMap")
+
+    (one, config), (two, other_config) = templates("a", reload=True), templates("a", "b", reload=True)
+    assert one == two
+    assert config != other_config
+    assert templates("a")[0] != templates("a", "b")[0]

@@ -8,7 +8,7 @@ what treadle.pod takes.
 */}}
 {{- define "treadle.component" -}}
 {{- $root := .root -}}
-{{- $checksums := dict "checksum/config" (include "treadle.config" $root | sha256sum) -}}
+{{- $checksums := dict "checksum/config" (include "treadle.startConfig" $root | sha256sum) -}}
 {{- $config := dict "name" "config" "configMap" (dict "name" (include "treadle.configMap" $root)) -}}
 {{- $volumes := prepend (.volumes | default list) $config -}}
 {{- $keys := ternary (include "treadle.keysSecret" $root) "" (.keys | default false) -}}

@@ -25,6 +25,15 @@
 {{- include "treadle.fullname" . }}-config
 {{- end -}}
 
+{{/* What of it a pod has to be replaced for. */}}
+{{- define "treadle.startConfig" -}}
+{{- if .Values.modelStorage.reload -}}
+{{- omit (include "treadle.config" . | fromYaml) "models" | toYaml -}}
+{{- else -}}
+{{- include "treadle.config" . -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "treadle.config" -}}
 {{- $cluster := .Values.cluster -}}
 {{- $own := dict "host" "0.0.0.0" "port" (include "treadle.port" "http" | int) "drain_s" .Values.gateway.drainSeconds -}}

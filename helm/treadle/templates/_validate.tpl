@@ -40,6 +40,9 @@
 {{- if and .Values.cluster.batches (not .Values.batches.enabled) -}}
 {{- $problems = append $problems "cluster.batches: nobody takes batches; set batches.enabled" -}}
 {{- end -}}
+{{- if and .Values.modelStorage.reload (include "treadle.pulls" .) -}}
+{{- $problems = append $problems "modelStorage.reload: pods fetch models only when they start; put the files there yourself (kind: hostPath, or pvc.pull: false)" -}}
+{{- end -}}
 {{- $fullname := include "treadle.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fullname) -}}
 {{- $problems = append $problems (printf "fullnameOverride: services are called after %q, so it begins with a small letter, and has small letters, digits and hyphens; set another" $fullname) -}}

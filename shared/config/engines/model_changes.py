@@ -7,21 +7,28 @@ is not taken over by who runs; another name is, at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import fields
 
 from shared.config.engines.engine import ModelSpec
 
+ALL_FIELDS = frozenset(field.name for field in fields(ModelSpec)) - {"aliases"}
+"""All that makes a model what it is to clients; they may call it by other names."""
+WEIGHT_FIELDS = frozenset({"source", "sha256", "weights", "load_format", "task", "adapters"})
+"""Those by which a node computes something else."""
 
-def differences(known: ModelSpec, told: ModelSpec) -> list[str]:
-    """Fields in which two specifications of one name differ; aliases, which nodes do not know, left out."""
-    without = replace(told, aliases=known.aliases)
-    return [field.name for field in fields(known) if getattr(known, field.name) != getattr(without, field.name)]
+
+def differences(known: ModelSpec, told: ModelSpec, among: Set[str] = ALL_FIELDS) -> list[str]:
+    """Fields in which two specifications of one name differ."""
+    names = [field.name for field in fields(known) if field.name in among]
+    return [name for name in names if getattr(known, name) != getattr(told, name)]
 
 
-def changed_models(known: Mapping[str, ModelSpec], told: Iterable[ModelSpec]) -> dict[str, str]:
+def changed_models(
+    known: Mapping[str, ModelSpec], told: Iterable[ModelSpec], among: Set[str] = ALL_FIELDS
+) -> dict[str, str]:
     """By name, why a model that is known cannot be what the file now says under that name."""
-    found = {spec.name: differences(known[spec.name], spec) for spec in told if spec.name in known}
+    found = {spec.name: differences(known[spec.name], spec, among) for spec in told if spec.name in known}
     return {
         name: f"model {name!r}: its {', '.join(changed)} changed; restart nodes and gateways, or give it another name"
         for name, changed in found.items()

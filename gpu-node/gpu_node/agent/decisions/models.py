@@ -9,7 +9,7 @@ from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import changed_models
+from shared.config.engines.model_changes import WEIGHT_FIELDS, changed_models
 from shared.messages.nodes.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
 
 DEVICE = "device"
@@ -87,7 +87,7 @@ class NodeModels:
         for spec in specs:
             self._configured.setdefault(spec.name, spec)
             self._unknown.pop(spec.name, None)
-        self._changed = changed_models(self._configured, specs)
+        self._changed = changed_models(self._configured, specs, WEIGHT_FIELDS)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

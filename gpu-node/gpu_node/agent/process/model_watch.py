@@ -12,7 +12,7 @@ from shared.config.engines.engine import ModelSpec
 from shared.config.reading.file_watch import FileWatch
 
 LOOK_S = 1.0
-RETRY_S = 10.0  # of a file that cannot be used
+RETRY_LOOKS = 10  # until a file that cannot be used is tried again, unless it changes
 
 Models = tuple[ModelSpec, ...]
 
@@ -41,7 +41,10 @@ class ModelWatch:
         if self._file is None:
             return
         while True:
-            await asyncio.sleep(RETRY_S if self._problem else LOOK_S)
+            for _ in range(RETRY_LOOKS if self._problem else 1):
+                await asyncio.sleep(LOOK_S)
+                if not await asyncio.to_thread(self._file.is_still):
+                    break
             if await self.look():
                 await tell(self.models)
 

@@ -1,0 +1,42 @@
+"""The node's watch over the models of its configuration's file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpu_node.agent.process.model_watch import Models, ModelWatch
+from shared.config.config import ConfigError
+from shared.config.engines.engine import ModelSpec
+from shared.config.reading.file_watch import FileWatch
+
+A, B = (ModelSpec(name=name, source=f"{name}.gguf") for name in "ab")
+
+
+async def test_what_stands_still_is_read_and_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("one")
+    answers: list[Models | ConfigError] = [(A,), (A, B), ConfigError("broken"), (A, B), (B,)]
+
+    def read() -> Models:
+        answer = answers.pop(0)
+        if isinstance(answer, ConfigError):
+            raise answer
+        return answer
+
+    watch = ModelWatch(FileWatch(path), read, (A,))
+    looks = []
+    for text in ("one", "one, two", "broken", "two"):
+        path.write_text(text)
+        looks.append([await watch.look() for _ in range(3)])
+    assert looks == [
+        [False, False, False],  # as it was read at start-up
+        [False, True, False],
+        [False, False, False],  # broken, and read again at the next look
+        [False, True, False],
+    ]
+    assert (watch.models, answers) == ((B,), [])
+
+
+async def test_without_a_file_models_stay() -> None:
+    watch = ModelWatch(None, lambda: (B,), (A,))
+    assert await watch.read() == (A,)
