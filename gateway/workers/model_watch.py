@@ -28,7 +28,7 @@ from shared.service.tasks import Supervised
 LOOK_S = 1.0
 RETRY_LOOKS = 10  # until what cannot be used is tried again, unless it changes; reading a tokenizer takes seconds
 
-Read = Callable[[Sequence[ModelSpec]], dict[str, ServedModel]]
+ReadModels = Callable[[Sequence[ModelSpec]], dict[str, ServedModel]]
 """Reads the files of models; `ModelFileError` says why they cannot be used."""
 
 _log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class ModelMetrics:
         )
 
 
-class ModelWatch:
+class ServedModelWatch:
     """Keeps `ServedModels` as the file has them."""
 
     def __init__(
@@ -60,7 +60,7 @@ class ModelWatch:
         configured: Callable[[], ClusterConfig],
         specs: Sequence[ModelSpec],
         served: ServedModels,
-        read: Read,
+        read: ReadModels,
         metrics: ModelMetrics,
     ) -> None:
         """``specs``: those of what is ``served`` now. ``configured`` answers what the file says; it may raise
@@ -153,7 +153,7 @@ async def watching_models(
         yield
         return
     read = lambda specs: read_models(config, specs)  # noqa: E731
-    watch = ModelWatch(FileWatch(path), load_config, config.models, served, read, ModelMetrics(registry))
+    watch = ServedModelWatch(FileWatch(path), load_config, config.models, served, read, ModelMetrics(registry))
     supervised = Supervised()
     async with supervised.until_left(on_failure):
         supervised.start("the watch over the models", watch.run())

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from gateway.models.models import ServedModel, load_models, read_models
-from gateway.workers.model_watch import ModelMetrics, ModelWatch
+from gateway.workers.model_watch import ModelMetrics, ServedModelWatch
 from gateway.workers.served_models import ServedModels
 from shared.config.config import ClusterConfig, load_config
 from shared.config.reading.file_watch import FileWatch
@@ -32,7 +32,7 @@ class Watched:
             self.read += [spec.name for spec in specs]
             return read_models(config, specs)
 
-        self.watch = ModelWatch(
+        self.watch = ServedModelWatch(
             FileWatch(path), self.configured, config.models, self.served, read, ModelMetrics(self.registry)
         )
 
