@@ -89,10 +89,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _all_garbage() -> Iterator[None]:
-    """What outlived its file (`_garbage`) is looked through once, at the end."""
+    """What outlived its file (`_garbage`) is looked through once, at the end.
+
+    Nothing of a test is made after that; to go through all of it again, in pytest's end and in Python's, takes seconds.
+    """
     yield
     gc.unfreeze()
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -56,8 +56,9 @@ class ChatTemplate:
         }
         self.source = source
         try:
-            self._template = environment.from_string(source)
-            variables = meta.find_undeclared_variables(environment.parse(source))
+            tree = environment.parse(source)
+            variables = meta.find_undeclared_variables(tree)
+            self._template = environment.from_string(tree)
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error
         except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up

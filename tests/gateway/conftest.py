@@ -31,6 +31,7 @@ from gateway.workers.sockets import open_sockets
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
 from shared.service.admin import listen_on_sockets
+from tests.gateway.http_client import http_client
 from tests.gateway.memory_queue import Answer, MemoryQueue
 from tests.gateway.tiny import write_model
 
@@ -116,7 +117,10 @@ def tiny(tiny_models: dict[str, ServedModel]) -> ServedModel:
 async def start_gateway(
     tiny_config: dict[str, Any], tiny_models: dict[str, ServedModel]
 ) -> AsyncIterator[GatewayFactory]:
-    """Starts gateways on real sockets: ``await start_gateway(answer, **sections of the configuration)``."""
+    """Starts gateways on real sockets: ``await start_gateway(answer, **sections of the configuration)``.
+
+    ``served``: its models, where they are loaded already.
+    """
     async with AsyncExitStack() as stack:
 
         async def start(
@@ -128,6 +132,7 @@ async def start_gateway(
             read_batch_token: ReadToken | None = None,
             port: int = 0,
             redis: Redis | None = None,
+            served: dict[str, ServedModel] | None = None,
             **sections: Any,
         ) -> Gateway:
             queue = MemoryQueue(answer)
@@ -140,7 +145,7 @@ async def start_gateway(
             config = ClusterConfig.model_validate({**tiny_config, **sections})
             context = GatewayContext(
                 config=config,
-                models=load_models(config) if "models" in sections else tiny_models,
+                models=served or (load_models(config) if "models" in sections else tiny_models),
                 dispatcher=dispatcher,
                 not_ready=lambda: state["not_ready"],
                 redis_health=lambda: health["redis"],
@@ -164,7 +169,7 @@ async def start_gateway(
             host, port = runner.addresses[0][:2]
             url = f"http://{host}:{port}"
             http = await stack.enter_async_context(aiohttp.ClientSession(url))
-            client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
+            client = AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, http_client=http_client())
             stack.push_async_callback(client.close)
             return Gateway(
                 url, queue, dispatcher, http, client, context.registry, spans, state, health, stop, app[KEYS]

@@ -19,6 +19,7 @@ from anthropic import AsyncAnthropic
 from anthropic.types.messages import MessageBatch
 
 from tests.gateway.batches.conftest import POLL_S, WAIT_S, BatchWorld, WorldFactory, chat
+from tests.gateway.http_client import http_client
 from tests.gateway.memory_queue import saying
 from tests.gateway.tool_models import answering, output_ids, write_family
 
@@ -35,7 +36,8 @@ def asked(custom_id: str, text: str = "hello", **params: Any) -> Any:
 
 @asynccontextmanager
 async def client_of(world: BatchWorld, key: str = "none") -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(base_url=world.there.url, api_key=key, max_retries=0) as client:
+    url, http = world.there.url, http_client()
+    async with AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http) as client:
         yield client
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from gateway.models.models import ServedModel, load_models
 from gateway.tools.hermes_prompt import with_hermes
 from gateway.tools.notation import NOTATIONS
+from shared.config.config import ClusterConfig
 from shared.messages.requests.payload import Payload
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.memory_queue import Answer, saying_each
@@ -54,14 +56,31 @@ PARIS = ("get", '{"city": "Paris"}')
 Starter = Callable[..., Awaitable[Gateway]]
 
 
+Families = dict[bool, tuple[list[dict[str, Any]], dict[str, ServedModel]]]
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> Families:
+    """A model of each family, and one whose template knows no functions: as configured, and loaded once.
+
+    By whether the first mark of a family is a control token.
+    """
+    folder = tmp_path_factory.mktemp("families")
+    plain = {"name": "plain", "source": str(write_model(folder / "plain.gguf", context_length=MAX_MODEL_LEN))}
+    found: Families = {}
+    for has_control_mark in (False, True):
+        models = [plain, *(write_family(folder, name, has_control_mark=has_control_mark) for name in NOTATIONS)]
+        found[has_control_mark] = (models, load_models(ClusterConfig.model_validate({"models": models})))
+    return found
+
+
 @pytest.fixture
-def start(start_gateway: GatewayFactory, tmp_path: Path) -> Starter:
-    """A gateway with one model of each family, and one whose template knows no functions."""
+def start(start_gateway: GatewayFactory, families: Families) -> Starter:
+    """A gateway with all of the families."""
 
     async def start(answer: Answer | None = None, *, has_control_mark: bool = False) -> Gateway:
-        plain = write_model(tmp_path / "plain.gguf", context_length=MAX_MODEL_LEN)
-        models = [write_family(tmp_path, name, has_control_mark=has_control_mark) for name in NOTATIONS]
-        return await start_gateway(answer, models=[{"name": "plain", "source": str(plain)}, *models])
+        models, served = families[has_control_mark]
+        return await start_gateway(answer, models=models, served=served)
 
     return start
 

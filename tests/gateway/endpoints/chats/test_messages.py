@@ -26,6 +26,7 @@ from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Chunk
 from tests.gateway.conftest import Gateway, GatewayFactory, sending
 from tests.gateway.endpoints.test_reasoning import HYBRID, THINKER
+from tests.gateway.http_client import http_client
 from tests.gateway.memory_queue import Answer, saying, saying_each
 from tests.gateway.tiny import write_model
 from tests.gateway.tool_models import MAX_MODEL_LEN, write_family
@@ -59,7 +60,7 @@ def start(start_gateway: GatewayFactory, tmp_path: Path) -> Starter:
 
 
 def client_of(gateway: Gateway, key: str = "none") -> AsyncAnthropic:
-    return AsyncAnthropic(base_url=gateway.url, api_key=key, max_retries=0)
+    return AsyncAnthropic(base_url=gateway.url, api_key=key, max_retries=0, http_client=http_client())
 
 
 async def asked(gateway: Gateway, **fields: Any) -> Message:
