@@ -176,7 +176,7 @@ class MessagesRequest(Conversation):
     """Taken and not used."""
     slo: GivenSlo | None = None
     """Treadle's own: the promise asked for, a class's name, or numbers."""
-    cache_salt: CacheSalt | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     """Treadle's own: what is cached of this prompt is found by requests with the same salt alone."""
 
     @model_validator(mode="after")

@@ -102,7 +102,7 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
     stream_options: ResponseStreamOptions | None = None
     chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
     slo: GivenSlo | None = None
-    cache_salt: CacheSalt | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     metadata: Metadata | None = None
     """Told again in the answer."""
     store: bool | None = None

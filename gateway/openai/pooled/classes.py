@@ -25,7 +25,7 @@ class ClassifyRequest(ApiObject):
     user: Id | None = None
     slo: GivenSlo | None = None
     """The promise asked for, as for a chat; a label is its first and last token."""
-    cache_salt: CacheSalt | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     """As for a chat."""
 
 

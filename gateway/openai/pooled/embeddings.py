@@ -32,7 +32,7 @@ class EmbeddingRequest(ApiObject):
     user: Id | None = None
     slo: GivenSlo | None = None
     """The promise asked for, as for a chat; an embedding is its first and last token."""
-    cache_salt: CacheSalt | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     """As for a chat."""
 
 

@@ -59,7 +59,7 @@ class ScoringRequest(ApiObject):
     user: Id | None = None
     slo: GivenSlo | None = None
     """The promise asked for, as for a chat; a score is its first and last token."""
-    cache_salt: CacheSalt | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     """As for a chat."""
 
     @model_validator(mode="after")

@@ -137,7 +137,7 @@ Metadata = Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METAD
 TemplateSettings = Annotated[dict[SettingName, TemplateSetting], Field(max_length=MAX_METADATA), BeforeValidator(_few)]
 GivenSlo = Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)]
 Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
-CacheSalt = Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS, repr=False)]
+CacheSalt = Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
@@ -155,7 +155,7 @@ class GenerationRequest(SamplingFields):
     stream_options: StreamOptions | None = None
     slo: GivenSlo | None = None
     """The promise asked for: a class's name, or numbers."""
-    cache_salt: CacheSalt | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     """What is cached of this prompt is found by requests with the same salt alone."""
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
