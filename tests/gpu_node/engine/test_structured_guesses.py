@@ -157,15 +157,11 @@ def test_what_is_known_of_a_language_is_known_in_its_partition_alone(
         one = request(name, prompt(1, 4), 60, constraint=PERSON, temperature=0.0)
         return run(engine, [replace(one, partition=partition)])[1]
 
-    new = num_steps("1", "")
+    num_steps("1", "")
     known = num_steps("2", "")
-    assert known < new
-    assert [num_steps("3", "a"), num_steps("4", "b"), num_steps("5", "a"), num_steps("6", "")] == [
-        new,
-        new,
-        known,
-        known,
-    ]
+    new, other = num_steps("3", "a"), num_steps("4", "b")
+    assert new == other > known, "how often guesses hold is known of the model, and of no output"
+    assert [num_steps("5", "a"), num_steps("6", "")] == [known, known]
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,8 @@ class Kept:
         numbers = random.Random(user * 100 + number)
         self.histories[user] += [numbers.randrange(3, tiny.VOCAB) for _ in range(MESSAGE_TOKENS)]
         sampling = Sampling(max_tokens=ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
-        payload = Payload(
-            f"{user}-{number}", 0, "g", self.model, list(self.histories[user]), sampling, partition=self.partition
-        )
+        whose = f"{user}-{number}", 0, "g", self.model, list(self.histories[user]), sampling
+        payload = Payload(*whose, partition=self.partition)
         assert self.engine.add(payload) == []
         heard: list[int] = []
         for _ in range(MAX_STEPS):
