@@ -21,6 +21,7 @@ from gateway.openai.requests.schema import (
     MAX_MESSAGES,
     MAX_NAME_CHARACTERS,
     MAX_STOP_STRINGS,
+    CacheSalt,
     GivenSlo,
     Id,
     StopString,
@@ -175,6 +176,8 @@ class MessagesRequest(Conversation):
     """Taken and not used."""
     slo: GivenSlo | None = None
     """Treadle's own: the promise asked for, a class's name, or numbers."""
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
+    """Treadle's own: what is cached of this prompt is found by requests with the same salt alone."""
 
     @model_validator(mode="after")
     def _there_is_something_to_answer(self) -> MessagesRequest:
@@ -201,6 +204,7 @@ class MessagesRequest(Conversation):
                 "stop": self.stop_sequences,
                 "stream": self.stream,
                 "slo": self.slo,
+                "cache_salt": self.cache_salt,
             }
             | {name: getattr(self, name) for name in ("temperature", "top_p", "top_k") if name in self.model_fields_set}
         )

@@ -9,6 +9,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from gateway.generation.stop_strings import StopPattern
 from gateway.reasoning.marks import ThoughtReading
+from shared.messages.prefixes.partitions import owner_of
 from shared.messages.prefixes.prefixes import PromptPrefix, prompt_prefix
 from shared.messages.requests.payload import Output, Payload, Sampling
 from shared.messages.requests.pictures import Picture
@@ -44,6 +45,8 @@ class Job:
     """How thoughts are told apart from answers; None where they are not."""
     pictures: Sequence[Picture] = field(default=(), repr=False)
     """Images of the prompt, with their content: another attempt may have to bring them again."""
+    partition: str = ""
+    """As in `Payload`."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -79,6 +82,7 @@ class Job:
             due_s=self.slo.finish_by_s(self.enqueued_s, self.sampling.max_tokens),
             adapter=self.adapter,
             pictures=list(self.pictures),
+            partition=self.partition,
         )
         submit = Submit(
             request_id=self.request_id,
@@ -101,7 +105,7 @@ class Job:
     def _prefix(self) -> PromptPrefix | None:
         if not self.block_tokens or self.pictures:  # names are of tokens, and images have the same ones
             return None
-        return prompt_prefix(self.prompt_token_ids, self.block_tokens, self.adapter)
+        return prompt_prefix(self.prompt_token_ids, self.block_tokens, owner_of(self.adapter, self.partition))
 
     def _work(self, outputs: list[Output]) -> tuple[int, int]:
         """Tokens to compute before the first new one, and tokens that may be drawn, over all candidates.

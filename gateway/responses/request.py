@@ -19,6 +19,7 @@ from gateway.openai.requests.schema import (
     MAX_MESSAGES,
     MAX_NAME_CHARACTERS,
     MAX_TOP_LOGPROBS,
+    CacheSalt,
     GivenSlo,
     Id,
     Metadata,
@@ -101,6 +102,7 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
     stream_options: ResponseStreamOptions | None = None
     chat_template_kwargs: TemplateSettings = Field(default_factory=dict)
     slo: GivenSlo | None = None
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
     metadata: Metadata | None = None
     """Told again in the answer."""
     store: bool | None = None
@@ -203,6 +205,7 @@ _AS_THEY_ARE = {
     "stream",
     "chat_template_kwargs",
     "slo",
+    "cache_salt",
     "metadata",
     "store",
     "user",

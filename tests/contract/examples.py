@@ -387,6 +387,7 @@ PAYLOAD = Payload(
     due_s=1_700_000_060.25,
     adapter="legal",
     pictures=[Picture("9f86d081884c7d65", 640, 480, 1225, b"GIF")],
+    partition="0123456789abcdef0123456789abcdef",
 )
 
 EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]

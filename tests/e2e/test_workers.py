@@ -1,4 +1,7 @@
-"""Two gateway processes on one port: one may die or be replaced, and nobody else notices."""
+"""Two gateway processes on one port: one may die or be replaced, and nobody else notices.
+
+Both call each tenant's caches by the same name.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,18 @@ import aiohttp
 import psutil
 import pytest
 
+from shared.config.engines.engine import EngineOptions
+from shared.messages.prefixes.partitions import partition_of
 from tests.e2e.cluster import POLL_S, Cluster, runs, wait_for
 
-ALL, FEW = ({"Authorization": f"Bearer {key}"} for key in ("all", "few"))
+ALL, FEW, ACME, BOLT = ({"Authorization": f"Bearer {key}"} for key in ("all", "few", "acme", "bolt"))
 NUM_FEW = 8  # requests of a key within a minute
 LONG, SHORT = 700, 4  # tokens; a long answer takes seconds
 NUM_STREAMS = 12
 MAX_CONNECTIONS = 60  # until each worker has some
 NUM_CLIENTS = 6
+BLOCK_TOKENS = EngineOptions().block_size
+SALT = "Zk3-not-to-be-told"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +37,9 @@ def two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("workers")
     nodes = [{"name": "node-0", "executor": "predicted", "device": "a100"}]
     keys = [{"key": "all", "tenant": "a"}, {"key": "few", "tenant": "a", "requests_per_minute": NUM_FEW}]
-    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=nodes, keys=keys)
+    keys += [{"key": name, "tenant": name} for name in ("acme", "bolt")]
+    tenants = {name: {"cache": "own"} for name in ("acme", "bolt")}
+    cluster = Cluster.predicted(folder, gateway={"workers": 2}, nodes=nodes, keys=keys, tenants=tenants)
     with cluster.running():
         yield cluster
 
@@ -201,6 +210,43 @@ async def test_a_key_has_its_requests_a_minute_of_both_together(cluster: Cluster
     # one may wait for what the other has in advance; each may be one beyond, and one may have come since
     assert NUM_FEW - 1 <= num_taken <= NUM_FEW + 2 + 1, statuses
     assert statuses[-1] == [429, 429]
+
+
+async def cached(session: aiohttp.ClientSession, cluster: Cluster, key: dict[str, str], salt: str | None) -> int:
+    """Of a prompt of two whole blocks and a few tokens, those that were found."""
+    prompt = [3 + number % 5 for number in range(2 * BLOCK_TOKENS + 3)]
+    body = {"model": "chat", "prompt": prompt, "max_tokens": 1, "cache_salt": salt}
+    async with session.post(f"{cluster.url}/v1/completions", json=body, headers=key) as answer:
+        usage = (await answer.json())["usage"]
+    found: int = usage["prompt_tokens_details"]["cached_tokens"]
+    return found
+
+
+async def test_a_prompt_is_found_by_its_own_tenant_and_salt_through_either_worker(cluster: Cluster) -> None:
+    whose = [(key, salt) for key in (ALL, ACME, BOLT) for salt in (None, SALT)]
+    async with AsyncExitStack() as stack:
+        first, second = (of_one[0] for of_one in (await connections_to_both(cluster, stack)).values())
+        assert [await cached(first, cluster, *one) for one in whose] == [0] * len(whose)
+        assert [await cached(second, cluster, *one) for one in whose] == [2 * BLOCK_TOKENS] * len(whose)
+
+
+async def test_no_word_of_a_salt_is_in_redis_or_in_a_log(cluster: Cluster) -> None:
+    body = {"model": "chat", "prompt": "he", "max_tokens": LONG, "ignore_eos": True, "cache_salt": SALT}
+
+    def payloads() -> list[bytes]:
+        with cluster.redis() as redis:
+            values = [redis.get(key) for key in redis.scan_iter("treadle:req:*")]
+        return [value for value in values if isinstance(value, bytes)]
+
+    async with aiohttp.ClientSession(headers=ACME) as session:
+        asked = asyncio.create_task(session.post(f"{cluster.url}/v1/completions", json=body))
+        (payload,) = await asyncio.to_thread(wait_for, "its payload", payloads)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+    assert partition_of("acme", SALT).encode() in payload
+    with cluster.redis() as redis:
+        queued = repr(redis.xrange("treadle:queue"))
+    assert not [one for one in [repr(payload), queued, *cluster.logs().values()] if SALT in one]
 
 
 async def test_a_killed_worker_breaks_its_own_streams_and_another_stands_in_its_place(cluster: Cluster) -> None:

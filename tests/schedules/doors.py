@@ -169,6 +169,7 @@ class Asker:
             kv_format=source.kv_format,
             token_ids=payload.prompt_token_ids,
             from_token=self._wanted.from_token,
+            partition=payload.partition,
         )
         door.ask(ask, reply)
         while not reply.is_over:

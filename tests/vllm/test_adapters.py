@@ -175,6 +175,20 @@ def test_a_prefix_is_found_by_its_own_adapter_alone(agent: Agent, adapted: Adapt
     assert found == {(name, number): number * whole for number in range(2) for name in NAMES}
 
 
+def test_a_prefix_is_found_in_its_own_partition_alone(agent: Agent, adapted: Adapted) -> None:
+    prompt, partitions = text(40, 2 * BLOCK_TOKENS + 9), ("", "0f" * 16, "f0" * 16)
+    whose = [(name, partition) for name in NAMES[:2] for partition in partitions]
+    heard, found = Heard(agent), []
+    heard.to_the_end(asked("", text(9, 9), 1, name="before"))  # says what was found until now
+    for number in range(2):
+        for name, partition in whose:
+            before = heard.counts.first_cached_tokens
+            payload = replace(asked(name, prompt, name=f"{name} {partition} {number}"), partition=partition)
+            assert heard.to_the_end(payload) == [tiny.greedy(adapted.merged[name], prompt, 12)[0]]
+            found.append(heard.counts.first_cached_tokens - before)
+    assert found == [0] * len(whose) + [2 * BLOCK_TOKENS] * len(whose)
+
+
 def test_an_evicted_request_goes_on_under_its_adapter(agent: Agent, adapted: Adapted) -> None:
     """With its own KV, though the same prompt lies in the cache as others read it."""
     prompt = text(30, BLOCK_TOKENS + 40)

@@ -45,6 +45,7 @@ from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
 from shared.config.engines.engine import ModelTask
+from shared.config.services.queue import cache_partition
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
 from shared.messages.requests.slo import Slo
@@ -196,6 +197,7 @@ class Handler(Generic[Body]):
         asked, room = endpoint.asked(body), endpoint.room(body)
         now_s, thoughts = time.time(), endpoint.thoughts(body, model)
         num_extra = num_extra_tokens(pictures)
+        partition = cache_partition(context.config.tenants, record.tenant, asked.cache_salt or "")
         limits = [
             job_parts.max_tokens(model, len(one) + num_extra, room, endpoint.prompt_param, asked.num_candidates)
             for one in prompts
@@ -221,6 +223,7 @@ class Handler(Generic[Body]):
                     thoughts=thoughts,
                     block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
                     pictures=pictures,
+                    partition=partition,
                 )
             )
         return jobs

@@ -15,7 +15,7 @@ from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.errors.errors import ApiError
 from gateway.openai.pooled.embeddings import EmbeddingUsage
-from gateway.openai.requests.schema import CompletionRequest, GivenSlo
+from gateway.openai.requests.schema import CacheSalt, CompletionRequest, GivenSlo
 from gateway.reasoning.marks import ThoughtReading
 from shared.messages.requests.payload import Constraint
 
@@ -31,6 +31,10 @@ class VectorRequest(Protocol):
     def slo(self) -> GivenSlo | None:
         """The promise asked for."""
 
+    @property
+    def cache_salt(self) -> CacheSalt | None:
+        """Who may find what is cached of it."""
+
 
 Asking = TypeVar("Asking", bound=VectorRequest)
 
@@ -42,7 +46,15 @@ class VectorEndpoint(SelfContained, TextOnly, Generic[Asking]):
 
     def asked(self, body: Asking) -> CompletionRequest:
         """A completion of one token, as which such an answer counts; nothing is drawn by chance."""
-        return CompletionRequest(model=body.model, prompt=[], max_tokens=1, temperature=0.0, seed=0, slo=body.slo)
+        return CompletionRequest(
+            model=body.model,
+            prompt=[],
+            max_tokens=1,
+            temperature=0.0,
+            seed=0,
+            slo=body.slo,
+            cache_salt=body.cache_salt,
+        )
 
     async def constraint(self, body: Asking, model: ServedModel) -> Constraint | None:  # noqa: ARG002
         """None: there is no text."""

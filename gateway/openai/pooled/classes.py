@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 from gateway.openai.objects.part import ApiObject
 from gateway.openai.pooled.embeddings import MAX_INPUTS, EmbeddingUsage
 from gateway.openai.requests.prompts import TextOrTokens, listed_texts
-from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
+from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, CacheSalt, GivenSlo, Id
 
 
 class ClassifyRequest(ApiObject):
@@ -25,6 +25,8 @@ class ClassifyRequest(ApiObject):
     user: Id | None = None
     slo: GivenSlo | None = None
     """The promise asked for, as for a chat; a label is its first and last token."""
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
+    """As for a chat."""
 
 
 class Classification(Struct, frozen=True, kw_only=True):

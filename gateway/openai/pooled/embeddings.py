@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, SkipValidation
 from gateway.openai.answers.answers import PromptTokensDetails
 from gateway.openai.objects.part import ApiObject
 from gateway.openai.requests.prompts import TextOrTokens, listed_texts
-from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
+from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, CacheSalt, GivenSlo, Id
 
 MAX_INPUTS = 2048  # as OpenAI has it
 MAX_DIMENSIONS = 65_536  # no model has so many; told before it is known which model is asked
@@ -32,6 +32,8 @@ class EmbeddingRequest(ApiObject):
     user: Id | None = None
     slo: GivenSlo | None = None
     """The promise asked for, as for a chat; an embedding is its first and last token."""
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
+    """As for a chat."""
 
 
 class Embedding(Struct, frozen=True, kw_only=True):

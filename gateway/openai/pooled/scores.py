@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, SkipValidation, model_validator
 
 from gateway.openai.objects.part import ApiObject, FieldConflictError
 from gateway.openai.pooled.embeddings import EmbeddingUsage
-from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, GivenSlo, Id
+from gateway.openai.requests.schema import MAX_NAME_CHARACTERS, CacheSalt, GivenSlo, Id
 
 MAX_DOCUMENTS = 2048  # as of embeddings' inputs; Cohere advises 1,000
 MAX_TOKENS = 1 << 20  # no model has room for so many; told before it is known which model is asked
@@ -59,6 +59,8 @@ class ScoringRequest(ApiObject):
     user: Id | None = None
     slo: GivenSlo | None = None
     """The promise asked for, as for a chat; a score is its first and last token."""
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
+    """As for a chat."""
 
     @model_validator(mode="after")
     def _cut_is_possible(self) -> ScoringRequest:

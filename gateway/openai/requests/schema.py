@@ -39,6 +39,7 @@ MAX_METADATA = 16  # these three as OpenAI has them
 MAX_METADATA_KEY_CHARACTERS = 64
 MAX_METADATA_CHARACTERS = 512
 MAX_ID_CHARACTERS = 512  # of what names a client's user
+MAX_SALT_CHARACTERS = 512
 DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's default for /v1/completions
 
 # Fields of OpenAI's API that are not supported, or not at this endpoint, with the values that ask for nothing.
@@ -136,6 +137,7 @@ Metadata = Annotated[dict[MetadataKey, MetadataText], Field(max_length=MAX_METAD
 TemplateSettings = Annotated[dict[SettingName, TemplateSetting], Field(max_length=MAX_METADATA), BeforeValidator(_few)]
 GivenSlo = Annotated[SloChoice, BeforeValidator(_slo_choice, json_schema_input_type=str | SloNumbers)]
 Id = Annotated[str, Field(max_length=MAX_ID_CHARACTERS)]
+CacheSalt = Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
@@ -153,6 +155,8 @@ class GenerationRequest(SamplingFields):
     stream_options: StreamOptions | None = None
     slo: GivenSlo | None = None
     """The promise asked for: a class's name, or numbers."""
+    cache_salt: CacheSalt | None = Field(default=None, repr=False)
+    """What is cached of this prompt is found by requests with the same salt alone."""
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     user: Id | None = None

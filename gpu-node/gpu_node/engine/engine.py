@@ -176,7 +176,7 @@ class Engine:
         elif self._store is not None and state is None:
             self._store.take_in()
             tokens = resident.scheduler.leading_tokens(payload.request_id)
-            self._store.promote(resident.model, payload.request_id, tokens, payload.adapter)
+            self._store.promote(resident.model, payload.request_id, tokens, payload.owner)
         return chunks
 
     def abort(self, request_ids: Iterable[str]) -> None:

@@ -43,14 +43,14 @@ class PrefixExchange:
         self._eviction = eviction
         self._interrupts = interrupts
 
-    def find(self, model: str, token_ids: Sequence[int], adapter: str = "") -> tuple[int, int]:
+    def find(self, model: str, token_ids: Sequence[int], owner: str = "") -> tuple[int, int]:
         """How many tokens of a text are found on the device, from the first on; and how many there or below it."""
         resident = self._residents.get(model)
         if resident is None:
             return 0, 0
         blocks = resident.scheduler.blocks
-        found = blocks.lookup.found(token_ids, adapter)
-        on_device = len(blocks.match(token_ids, adapter))
+        found = blocks.lookup.found(token_ids, owner)
+        on_device = len(blocks.match(token_ids, owner))
         return on_device * blocks.block_size, len(found) * blocks.block_size
 
     # --- to other engines ---------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class PrefixExchange:
             return None
         first = ask.from_token // model.block_size
         most = max(1, MAX_PREFIX_BYTES // max(1, model.block_bytes))
-        found = blocks.lookup.found(ask.token_ids, ask.adapter)[first : first + most]
+        found = blocks.lookup.found(ask.token_ids, ask.owner)[first : first + most]
         num_bytes = len(found) * model.block_bytes
         number = self._eviction.lend(num_bytes) if found else None
         if number is None:
@@ -78,7 +78,7 @@ class PrefixExchange:
             return None
         from gpu_node.engine.evictions.prefix_codec import PrefixImage, prefix_pieces  # as images: not all move them
 
-        end = _end_of(blocks, ask.token_ids, first + len(found), ask.adapter)
+        end = _end_of(blocks, ask.token_ids, first + len(found), ask.owner)
         image = PrefixImage(BlockFormat.of(model), first, len(found), end.digest, content)
         return HandedOver(ask.request_id, ask.attempt, number, prefix_pieces(image), num_bytes)
 
@@ -118,11 +118,11 @@ class PrefixExchange:
         token_ids, last = payload.prompt_token_ids, image.first + image.num_blocks
         if last * model.block_size >= len(token_ids):
             raise ImageError(f"it has {last} blocks of a prompt of {len(token_ids)} tokens")
-        if _end_of(blocks, token_ids, last, payload.adapter).digest != image.digest:
+        if _end_of(blocks, token_ids, last, payload.owner).digest != image.digest:
             raise ImageError("it is of another prompt")
         if blocks.swapped.num_late_blocks:
             raise ImageError("blocks of the device wait to be copied out")
-        matched = blocks.match(token_ids, payload.adapter)
+        matched = blocks.match(token_ids, payload.owner)
         if len(matched) < image.first:
             raise ImageError("what was here before it has gone")
         last = min(last, sum(map(blocks.is_held, matched)) + blocks.num_free_blocks)
@@ -136,7 +136,7 @@ class PrefixExchange:
         """Write those of the prompt's first blocks that the device does not have, and let them be found."""
         moves: dict[int, int] = {}
         tokens, num_tokens = payload.prompt_token_ids, num_blocks * model.block_size
-        unwritten = blocks.restore(SEQUENCE, range(num_blocks), tokens, num_tokens, moves, payload.adapter)
+        unwritten = blocks.restore(SEQUENCE, range(num_blocks), tokens, num_tokens, moves, payload.owner)
         self._interrupts()
         starts = [(place - image.first) * model.block_bytes for place in unwritten]
         content = memoryview(b"".join(image.content[start : start + model.block_bytes] for start in starts))
@@ -146,7 +146,7 @@ class PrefixExchange:
         return len(unwritten) * model.block_size
 
 
-def _end_of(blocks: BlockManager, token_ids: Sequence[int], num_blocks: int, adapter: str) -> Prefix:
+def _end_of(blocks: BlockManager, token_ids: Sequence[int], num_blocks: int, owner: str) -> Prefix:
     """The prefix that so many blocks of a text are."""
-    chain, _ = blocks.lookup.chain(token_ids[: num_blocks * blocks.block_size + 1], adapter)
+    chain, _ = blocks.lookup.chain(token_ids[: num_blocks * blocks.block_size + 1], owner)
     return chain[-1]

@@ -17,9 +17,11 @@ from services.simulator.devices.device import VOCAB_SIZE
 from services.simulator.workloads.request import WorkloadRequest
 from shared.bus import streams
 from shared.config.config import ClusterConfig
+from shared.config.services.queue import cache_partition
 from shared.files.length_trace import HASH_TOKENS
 from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message
+from shared.messages.prefixes.partitions import owner_of
 from shared.messages.prefixes.prefixes import prompt_prefix
 from shared.messages.requests.payload import Output, Payload, Sampling
 from shared.messages.requests.requests import Cancel, Chunk, GatewayBeat, Rejected, Resubmit, Submit, Tokens
@@ -84,6 +86,8 @@ class Clients:
         request, request_id = outcome.request, str(outcome.number)
         outputs = [Output([0] * outcome.num_tokens)] if outcome.num_tokens else []
         token_ids = prompt(outcome.number, request)
+        partition = cache_partition(self._config.tenants, request.tenant)
+        prefix = prompt_prefix(token_ids, self._block_tokens, owner_of("", partition)) if self._block_tokens else None
         self._bus.payloads[request_id] = Payload(
             request_id=request_id,
             attempt=outcome.attempt,
@@ -94,6 +98,7 @@ class Clients:
             outputs=outputs,
             enqueued_s=outcome.sent_s,
             due_s=self._slos[request.slo].finish_by_s(outcome.sent_s, request.max_tokens),
+            partition=partition,
         )
         submit = Submit(
             request_id=request_id,
@@ -104,7 +109,7 @@ class Clients:
             max_tokens=request.max_tokens - outcome.num_tokens,
             tenant=request.tenant,
             attempt=outcome.attempt,
-            prefix=prompt_prefix(token_ids, self._block_tokens) if self._block_tokens else None,
+            prefix=prefix,
         )
         self._bus.send(streams.QUEUE, submit)
         question = Locate.of(submit)

@@ -130,6 +130,7 @@ class NodePrefixes:
             kv_format=source.kv_format,
             token_ids=payload.prompt_token_ids,
             from_token=wanted.from_token,
+            partition=payload.partition,
         )
         door = self._bus.doors.get(source.door.url)
         if door is None:

@@ -16,25 +16,25 @@ class Beginnings:
     def __init__(self, block_size: int, roster: FastRoster) -> None:
         self._block_size = block_size
         self._roster = roster
-        self._owners: dict[tuple[int, ...], str] = {}
+        self._first: dict[tuple[str, tuple[int, ...]], str] = {}
         self._max_known = MIN_KNOWN
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self._first)
 
     def check(self, payload: Payload) -> None:
         """Raises `FastEngineError` where another request that is here, or whose blocks are, begins like this one."""
         if len(payload.prompt_token_ids) < self._block_size:
             return  # its first block has tokens of its answer
-        first = tuple(payload.prompt_token_ids[: self._block_size])
-        owner = self._owners.get(first, payload.request_id)
-        if owner != payload.request_id and self._is_here(owner):
+        first = payload.owner, tuple(payload.prompt_token_ids[: self._block_size])
+        other = self._first.get(first, payload.request_id)
+        if other != payload.request_id and self._is_here(other):
             raise FastEngineError(
-                [f"prompts that begin alike, such as those of requests {owner}, {payload.request_id}"]
+                [f"prompts that begin alike, such as those of requests {other}, {payload.request_id}"]
             )
-        self._owners[first] = payload.request_id
+        self._first[first] = payload.request_id
         if len(self) > self._max_known:
-            self._owners = {first: owner for first, owner in self._owners.items() if self._is_here(owner)}
+            self._first = {first: other for first, other in self._first.items() if self._is_here(other)}
             self._max_known = max(MIN_KNOWN, 2 * len(self))
 
     def _is_here(self, request_id: str) -> bool:

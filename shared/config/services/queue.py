@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from shared.config.section import Section
 from shared.config.services.corrections import Correction, PredictionOptions
 from shared.config.services.policies import POLICY_RULES, OperationName, PolicyName, PolicyRules
+from shared.messages.prefixes.partitions import partition_of
 
 
 class OperationOptions(Section):
@@ -88,11 +89,19 @@ class TenantSpec(Section):
 
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Its share of what gateways hold and nodes do, where tenants compete."""
+    cache: Literal["shared", "own"] = "shared"
+    """``own``: its requests find nothing that was computed for others, and others find nothing of theirs."""
 
 
 def weight_of(tenants: Mapping[str, TenantSpec], tenant: str) -> float:
     """A tenant's weight; those that are not named have the default."""
     return tenants.get(tenant, _DEFAULT_TENANT).weight
+
+
+def cache_partition(tenants: Mapping[str, TenantSpec], tenant: str, salt: str = "") -> str:
+    """`Payload.partition` of a tenant's request; ``salt``: its own, ``""`` where it has none."""
+    has_own = tenants.get(tenant, _DEFAULT_TENANT).cache == "own"
+    return partition_of(tenant if has_own else "", salt)
 
 
 _DEFAULT_TENANT = TenantSpec()

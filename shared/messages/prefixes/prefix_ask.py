@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.messages.prefixes.partitions import owner_of
+
 MAX_PREFIX_BYTES = 1 << 30
 """Of one answer: the giver copies it between two steps, in some tens of milliseconds. What is beyond is computed."""
 
@@ -28,6 +30,13 @@ class PrefixAsk:
     """From the first on; what is found of them is decided by these, not by names."""
     from_token: int
     """Those before it are there already: a whole number of blocks."""
+    partition: str = ""
+    """As in `Payload`. Who does not know it gives blocks of all, which the asker knows by their name, and drops."""
+
+    @property
+    def owner(self) -> str:
+        """As `Payload.owner`."""
+        return owner_of(self.adapter, self.partition)
 
     @property
     def is_sound(self) -> bool:

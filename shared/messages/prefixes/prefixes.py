@@ -1,9 +1,9 @@
 """Beginnings of prompts by name, so that a gateway, a node and the KV manager mean the same without sending tokens.
 
-A name is made of tokens, and of the adapter that reads them, alone. What makes KV what it is (weights, types, layout)
-differs from node to node of one model, and matters only to a node that takes bytes from elsewhere: it salts what it
-stores (`kv_store`). So a gateway names a prompt once for all nodes, and the index asks of each node and model whether
-the name is there.
+A name is made of tokens, and of whose they are (`shared.messages.prefixes.partitions`), alone. What makes KV what it is
+(weights, types, layout) differs from node to node of one model, and matters only to a node that takes bytes from
+elsewhere: it salts what it stores (`kv_store`). So a gateway names a prompt once for all nodes, and the index asks of
+each node and model whether the name is there.
 
 A name is a hint: two beginnings may share one (63 bits), and then a request goes where it finds less than was thought.
 Equality is decided by token ids, at the node.
@@ -38,9 +38,9 @@ class PromptPrefix:
         return num_names * self.every_tokens
 
 
-def root_of(adapter: str) -> bytes:
-    """Digest of the empty prefix as an adapter of the model reads it; of the model itself, ``""``, `ROOT`."""
-    return blake2b(adapter.encode(), digest_size=DIGEST_BYTES).digest()
+def root_of(owner: str) -> bytes:
+    """Digest of the empty prefix of an owner (`partitions.owner_of`); of the model itself, ``""``, `ROOT`."""
+    return blake2b(owner.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def chained_digest(parent: bytes, token_ids: Sequence[int]) -> bytes:
@@ -53,10 +53,10 @@ def name_of(digest: bytes) -> int:
     return (int.from_bytes(digest[:8], "little") >> 1) + 1
 
 
-def prompt_prefix(token_ids: Sequence[int], block_tokens: int, adapter: str = "") -> PromptPrefix | None:
+def prompt_prefix(token_ids: Sequence[int], block_tokens: int, owner: str = "") -> PromptPrefix | None:
     """Of whole blocks, short of the last token, which is always computed; None where there is none. O(tokens).
 
-    ``adapter``: as `root_of`.
+    ``owner``: as `root_of`.
     """
     num_blocks = min((len(token_ids) - 1) // block_tokens, MAX_BLOCKS)
     if num_blocks < 1:
@@ -64,7 +64,7 @@ def prompt_prefix(token_ids: Sequence[int], block_tokens: int, adapter: str = ""
     stride = -(-num_blocks // MAX_NAMES)
     num_blocks -= num_blocks % stride
     packed = struct.pack(f"<{num_blocks * block_tokens}I", *token_ids[: num_blocks * block_tokens])
-    block_bytes, digest, names = 4 * block_tokens, root_of(adapter), []
+    block_bytes, digest, names = 4 * block_tokens, root_of(owner), []
     for block in range(num_blocks):
         content = packed[block * block_bytes : (block + 1) * block_bytes]
         digest = blake2b(digest + content, digest_size=DIGEST_BYTES).digest()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shared.messages.prefixes.partitions import owner_of
 from shared.messages.requests.pictures import Picture
 
 UNPROMISED_S = 86_400.0
@@ -123,6 +124,13 @@ class Payload:
     pictures: list[Picture] = field(default_factory=list)
     """Images of the prompt, in its order. In Redis without their content, which has a key of its own
     (`shared.bus.streams.pictures`)."""
+    partition: str = ""
+    """Of all caches, the part that it uses (`shared.messages.prefixes.partitions`); ``""``: the one that all share."""
+
+    @property
+    def owner(self) -> str:
+        """Whose the blocks are that it finds in caches, and leaves there: its adapter's, within its partition."""
+        return owner_of(self.adapter, self.partition)
 
     @property
     def num_prompt_tokens(self) -> int:

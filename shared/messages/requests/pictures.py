@@ -26,7 +26,7 @@ class Picture:
     """One image of a prompt, in which one token stands for it."""
 
     digest: str
-    """SHA-256 of its file, in hexadecimal: what engines know it by in their caches."""
+    """SHA-256 of its file, in hexadecimal."""
     width: int
     height: int
     """In pixels, as it is seen: turned as its file says."""
@@ -34,6 +34,10 @@ class Picture:
     """That the model reads in the place of that token; never less than an engine finds."""
     content: bytes = field(default=b"", repr=False)
     """Its file (PNG, JPEG, WebP, GIF); empty where only messages are: a payload in Redis, a process's books."""
+
+    def name_in(self, partition: str) -> str:
+        """What engines know it by in a part of their caches (`Payload.partition`); in the common one, its digest."""
+        return self.digest + partition
 
 
 def bare(pictures: Iterable[Picture]) -> list[Picture]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -32,7 +33,9 @@ HOST = "127.0.0.1"
 SIZE = 5_000_017
 DATA = content(SIZE)
 PROMPT = list(range(40))
-ASK = PrefixAsk("r", 3, "smol", "legal", "f", PROMPT, 16)
+PARTITION = "0f" * 16
+PAYLOAD = Payload("r", 3, "g", "smol", PROMPT, Sampling(max_tokens=1))
+ASK = PrefixAsk("r", 3, "smol", "legal", "f", PROMPT, 16, PARTITION)
 
 
 class Engine:
@@ -65,7 +68,7 @@ class Node:
         self.fetcher = ImageFetcher(1 << 30, lambda: 0)
 
     async def fetch(self, within_s: float = 20.0, door: KvDoor | None = None, answer_s: float = 20.0) -> bytes:
-        payload = Payload("r", 3, "g", "smol", PROMPT, Sampling(max_tokens=1), adapter="legal")
+        payload = replace(PAYLOAD, adapter="legal", partition=PARTITION)
         source = PrefixSource("giver", door or self.door, 32, "f", within_s)
         file, _ = await PrefixAsker(self.fetcher, answer_s).fetch(FetchPrefix(payload, source, 16))
         data = read(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from gpu_node.engine.engine import Engine
 from gpu_node.engine.steps.common_beginnings import MIN_SPARED_TOKENS
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engines.engine import EngineOptions
+from shared.messages.prefixes.partitions import partition_of
 from tests.gpu_node import tiny
-from tests.gpu_node.embedding_model import embedded, request, spec
+from tests.gpu_node.embedding_model import embedded, embeddings, request, spec
 
 SIZE = 4
 QUERY = list(range(20, 84))  # 16 blocks
@@ -40,6 +42,17 @@ def cached(engine: Engine, asked: list[list[int]]) -> int:
 
 def test_all_but_the_first_find_what_they_have_in_common(tiny_path: Path) -> None:
     assert cached(engine_of(tiny_path), documents(NUM_WORTH_IT + 1)) == NUM_WORTH_IT * len(QUERY)
+
+
+def test_what_others_compute_in_another_partition_is_not_waited_for(tiny_path: Path) -> None:
+    """Half of them in each: together they were spared enough, but what one computes only its own would find."""
+    engine, partitions = engine_of(tiny_path), (partition_of("", "a"), partition_of("", "b"))
+    asked = [
+        replace(request(str(number), text), partition=partitions[number % 2])
+        for number, text in enumerate(documents(NUM_WORTH_IT + 1))
+    ]
+    embeddings(engine, asked)
+    assert engine.counts.prefix_cached_tokens == 0
 
 
 def test_where_it_spares_too_little_nobody_waits(tiny_path: Path) -> None:

@@ -148,6 +148,22 @@ def test_the_same_tokens_come_in_fewer_steps(
     assert run(engine, one_again)[1] < 0.5 * run(plain, one_again)[1], "what it is used to draw there is known by now"
 
 
+def test_what_is_known_of_a_language_is_known_in_its_partition_alone(
+    tiny_path: Path, grammars: GrammarCompiler, resources: ExitStack
+) -> None:
+    engine = engine_of(cpu, tiny_path, grammars, resources, async_scheduling=False)
+
+    def num_steps(name: str, partition: str) -> int:
+        one = request(name, prompt(1, 4), 60, constraint=PERSON, temperature=0.0)
+        return run(engine, [replace(one, partition=partition)])[1]
+
+    num_steps("1", "")
+    known = num_steps("2", "")
+    new, other = num_steps("3", "a"), num_steps("4", "b")
+    assert new == other > known, "how often guesses hold is known of the model, and of no output"
+    assert [num_steps("5", "a"), num_steps("6", "")] == [known, known]
+
+
 @pytest.mark.parametrize(
     "options",
     [

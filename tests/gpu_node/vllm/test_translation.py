@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from gpu_node.engine.requests.sequence import EngineRequest
@@ -69,6 +70,12 @@ def test_the_adapter_goes_along_with_each_choice() -> None:
     both = asked(payload("a", adapter="legal", num_choices=2, num_candidates=2))
     assert [one.adapter for one in both] == ["legal", "legal"]
     assert asked(payload("b"))[0].adapter == ""
+
+
+def test_the_partition_goes_along_with_each_choice() -> None:
+    both = asked(replace(payload("a", num_choices=2, num_candidates=2), partition="0f" * 16))
+    assert [one.partition for one in both] == ["0f" * 16] * 2
+    assert asked(payload("b"))[0].partition == ""
 
 
 def test_a_constraint_goes_along_with_the_output_that_each_choice_has() -> None:

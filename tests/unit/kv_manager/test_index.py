@@ -8,6 +8,8 @@ from shared.bus import streams
 from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks, WarmNode
 from shared.messages.memory.tiers import Tier, TierNews
 from shared.messages.nodes.nodes import NodeGone
+from shared.messages.prefixes.partitions import owner_of, partition_of
+from shared.messages.prefixes.prefixes import prompt_prefix
 from shared.service.core import Effect, Send
 from tests.unit.kv_manager.test_core import beat
 
@@ -42,6 +44,16 @@ def test_a_prompt_is_found_as_far_as_each_node_has_it_without_a_gap() -> None:
     )
     assert index.find("m", [1, 2, 3, 4, 5, 6, 7]) == [WarmNode("n0", 3, 1, 1), WarmNode("n1", 1)]
     assert index.num_blocks == 9
+
+
+def test_a_prompt_is_found_by_its_owner_alone() -> None:
+    """Two nodes have the same tokens of two partitions; a third one has them of the one that all share."""
+    tokens = list(range(49))
+    owners = {"n0": owner_of("", partition_of("", "a")), "n1": owner_of("", partition_of("acme", "")), "n2": ""}
+    prefixes = {node: prompt_prefix(tokens, 16, owner) for node, owner in owners.items()}
+    names = {node: prefix.names for node, prefix in prefixes.items() if prefix is not None}
+    index = told(*(news(1, came(Tier.DEVICE, *names[node]), node=node, is_new=True) for node in owners))
+    assert {node: index.find("m", names[node]) for node in owners} == {node: [WarmNode(node, 3)] for node in owners}
 
 
 def test_what_has_gone_is_not_found() -> None:

@@ -71,7 +71,7 @@ class SoughtPrefixes:
         self._sought[attempt] = start
         self._unanswered.add(attempt)
         tokens = payload.prompt_token_ids
-        return Tell(FindPrefix(payload.request_id, payload.attempt, payload.model, payload.adapter, tokens))
+        return Tell(FindPrefix(payload.request_id, payload.attempt, payload.model, payload.owner, tokens))
 
     def found(self, event: PrefixFound) -> FetchPrefix | Tell | None:
         """The engine has looked: fetch, or begin; None for whoever was given up meanwhile.

@@ -87,6 +87,7 @@ class PrefixAsker:
             kv_format=source.kv_format,
             token_ids=payload.prompt_token_ids[:MAX_ASK_TOKENS],  # it may have more than the names that it was known by
             from_token=wanted.from_token,
+            partition=payload.partition,
         )
         headers = {"Authorization": BEARER + source.door.token}
         try:

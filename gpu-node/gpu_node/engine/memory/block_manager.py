@@ -124,15 +124,15 @@ class BlockManager(PlacedSequences):
 
     # --- the life of a sequence ---------------------------------------------------------------------------------------
 
-    def open(self, sequence_id: int, token_ids: Sequence[int], adapter: str = "") -> int:
+    def open(self, sequence_id: int, token_ids: Sequence[int], owner: str = "") -> int:
         """Begin a table with the cached prefix of ``token_ids``; returns the number of tokens that it covers.
 
-        ``adapter``: of the model, that reads the sequence.
+        ``owner``: whose the sequence is (`owner_of`); nobody else finds what is cached of it.
         """
         assert not self._is_known(sequence_id)
-        if adapter:
-            self._adapters[sequence_id] = adapter
-        blocks = self.match(token_ids, adapter)
+        if owner:
+            self._owners[sequence_id] = owner
+        blocks = self.match(token_ids, owner)
         for block in blocks:
             self._device.hold(block)
         prefix = self._prefixes.prefix_of(blocks[-1]) if blocks else self._root_of(sequence_id)
@@ -190,7 +190,7 @@ class BlockManager(PlacedSequences):
     def free(self, sequence_id: int) -> None:
         """End a table, here or in host memory. Last block first, so that a prefix is given up from its tail on."""
         is_remote = self.remote.has(sequence_id)
-        self._adapters.pop(sequence_id, None)
+        self._owners.pop(sequence_id, None)
         self.remote.free(sequence_id)
         if is_remote:
             return
@@ -290,7 +290,7 @@ class BlockManager(PlacedSequences):
         token_ids: Sequence[int],
         num_computed_tokens: int,
         moves: dict[int, int],
-        adapter: str = "",
+        owner: str = "",
     ) -> list[int]:
         """Begin a table for a sequence with so many computed tokens, whose blocks an image has in ``places``.
 
@@ -299,9 +299,9 @@ class BlockManager(PlacedSequences):
         What is full is offered for reuse at once. The caller has seen to it that a block is free for each place.
         """
         assert not self._is_known(sequence_id)
-        if adapter:
-            self._adapters[sequence_id] = adapter
-        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1], adapter), strict=False):
+        if owner:
+            self._owners[sequence_id] = owner
+        for place, block in zip(places, self.match(token_ids[: num_computed_tokens + 1], owner), strict=False):
             moves.setdefault(place, block)
         unwritten = [place for place in places if place not in moves]
         self._tables[sequence_id] = SequenceBlocks(self._device.take_for(places, moves), self._root_of(sequence_id), 0)

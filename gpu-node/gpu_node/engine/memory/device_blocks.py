@@ -47,7 +47,7 @@ class DeviceBlocks:
         self._chains = Chains(digest)
         self._prefixes = PrefixCache(self._chains, self.log.of(Tier.DEVICE))
         self._tables: dict[int, SequenceBlocks] = {}
-        self._adapters: dict[int, str] = {}  # of sequences that one reads
+        self._owners: dict[int, str] = {}  # of sequences that have one
         self._device = BlockPool(device, model.blocks_per_page, model.num_reserved_pages, self._forget)
 
     @property
@@ -75,20 +75,20 @@ class DeviceBlocks:
         """Free blocks of the pages that this model has, in the order in which they will be taken."""
         return self._device.free_blocks
 
-    def match(self, token_ids: Sequence[int], adapter: str = "") -> list[int]:
+    def match(self, token_ids: Sequence[int], owner: str = "") -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
 
-        The last token is always computed, because its logits are wanted. ``adapter``: of the model, that reads them.
+        The last token is always computed, because its logits are wanted. ``owner``: whose they are (`owner_of`).
         Changes nothing.
         """
-        return self._prefixes.match(token_ids, self.block_size, adapter)
+        return self._prefixes.match(token_ids, self.block_size, owner)
 
     def fork(self, parent_id: int, child_id: int) -> None:
         """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
         assert child_id not in self._tables
         parent = self._tables[parent_id]
-        if parent_id in self._adapters:
-            self._adapters[child_id] = self._adapters[parent_id]
+        if parent_id in self._owners:
+            self._owners[child_id] = self._owners[parent_id]
         for block in parent.blocks:
             self._device.hold(block)
         self._tables[child_id] = SequenceBlocks(list(parent.blocks), parent.prefix, parent.num_known)
@@ -116,8 +116,8 @@ class DeviceBlocks:
         self._prefixes.forget(block)
 
     def _root_of(self, sequence_id: int) -> Prefix:
-        """The empty prefix, as the sequence's adapter reads it."""
-        return self._prefixes.root_of(self._adapters.get(sequence_id, ""))
+        """The empty prefix of the sequence's owner."""
+        return self._prefixes.root_of(self._owners.get(sequence_id, ""))
 
     def _num_blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -30,7 +30,7 @@ class Prefix:
 
     parent: Prefix | None
     token_ids: tuple[int, ...]
-    """Those of the last block; of the empty prefix, what tells who reads it from others."""
+    """Those of the last block; of the empty prefix, what tells its owner from others."""
     digest: bytes
 
 
@@ -68,15 +68,16 @@ class Chains:
 
     def __init__(self, digest: Digest = chained_digest) -> None:
         self.root = Prefix(None, (), ROOT)
-        self._roots = {"": self.root}
+        self._roots: WeakValueDictionary[str, Prefix] = WeakValueDictionary({"": self.root})
         self._digest = digest
         self._known: WeakValueDictionary[bytes, Prefix] = WeakValueDictionary()
 
-    def root_of(self, adapter: str) -> Prefix:
-        """The empty prefix as an adapter of the model reads it: nothing behind it is what it is for another."""
-        if adapter not in self._roots:
-            self._roots[adapter] = Prefix(None, tuple(adapter.encode()), root_of(adapter))
-        return self._roots[adapter]
+    def root_of(self, owner: str) -> Prefix:
+        """The empty prefix of an owner (`owner_of`): nothing behind it is found by another. Any number may come."""
+        root = self._roots.get(owner)
+        if root is None:
+            root = self._roots[owner] = Prefix(None, tuple(owner.encode()), root_of(owner))
+        return root
 
     def extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
         """``parent`` and one more block."""
@@ -122,9 +123,9 @@ class PrefixCache:
         """The empty prefix, as the model itself reads it."""
         return self._chains.root
 
-    def root_of(self, adapter: str) -> Prefix:
-        """The empty prefix, as an adapter reads it; ``""`` is the model itself."""
-        return self._chains.root_of(adapter)
+    def root_of(self, owner: str) -> Prefix:
+        """The empty prefix of an owner; ``""`` is the model itself."""
+        return self._chains.root_of(owner)
 
     def extend(self, parent: Prefix, token_ids: tuple[int, ...]) -> Prefix:
         """``parent`` and one more block."""
@@ -135,10 +136,10 @@ class PrefixCache:
         block = self._blocks.get(prefix.digest)
         return block if block is not None and is_same(self._prefixes[block], prefix) else None
 
-    def match(self, token_ids: Sequence[int], block_size: int, adapter: str = "") -> list[int]:
+    def match(self, token_ids: Sequence[int], block_size: int, owner: str = "") -> list[int]:
         """Blocks that hold the longest prefix of ``token_ids`` that is there, short of its last token."""
         blocks: list[int] = []
-        prefix = self.root_of(adapter)
+        prefix = self.root_of(owner)
         for end in range(block_size, len(token_ids), block_size):
             block = self.find(self.extend(prefix, tuple(token_ids[end - block_size : end])))
             if block is None:

@@ -53,13 +53,13 @@ class TierLookup:
             found.append(FoundBlock(tokens, device_block, host_block))
         return found
 
-    def found(self, token_ids: Sequence[int], adapter: str = "") -> list[FoundBlock]:
+    def found(self, token_ids: Sequence[int], owner: str = "") -> list[FoundBlock]:
         """Blocks of ``token_ids``, from the first on, as far as they are found."""
-        return self.behind(self._device.root_of(adapter), 0, token_ids)
+        return self.behind(self._device.root_of(owner), 0, token_ids)
 
-    def chain(self, token_ids: Sequence[int], adapter: str = "") -> tuple[list[Prefix], int]:
+    def chain(self, token_ids: Sequence[int], owner: str = "") -> tuple[list[Prefix], int]:
         """All prefixes of ``token_ids``, and how many of them, from the first on, are found."""
-        size, prefix = self._block_size, self._device.root_of(adapter)
+        size, prefix = self._block_size, self._device.root_of(owner)
         chain: list[Prefix] = []
         num_found = 0
         for end in range(size, len(token_ids), size):

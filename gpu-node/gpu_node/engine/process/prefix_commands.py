@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 class PrefixPort(Protocol):
     """As `gpu_node.engine.prefix_exchange.PrefixExchange`."""
 
-    def find(self, model: str, token_ids: Sequence[int], adapter: str = "") -> tuple[int, int]:
+    def find(self, model: str, token_ids: Sequence[int], owner: str = "") -> tuple[int, int]:
         """How many tokens of a text are cached: on the device, and in all."""
         ...
 
@@ -72,8 +72,8 @@ class PrefixCommands:
     def carry_out(self, command: PrefixCommand) -> None:
         """One of them."""
         match command:
-            case FindPrefix(request_id, attempt, model, adapter, token_ids):
-                on_device, in_all = self._port.find(model, token_ids, adapter) if self._port is not None else (0, 0)
+            case FindPrefix(request_id, attempt, model, owner, token_ids):
+                on_device, in_all = self._port.find(model, token_ids, owner) if self._port is not None else (0, 0)
                 self._send(PrefixFound(request_id, attempt, on_device, in_all))
             case CopyPrefix(number, ask):
                 copy = self._port.copy(ask) if self._port is not None else None

@@ -14,7 +14,8 @@ class FindPrefix(Frame, frozen=True):
     request_id: str
     attempt: int
     model: str
-    adapter: str
+    owner: str
+    """As `Payload.owner`."""
     token_ids: list[int]
 
 

@@ -2,7 +2,7 @@
 
 A place in a language is told by the set of tokens that may come next. Behind a key of a JSON object, say, there are
 three ways to go on over a vocabulary, and a model takes the same one each time. All outputs of a language share what is
-known of it, since clients ask for many records of one schema.
+known of it, within a part of the caches (`Payload.partition`), since clients ask for many records of one schema.
 """
 
 from __future__ import annotations

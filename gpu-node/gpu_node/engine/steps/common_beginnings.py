@@ -27,12 +27,12 @@ def comes_soon(roster: Roster) -> bool:
     first = roster.waiting[0]
     if not first.payload.sampling.is_embedding:
         return False
-    num_found = roster.blocks.block_size * len(roster.blocks.match(_prompt(first), first.payload.adapter))
+    num_found = roster.blocks.block_size * len(roster.blocks.match(_prompt(first), first.payload.owner))
     num_common = max((_num_common(first, other, roster) for other in _computing(roster)), default=0)
     if num_common <= num_found:
         return False
-    beginning, adapter = _prompt(first)[:num_common], first.payload.adapter
-    num_alike = sum(one.payload.adapter == adapter and _prompt(one)[:num_common] == beginning for one in roster.waiting)
+    beginning, owner = _prompt(first)[:num_common], first.payload.owner
+    num_alike = sum(one.payload.owner == owner and _prompt(one)[:num_common] == beginning for one in roster.waiting)
     return num_alike * (num_common - num_found) >= MIN_SPARED_TOKENS
 
 
@@ -43,7 +43,7 @@ def _computing(roster: Roster) -> Iterable[EngineRequest]:
 
 def _num_common(one: EngineRequest, other: EngineRequest, roster: Roster) -> int:
     """Tokens in the full blocks that both begin with, short of the last token, which each computes itself."""
-    if one.payload.adapter != other.payload.adapter:
+    if one.payload.owner != other.payload.owner:
         return 0
     size, mine, theirs = roster.blocks.block_size, _prompt(one), _prompt(other)
     low, high = 0, min(len(mine) - 1, len(theirs)) // size

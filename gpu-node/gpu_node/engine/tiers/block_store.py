@@ -32,7 +32,7 @@ class BlockStore(Protocol):
         """Digests of prefixes of the model that could be read."""
         ...
 
-    def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int], adapter: str = "") -> None:
+    def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int], owner: str = "") -> None:
         """A request is queued: bring to host memory what only the store has of its prefix."""
         ...
 

@@ -157,10 +157,10 @@ class KvStore:
 
     # --- what the engine does between steps ---------------------------------------------------------------------------
 
-    def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int], adapter: str = "") -> None:
+    def promote(self, model: LoadedModel, request_id: str, token_ids: Sequence[int], owner: str = "") -> None:
         """A request is queued: read what only the SSD has of its prefix."""
         blocks = self._blocks[model.name]
-        chain, num_above = blocks.lookup.chain(token_ids, adapter)
+        chain, num_above = blocks.lookup.chain(token_ids, owner)
         for prefix in reversed(chain):
             self._index.touch(salted(prefix.digest, blocks.salt))
         awaited = []

@@ -179,7 +179,7 @@ def engine_request(
         pooling_params=None if is_text else pooling_params(request.task),
         arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
         lora_request=adapter,
-        cache_salt=None,
+        cache_salt=request.partition or None,
         data_parallel_rank=None,
         priority=request.priority,
     )

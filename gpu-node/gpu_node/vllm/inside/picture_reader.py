@@ -1,8 +1,8 @@
 """Prompts with images: vLLM's own processor of the model reads them, in the engine's process.
 
 It finds the tokens that stand for images, puts as many in their place as the model reads, and makes the numbers that
-the model's vision part computes from. In vLLM's caches an image is known by the digest of its file: two images never
-share KV, and the same one does.
+the model's vision part computes from. In vLLM's caches an image is known by the digest of its file, within a partition
+(`Payload.partition`): two images never share KV, and the same one does there.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PictureReader:
             prompt = {
                 "prompt_token_ids": payload.prompt_token_ids,
                 "multi_modal_data": {"image": [self._files.load_bytes(one.content) for one in payload.pictures]},
-                "multi_modal_uuids": {"image": [one.digest for one in payload.pictures]},
+                "multi_modal_uuids": {"image": [one.name_in(payload.partition) for one in payload.pictures]},
             }
             (made,) = self._renderer.render_cmpl([prompt])
         except Exception as error:  # of vLLM, of transformers or of the file's decoder, which raise what they like

@@ -47,6 +47,7 @@ def core_request(
         constrained=_constrained(request, sequence),
         adapter=request.payload.adapter,
         task=model.task,
+        partition=request.payload.partition,
     )
 
 

@@ -97,6 +97,8 @@ class CoreRequest:
     """Of any other, a row comes in the place of tokens, and nothing is drawn."""
     features: tuple[Any, ...] = ()
     """Of the images in its prompt (`ReadPrompt`)."""
+    partition: str = ""
+    """As in `Payload`: the salt of its blocks in vLLM's prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)

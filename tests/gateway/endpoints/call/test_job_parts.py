@@ -88,7 +88,9 @@ def test_a_constraint_counts_with_each_prompt() -> None:
 @pytest.mark.parametrize(("vocab_size", "num_bytes"), [(1 << 16, 3), ((1 << 16) + 1, 5), (1 << 18, 5)])
 def test_a_payload_takes_no_more_than_it_is_counted_for(vocab_size: int, num_bytes: int) -> None:
     prompts = [[vocab_size - 1] * 1_000, [0]]
-    longest = Payload("0" * 35, 0, "g" * 80, "m" * 96, [], RICH, traceparent="0" * 55, adapter="a" * 96)
+    longest = Payload(
+        "0" * 35, 0, "g" * 80, "m" * 96, [], RICH, traceparent="0" * 55, adapter="a" * 96, partition="0" * 32
+    )
     payloads = [replace(longest, prompt_token_ids=prompt) for prompt in prompts]
     counted = payload_bytes(vocab_size, prompts)
     assert counted == 2 * 1024 + 1_001 * num_bytes

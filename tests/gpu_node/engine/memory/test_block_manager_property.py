@@ -1,4 +1,4 @@
-"""Whatever two models do in whatever order, the books balance, and a sequence reads what it wrote.
+"""Whatever two models do in whatever order, the books balance, and a sequence reads what its owner wrote.
 
 The models share an arena; their blocks differ in tokens and in bytes. Beside it stand the bytes of device and host.
 """
@@ -13,6 +13,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
 from gpu_node.engine.memory.block_manager import BlockManager
 from shared.config.engines.engine import SwapCopies
+from shared.messages.prefixes.partitions import owner_of, partition_of
 from shared.messages.prefixes.prefixes import chained_digest
 
 PAGE_BYTES = 12
@@ -42,6 +43,7 @@ MODELS = (model("wide", block_size=3, block_bytes=4), model("tall", block_size=2
 tokens = st.lists(st.integers(0, 1), min_size=1, max_size=14)
 which = st.integers(0, 1)
 number = st.integers(0, 99)
+owner = st.sampled_from(["", "legal", *(owner_of("", partition_of("", salt)) for salt in "ab")])
 
 
 class Tenant:
@@ -53,15 +55,16 @@ class Tenant:
             loaded, device, host, lambda parent, ids: chained_digest(parent, ids)[:1], swap_copies=copies
         )
         self.sequences: dict[int, list[int]] = {}
+        self.owners: dict[int, str] = {}
 
     def place(self, block: int) -> int:
         """First byte of a block, on the device or in host memory."""
         page, slot = divmod(block, self.model.blocks_per_page)
         return page * PAGE_BYTES + slot * self.model.block_bytes
 
-    def key(self, token_ids: list[int]) -> int:
-        """Stands for the key of the last token: it depends on model and prefix."""
-        return hash((self.model.name, tuple(token_ids)))
+    def key(self, sequence_id: int, num_tokens: int) -> int:
+        """Stands for the key of one of its tokens: it depends on model, owner and prefix."""
+        return hash((self.model.name, self.owners[sequence_id], tuple(self.sequences[sequence_id][:num_tokens])))
 
     @property
     def here(self) -> list[int]:
@@ -95,19 +98,20 @@ class TwoModels(RuleBasedStateMachine):
         table = tenant.blocks.table(sequence_id)
         for position in range(start, len(token_ids)):
             block, slot = divmod(position, tenant.model.block_size)
-            self.device[tenant.place(table[block]) + slot] = tenant.key(token_ids[: position + 1])
+            self.device[tenant.place(table[block]) + slot] = tenant.key(sequence_id, position + 1)
         tenant.blocks.publish(sequence_id, token_ids, len(token_ids))
 
-    @rule(which=which, token_ids=tokens)
-    def open(self, which: int, token_ids: list[int]) -> None:
+    @rule(which=which, token_ids=tokens, owner=owner)
+    def open(self, which: int, token_ids: list[int], owner: str) -> None:
         tenant = self.tenants[which]
-        start = tenant.blocks.open(self.num_sequences, token_ids)
+        start = tenant.blocks.open(self.num_sequences, token_ids, owner)
         if tenant.blocks.num_new_blocks(self.num_sequences, start, len(token_ids)) > tenant.blocks.num_free_blocks:
             tenant.blocks.free(self.num_sequences)
             alone = tenant.blocks.num_used_blocks == 0
             assert not (alone and len(token_ids) <= MAX_MODEL_LEN), "one sequence always finds room"
         else:
             tenant.sequences[self.num_sequences] = token_ids
+            tenant.owners[self.num_sequences] = owner
             self.write(tenant, self.num_sequences, start)
         self.num_sequences += 1
 
@@ -150,6 +154,7 @@ class TwoModels(RuleBasedStateMachine):
         for sequence_id in _pick(tenant.here, number):
             tenant.blocks.fork(sequence_id, self.num_sequences)
             tenant.sequences[self.num_sequences] = list(tenant.sequences[sequence_id])
+            tenant.owners[self.num_sequences] = tenant.owners[sequence_id]
             self.num_sequences += 1
 
     @rule(which=which, number=number)
@@ -216,7 +221,7 @@ class TwoModels(RuleBasedStateMachine):
                 token_ids, table = tenant.sequences[sequence_id], tenant.blocks.table(sequence_id)
                 for position in range(len(token_ids)):
                     block, slot = divmod(position, tenant.model.block_size)
-                    assert self.device[tenant.place(table[block]) + slot] == tenant.key(token_ids[: position + 1])
+                    assert self.device[tenant.place(table[block]) + slot] == tenant.key(sequence_id, position + 1)
 
 
 def _pick(sequence_ids: list[int], number: int) -> list[int]:

@@ -41,6 +41,16 @@ def test_an_adapter_s_prefixes_are_its_own() -> None:
     ]
 
 
+def test_owners_are_forgotten_with_the_last_of_their_prefixes() -> None:
+    """A salt may come once and never again."""
+    chains = Chains()
+    kept = chains.extend(chains.root_of("kept"), (1, 2))
+    for number in range(100):
+        chains.extend(chains.root_of(f"salt {number}"), (1, 2))
+    assert sorted(chains._roots) == ["", "kept"]
+    assert chains.extend(chains.root_of("kept"), (1, 2)) is kept
+
+
 def test_digests_that_are_the_same_do_not_mix_adapters_up() -> None:
     chains = Chains(lambda parent, token_ids: b"same")
     own, adapted = (chains.extend(chains.root_of(name), (1,)) for name in ("", "legal"))

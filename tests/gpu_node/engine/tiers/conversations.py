@@ -43,6 +43,7 @@ class Kept:
     engine: Engine
     store: KvStore | None
     model: str = "m"
+    partition: str = ""
     now: float = 0.0
     histories: list[list[int]] = field(default_factory=lambda: [[] for _ in range(NUM_USERS)])
 
@@ -62,7 +63,8 @@ class Kept:
         numbers = random.Random(user * 100 + number)
         self.histories[user] += [numbers.randrange(3, tiny.VOCAB) for _ in range(MESSAGE_TOKENS)]
         sampling = Sampling(max_tokens=ANSWER_TOKENS, temperature=0.0, ignore_eos=True)
-        payload = Payload(f"{user}-{number}", 0, "g", self.model, list(self.histories[user]), sampling)
+        whose = f"{user}-{number}", 0, "g", self.model, list(self.histories[user]), sampling
+        payload = Payload(*whose, partition=self.partition)
         assert self.engine.add(payload) == []
         heard: list[int] = []
         for _ in range(MAX_STEPS):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shared.messages.prefixes.partitions import partition_of
 from tests.gpu_node.engine.tiers.conversations import (
     ANSWER_TOKENS,
     BLOCK_SIZE,
@@ -86,6 +88,23 @@ def test_after_a_restart_the_ssd_has_what_was_written(
         assert after.play(range(NUM_TURNS - 1, NUM_TURNS)) == plain[-1:]
         counts = after.engine.counts
     assert counts.first_cached_tokens == counts.kept.store_tokens == NUM_USERS * FULL_TURN_TOKENS[-1]
+
+
+def test_after_a_restart_a_partition_finds_what_was_written_for_it_alone(
+    executor: str, path: Path, plain: list[list[list[int]]], tmp_path: Path
+) -> None:
+    with engine(path, executor, host_ssd(tmp_path)) as before:
+        before.partition = partition_of("", "a")
+        assert before.play(range(NUM_TURNS - 1)) == plain[:-1]
+    found = []
+    for partition in ("", partition_of("", "b"), partition_of("", "a")):
+        with engine(path, executor, host_ssd(tmp_path)) as after:
+            assert after.store is not None
+            after.store.settle()
+            after.histories, after.partition = deepcopy(before.histories), partition
+            assert after.play(range(NUM_TURNS - 1, NUM_TURNS)) == plain[-1:]
+            found.append(after.engine.counts.first_cached_tokens)
+    assert found == [0, 0, NUM_USERS * FULL_TURN_TOKENS[-1]]
 
 
 def test_a_second_name_of_the_same_weights_finds_what_the_first_has_written(

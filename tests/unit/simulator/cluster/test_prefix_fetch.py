@@ -21,7 +21,7 @@ from services.simulator.workloads.request import WorkloadRequest
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
-from shared.config.services.queue import OperationOptions, QueueOptions
+from shared.config.services.queue import OperationOptions, QueueOptions, TenantSpec
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
 from shared.messages.requests.payload import Payload, Sampling
@@ -184,6 +184,21 @@ def test_what_one_node_has_another_reads() -> None:
     assert [node.prefixes for node in plain.nodes] == [PrefixCounts()] * 2
     assert all(outcome.is_answered for outcome in fetching.recording.outcomes)
     assert fetching.end_s < plain.end_s
+
+
+@pytest.mark.parametrize("cache", ["shared", "own"])
+def test_tenants_with_their_own_caches_read_nothing_of_each_other(cache: str) -> None:
+    """The history is computed once for all, or once for each of two tenants; nothing else is in it."""
+    shared = scenario(fetches=None)
+    tenants = {name: TenantSpec.model_validate({"cache": cache}) for name in ("acme", "bolt")}
+    requests = [
+        replace(one, tenant=("acme", "bolt")[number % 2], arrival_s=20.0 * number)
+        for number, one in enumerate(shared.requests)
+    ]
+    config = shared.config.model_copy(update={"tenants": tenants})
+    run = simulate(replace(shared, config=config, requests=requests))
+    assert all(outcome.is_answered for outcome in run.recording.outcomes)
+    assert computed_tokens(run) == (2 if cache == "own" else 1) * HISTORY_TOKENS + 4 * 100
 
 
 def test_prompts_that_nobody_else_has_run_as_without() -> None:

@@ -85,6 +85,7 @@ def test_prompts_that_begin_alike_are_refused_while_blocks_would_be_shared() -> 
     beginnings.check(asked("b", [1, 2, 3, 9]))
     with pytest.raises(FastEngineError, match="prompts that begin alike, such as those of requests a, c"):
         beginnings.check(asked("c", [1, 2, 3, 4]))
+    beginnings.check(replace(asked("c", [1, 2, 3, 4]), partition="0f" * 16))
     roster.abort("a")
     beginnings.check(asked("c", [1, 2, 3, 4]))
 

@@ -81,7 +81,7 @@ class KvAdmission:
 
     def _demands_beside(self, candidate: EngineRequest, running: Iterable[EngineRequest]) -> list[KvDemand]:
         """The candidate's come last."""
-        cached = self._blocks.match(candidate.sequences[0].token_ids, candidate.payload.adapter)
+        cached = self._blocks.match(candidate.sequences[0].token_ids, candidate.payload.owner)
         leaves = candidate.goes_over
         own = [_prompt_demand(candidate, cached)] if leaves else self._unforked_demands(candidate, cached)
         return self._running_demands(running) + own

@@ -71,7 +71,7 @@ class GreedyAdmission(_OtherAdmission):
     def _num_held_by_others(self, candidate: EngineRequest) -> int:
         """Cached blocks of its prompt that take no free one."""
         return sum(
-            map(self._blocks.is_held, self._blocks.match(candidate.sequences[0].token_ids, candidate.payload.adapter))
+            map(self._blocks.is_held, self._blocks.match(candidate.sequences[0].token_ids, candidate.payload.owner))
         )
 
     def _num_unfilled_blocks(self, request: EngineRequest) -> int:

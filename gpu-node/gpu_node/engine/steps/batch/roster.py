@@ -57,7 +57,7 @@ class Roster:
         leader = request.sequences[0]
         request.num_shared_tokens = num_common_tokens(request.sequences)
         shared = leader.token_ids[: request.num_shared_tokens]
-        leader.num_computed_tokens = self.blocks.open(leader.sequence_id, shared, request.payload.adapter)
+        leader.num_computed_tokens = self.blocks.open(leader.sequence_id, shared, request.payload.owner)
         return request
 
     def fork(self, request: EngineRequest) -> None:
@@ -164,7 +164,7 @@ class Roster:
                     sequence.token_ids,
                     sequence.num_computed_tokens,
                     moves,
-                    request.payload.adapter,
+                    request.payload.owner,
                 )
         blocks = tuple(moves[place] for place in unwritten)
         self.steps[-1].restores.append(Restore(request.request_id, tuple(unwritten), blocks))

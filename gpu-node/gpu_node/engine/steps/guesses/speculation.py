@@ -47,7 +47,7 @@ class Speculation:
         self._rates = AcceptanceRates()
         self._max_structured_tokens = model.max_structured_tokens
         self._structured_rates = AcceptanceRates()
-        self._habits: OrderedDict[Constraint, LanguageHabits] = OrderedDict()
+        self._habits: OrderedDict[tuple[str, Constraint], LanguageHabits] = OrderedDict()
 
     def begin(self, request: EngineRequest) -> None:
         """A request has come."""
@@ -59,17 +59,18 @@ class Speculation:
             sequence.drafter = copying
             if sampling.constraint is not None:
                 assert sequence.matcher is not None
-                habits = self._habits_of(sampling.constraint)
+                habits = self._habits_of(request.payload.partition, sampling.constraint)
                 sequence.drafter = StructuredDrafter(sequence.matcher, habits, self._structured_rates, copying)
 
     def _most_of(self, sampling: Sampling) -> int:
         """Guesses of a sequence in a step."""
         return self._max_draft_tokens if sampling.constraint is None else self._max_structured_tokens
 
-    def _habits_of(self, constraint: Constraint) -> LanguageHabits:
-        """Of the language that it says; all requests for it share them."""
-        habits = self._habits.setdefault(constraint, LanguageHabits())
-        self._habits.move_to_end(constraint)
+    def _habits_of(self, partition: str, constraint: Constraint) -> LanguageHabits:
+        """Of the language that it says; all requests for it in one partition share them, as they share KV."""
+        language = partition, constraint
+        habits = self._habits.setdefault(language, LanguageHabits())
+        self._habits.move_to_end(language)
         if len(self._habits) > MAX_LANGUAGES:
             self._habits.popitem(last=False)
         return habits
