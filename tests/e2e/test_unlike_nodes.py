@@ -12,7 +12,7 @@ from tests.e2e.traffic import PROMPTS, Answer, Ask, openai_client, stream, under
 from tests.e2e.wide_model import write_wide_model
 
 TOKENS = "treadle_node_output_tokens_total"
-NUM_TOKENS = 300  # a second of work
+NUM_TOKENS = 900  # more than a second of work, also on a quick machine
 NUM_KV_HEADS = 4
 ASKS = [Ask("small", prompt, NUM_TOKENS) for prompt in PROMPTS[:3]]
 
@@ -21,7 +21,7 @@ async def test_no_token_is_drawn_a_second_time_at_a_node_of_another_kind(tmp_pat
     source = str(write_wide_model(tmp_path / "small.gguf", NUM_KV_HEADS))
     cluster = Cluster.create(
         tmp_path,
-        models=[{"name": "small", "source": source, "max_model_len": 512}],
+        models=[{"name": "small", "source": source, "max_model_len": 1536}],
         nodes=[{"name": "fast"}, {"name": "slow", "executor": "reference"}],
         engine={"max_num_seqs": len(ASKS), "kv_cache_bytes": 128 << 20},
     )
@@ -31,11 +31,10 @@ async def test_no_token_is_drawn_a_second_time_at_a_node_of_another_kind(tmp_pat
             streams = [tasks.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
             await underway(answers, streams)
             leaving, staying = sorted(cluster.nodes, key=lambda name: -cluster.status(name)["num_running"])
-            before = cluster.metric(staying, TOKENS)
-            num_there = sum(answer.num_chunks for answer in answers) - before
+            num_there = cluster.metric(leaving, TOKENS)  # published, so that the clients have them, or will
             os.kill(cluster.pids()[leaving], signal.SIGTERM)
         assert [answer.num_tokens for answer in answers] == [NUM_TOKENS] * len(ASKS)
-        made = cluster.metric(staying, TOKENS) - before
         assert num_there > 0
-        assert made <= len(ASKS) * NUM_TOKENS - before - num_there, "it goes on behind what the clients have"
+        made = cluster.metric(staying, TOKENS)
+        assert made <= len(ASKS) * NUM_TOKENS - num_there, "it goes on behind what the clients have"
         assert "not used: its blocks are" in cluster.logs()[f"{staying}.log"]
