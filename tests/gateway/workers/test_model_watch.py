@@ -27,6 +27,8 @@ class Watched:
         self.served = ServedModels(load_models(config))
         self.registry = CollectorRegistry()
         self.read: list[str] = []
+        self.meanwhile = ""
+        """What the file says once it has been read."""
 
         def read(specs: Any) -> dict[str, ServedModel]:
             self.read += [spec.name for spec in specs]
@@ -37,7 +39,10 @@ class Watched:
         )
 
     def configured(self) -> ClusterConfig:
-        return load_config(self.path)
+        config = load_config(self.path)
+        if self.meanwhile:
+            self.path.write_text(self.meanwhile)
+        return config
 
     def write(self, *models: dict[str, Any]) -> None:
         self.path.write_text(yaml.safe_dump({"models": list(models)}))
@@ -163,12 +168,6 @@ async def test_what_was_read_of_a_file_that_changed_meanwhile_is_not_used(
     watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
 ) -> None:
     watched.write(tiny, base)
-
-    def configured() -> ClusterConfig:
-        config = load_config(watched.path)
-        watched.path.write_text("models: [")
-        return config
-
-    watched.watch._configured = configured
+    watched.meanwhile = "models: ["
     await watched.look()
     assert list(watched.served) == ["tiny"]
