@@ -83,7 +83,7 @@ def test_show_tells_what_becomes_of_late_requests_and_what_tenants_weigh(tmp_pat
         "interactive": "refuse",
         "batch": "accept",
     }
-    assert shown["tenants"] == {"acme": {"weight": 2.5}}
+    assert shown["tenants"] == {"acme": {"weight": 2.5, "cache": "shared"}}
 
 
 def test_show_masks_secrets(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_commands_are_answered_in_their_order_and_each_step_is_a_frame(ends: tup
     assert isinstance(loaded, ModelLoaded)
     assert (loaded.model, loaded.num_blocks, loaded.source, loaded.tiers) == ("m", 10, "disk", {"m": "device"})
     assert bad == ModelFailed("bad", "its architecture is not known")
-    assert unknown == ModelFailed("unknown", "model 'unknown' is not in the configuration")
+    assert unknown == ModelFailed("unknown", "model 'unknown' is not in the configuration", is_unknown=True)
     assert [report.chunks for report in reports if isinstance(report, StepReport)] == [
         [],
         [Chunk("a", 0, 0, [8])],
