@@ -26,7 +26,7 @@ from services.simulator.devices.catalogue import cluster_config, devices_of, pha
 from services.simulator.reports.report import attainment, quantiles, rounded
 from services.simulator.simulation import Scenario, simulate
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.config import SloClass
+from shared.config.services.clients import SloClass
 from shared.config.services.queue import QueueOptions
 
 MODEL, MAX_MODEL_LEN = "mistral-7b", 8192

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gateway.openai.errors import errors
 from gateway.tenants.shares import divided
-from shared.config.config import ApiKey
+from shared.config.services.clients import ApiKey
 from shared.messages.requests.requests import DEFAULT_TENANT
 
 KEY_HEADER = "x-api-key"

@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from gateway.http.context import CONTEXT, KEYS
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
-from shared.config.config import ApiKey, keys_file, reload_keys
+from shared.config.config import keys_file, reload_keys
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
+from shared.config.services.clients import ApiKey
+from shared.service.file_looks import next_look
 from shared.service.tasks import Supervised
-
-POLL_S = 1.0  # a revoked key ends within 5 s: two looks, the reading and the end of its answers take less than that
 
 _log = structlog.get_logger(__name__)
 
@@ -53,10 +53,10 @@ class KeyWatch:
         self._num_processes = num_processes
 
     async def run(self) -> None:
-        """Look every `POLL_S`, for ever. What was read at start-up is read once more, in case it has changed since."""
+        """Look again and again, for ever. What was read at start-up is read once more, in case it has changed since."""
         while True:
             await self.look()
-            await asyncio.sleep(POLL_S)
+            await next_look(self._file, is_retry=False)
 
     async def look(self) -> None:
         """Read the file if it has changed and stood still since; one that cannot be used is read at each look."""

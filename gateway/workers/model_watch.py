@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -23,10 +24,8 @@ from shared.config.engines.model_changes import changed_models
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
 from shared.files.model_file import ModelFileError
+from shared.service.file_looks import next_look
 from shared.service.tasks import Supervised
-
-LOOK_S = 1.0
-RETRY_LOOKS = 10  # until what cannot be used is tried again, unless it changes; reading a tokenizer takes seconds
 
 ReadModels = Callable[[Sequence[ModelSpec]], dict[str, ServedModel]]
 """Reads the files of models; `ModelFileError` says why they cannot be used."""
@@ -78,10 +77,7 @@ class ServedModelWatch:
         """Look again and again, for ever."""
         while True:
             await self.look()
-            for _ in range(RETRY_LOOKS if self._served.problem else 1):
-                await asyncio.sleep(LOOK_S)
-                if not await asyncio.to_thread(self._file.is_still):
-                    break
+            await next_look(self._file, is_retry=bool(self._served.problem))
 
     async def look(self) -> None:
         """Take over what the file says if it has changed and stood still since."""
@@ -152,8 +148,8 @@ async def watching_models(
     if path is None:
         yield
         return
-    read = lambda specs: read_models(config, specs)  # noqa: E731
-    watch = ServedModelWatch(FileWatch(path), load_config, config.models, served, read, ModelMetrics(registry))
+    read, metrics = partial(read_models, config), ModelMetrics(registry)
+    watch = ServedModelWatch(FileWatch(path), load_config, config.models, served, read, metrics)
     supervised = Supervised()
     async with supervised.until_left(on_failure):
         supervised.start("the watch over the models", watch.run())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gpu_node.agent.decisions.actions import AgentAction
-from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.decisions.actions import AgentAction, AgentEvent
+from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_process import EngineProcess
 from gpu_node.agent.process.epoch import Epoch

@@ -18,10 +18,11 @@ from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
 from services.scheduler.core import SchedulerCore
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
 from shared.config.engines.engine import ModelSpec
 from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.config.nodes.offload import OffloadOptions
+from shared.config.services.clients import SloClass
 from shared.config.services.queue import QueueOptions
 from shared.service.core import Core
 from tests.scenarios.transcript import replay

@@ -9,6 +9,7 @@ from typing import NoReturn, cast
 
 from gpu_node.agent.decisions.actions import (
     AgentAction,
+    AgentEvent,
     Beat,
     BlocksDue,
     DiscardImage,
@@ -30,7 +31,7 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.process.epoch import BACKOFF_S, BLOCKS_S, HEARTBEAT_S, MAX_BACKOFF_S
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened

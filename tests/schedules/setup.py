@@ -8,9 +8,10 @@ from random import Random
 from typing import Literal
 
 from services.queue_manager.state.grouping import LEAST_BATCH
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.clients import SloClass
 from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.nodes import BOTH, Phases
 from shared.messages.requests.payload import Sampling

@@ -13,9 +13,10 @@ from services.queue_manager.plans.planning import WAITING_INTERVAL_S
 from services.queue_manager.plans.rescue import OVERDUE_S
 from services.simulator.cluster.cluster import SimulatedCluster, searching
 from services.simulator.simulation import PLAN_VISITS
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
+from shared.config.services.clients import SloClass
 from shared.config.services.gateway import GatewayOptions
 from shared.messages.requests.payload import Sampling
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.queue_manager.waits.predictions import Predictions
-from shared.config.config import SloClass
+from shared.config.services.clients import SloClass
 from shared.messages.requests.requests import Rejected, Submit
 from shared.messages.requests.slo import Slo
 

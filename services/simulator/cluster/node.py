@@ -9,6 +9,7 @@ from typing import cast
 
 from gpu_node.agent.decisions.actions import (
     AgentAction,
+    AgentEvent,
     Beat,
     BlocksDue,
     DiscardImage,
@@ -29,7 +30,7 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
 from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError

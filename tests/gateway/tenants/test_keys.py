@@ -15,8 +15,9 @@ from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.workers.key_watch import KeyMetrics, KeyWatch
-from shared.config.config import KEYS_ENV, ApiKey, ClusterConfig, reload_keys
+from shared.config.config import KEYS_ENV, ClusterConfig, reload_keys
 from shared.config.reading.files import ConfigError
+from shared.config.services.clients import ApiKey
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.memory_queue import WAIT_S
 from tests.gateway.tiny import ids

@@ -6,7 +6,8 @@ from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import SloChoice
 from gateway.tenants.auth import ANYONE, Client, KeyRing
 from gateway.tenants.promises import choose_promise
-from shared.config.config import ApiKey, ClusterConfig
+from shared.config.config import ClusterConfig
+from shared.config.services.clients import ApiKey
 from shared.messages.requests.slo import Slo
 
 CONFIG = ClusterConfig.model_validate(

@@ -13,7 +13,7 @@ from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.bucket import MINUTE_S, TokenBucket
 from gateway.tenants.rates import Rates
-from shared.config.config import ApiKey
+from shared.config.services.clients import ApiKey
 from tests.gateway.conftest import Gateway, GatewayFactory
 from tests.gateway.http.test_refusals import refused
 from tests.gateway.memory_queue import saying

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,24 +15,19 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine import prefix_exchange
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.requests.image import BlockFormat, ImageError
-from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engines.adapters import AdapterSpec
-from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import ModelSpec
 from shared.config.engines.tiers import TierOptions
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
+from tests.gpu_node.engine.tiny_engines import BLOCK, MIB, Make, tiny_engines
 from tests.gpu_node.workload import prompt, request
 
-MIB = 1 << 20
-BLOCK = 4
 TEXT = prompt(1, 42)
 WHOLE = 40
 """Tokens of its whole blocks."""
-
-Make = Callable[..., Engine]
 
 
 @pytest.fixture(params=["reference", "cpu"])
@@ -42,21 +37,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make(kind: str, tiny_path: Path) -> Iterator[Make]:
-    made: list[CpuExecutor] = []
-
-    def make(spec: ModelSpec | None = None, **given: Any) -> Engine:
-        options = EngineOptions(**{"kv_cache_bytes": MIB, "block_size": BLOCK, "evicted_kv_bytes": MIB} | given)
-        executor: Any = ReferenceExecutor(options)
-        if kind == "cpu":
-            executor = CpuExecutor(options, num_threads=1)
-            made.append(executor)
-        engine = Engine(executor, options)
-        engine.load_model(spec or ModelSpec(name="tiny", source=str(tiny_path), max_model_len=tiny.CONTEXT))
-        return engine
-
-    yield make
-    for executor in made:
-        executor.close()
+    with tiny_engines(kind, tiny_path) as make:
+        yield make
 
 
 def asked(name: str, text: list[int] = TEXT, adapter: str = "") -> Payload:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.grouping import LEAST_BATCH
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
 from shared.config.nodes.nodes import NodePool
+from shared.config.services.clients import SloClass
 from shared.config.services.queue import QueueOptions
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage

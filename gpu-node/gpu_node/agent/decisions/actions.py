@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_node.engine.process.protocol import Command, ImageFile
+from gpu_node.engine.process import protocol
+from gpu_node.engine.process.prefix_protocol import PrefixFound
+from gpu_node.engine.process.protocol import Command, EngineReady, ImageFile, ModelFailed, ModelLoaded, StepReport
 from shared.config.engines.engine import ModelSpec
-from shared.messages.memory.blocks import BlockNews
-from shared.messages.memory.leases import LeaseAnswer
-from shared.messages.nodes.nodes import Heartbeat
+from shared.messages.memory.blocks import BlockNews, TellBlocks
+from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load
 from shared.messages.prefixes.prefix_sources import PrefixSource
 from shared.messages.requests.payload import Payload
-from shared.messages.requests.requests import Attempt, Enqueued, EvictedRequest, FinishedRequest, ImageTicket, Tokens
+from shared.messages.requests.requests import (
+    Abort,
+    Attempt,
+    Enqueued,
+    Evict,
+    EvictedRequest,
+    FinishedRequest,
+    ImageTicket,
+    Tokens,
+    VirtualQueue,
+)
 
 # --- events beside messages from the inbox and from the engine ------------------------------------------------------
 
@@ -95,6 +107,35 @@ class LeasesDue:
 
     now: float
     """Of any clock that does not step."""
+
+
+AgentEvent = (
+    Configured
+    | VirtualQueue
+    | Abort
+    | Evict
+    | Load
+    | Fence
+    | TellBlocks
+    | BlocksDue
+    | LeaseOrder
+    | LeasesDue
+    | Taken
+    | TakeStock
+    | Drain
+    | EngineReady
+    | ModelLoaded
+    | ModelFailed
+    | StepReport
+    | protocol.TakenOut
+    | ImageHeld
+    | ImageFetched
+    | PrefixFound
+    | PrefixFetched
+    | protocol.BlocksTold
+    | protocol.LinkEvent
+)
+"""All that the core sees."""
 
 
 # --- actions --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpu_node.agent.decisions.actions import (
     Ack,
     AgentAction,
+    AgentEvent,
     Beat,
     BlocksDue,
     Configured,
@@ -48,33 +49,6 @@ from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
-
-AgentEvent = (
-    Configured
-    | VirtualQueue
-    | Abort
-    | Evict
-    | Load
-    | Fence
-    | TellBlocks
-    | BlocksDue
-    | LeaseOrder
-    | LeasesDue
-    | Taken
-    | TakeStock
-    | Drain
-    | EngineReady
-    | ModelLoaded
-    | ModelFailed
-    | StepReport
-    | protocol.TakenOut
-    | ImageHeld
-    | ImageFetched
-    | PrefixFound
-    | PrefixFetched
-    | protocol.BlocksTold
-    | protocol.LinkEvent
-)
 
 
 class AgentCore:

@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 
 from gpu_node.agent.decisions.actions import (
     AgentAction,
+    AgentEvent,
     Beat,
     BlocksDue,
     Configured,
@@ -32,7 +33,7 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.image_traffic import ImageTraffic

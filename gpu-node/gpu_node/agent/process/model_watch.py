@@ -10,9 +10,7 @@ import structlog
 from shared.config.config import ConfigError
 from shared.config.engines.engine import ModelSpec
 from shared.config.reading.file_watch import FileWatch
-
-LOOK_S = 1.0
-RETRY_LOOKS = 10  # until a file that cannot be used is tried again, unless it changes
+from shared.service.file_looks import next_look
 
 Models = tuple[ModelSpec, ...]
 
@@ -41,10 +39,7 @@ class ModelWatch:
         if self._file is None:
             return
         while True:
-            for _ in range(RETRY_LOOKS if self._problem else 1):
-                await asyncio.sleep(LOOK_S)
-                if not await asyncio.to_thread(self._file.is_still):
-                    break
+            await next_look(self._file, is_retry=bool(self._problem))
             if await self.look():
                 await tell(self.models)
 

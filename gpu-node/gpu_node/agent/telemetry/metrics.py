@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 from prometheus_client import Counter, Histogram
 
-from gpu_node.agent.decisions.actions import Publish
-from gpu_node.agent.decisions.core import AgentCore, AgentEvent
+from gpu_node.agent.decisions.actions import AgentEvent, Publish
+from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.models import DEVICE
 from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded, StepReport, TakenOut

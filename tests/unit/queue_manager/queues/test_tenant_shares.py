@@ -14,7 +14,8 @@ from services.queue_manager.state.state import State
 from services.queue_manager.telling.giving_way import yielding
 from services.queue_manager.telling.window import window
 from services.queue_manager.waits.refusals import Refusals
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
+from shared.config.services.clients import SloClass
 from shared.config.services.queue import QueueOptions, TenantSpec
 from shared.messages.nodes.nodes import NodeState, NodeUp
 from shared.messages.nodes.step_cost import ModelRate, StepCost

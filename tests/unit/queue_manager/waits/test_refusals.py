@@ -6,7 +6,8 @@ import pytest
 
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.waits.refusals import MIN_RETRY_AFTER_S, lateness_s
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
+from shared.config.services.clients import SloClass
 from shared.messages.nodes.nodes import NodeState, NodeUp
 from shared.messages.nodes.step_cost import ModelRate, StepCost
 from shared.messages.requests.requests import Attempt, Pulled, Rejected, Submit

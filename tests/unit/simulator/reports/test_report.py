@@ -14,7 +14,8 @@ from services.simulator.recording import Departure, Prediction, Recording
 from services.simulator.reports.report import attainment, keeps, quantiles, report, rounded
 from services.simulator.simulation import NodeLife, Scenario, SimulationRun
 from services.simulator.workloads.request import WorkloadRequest
-from shared.config.config import ClusterConfig, SloClass
+from shared.config.config import ClusterConfig
+from shared.config.services.clients import SloClass
 from shared.messages.requests.slo import Slo
 
 START_S, END_S = 100.0, 120.0
