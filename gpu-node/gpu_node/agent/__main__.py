@@ -36,7 +36,7 @@ async def serve(config: ClusterConfig, node: str) -> None:
     port = admin_port(config, node)
     base_url = own_url(config.admin_host, port, redis_url(config))
     path = config_file()
-    models = ModelWatch(FileWatch(path) if path else None, lambda: tuple(load_config().models), tuple(config.models))
+    models = ModelWatch(FileWatch(path), lambda: tuple(load_config().models), tuple(config.models)) if path else None
     agent = Agent(
         redis,
         spec,

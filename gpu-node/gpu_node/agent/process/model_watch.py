@@ -20,24 +20,20 @@ log = structlog.get_logger()
 class ModelWatch:
     """Reads a file again when it has changed. One that cannot be used changes nothing, and the log says why."""
 
-    def __init__(self, file: FileWatch | None, read: Callable[[], Models], models: Models) -> None:
-        """``models``: as they were read at start-up. Without a file they stay. ``read`` may raise `ConfigError`."""
+    def __init__(self, file: FileWatch, read: Callable[[], Models], models: Models) -> None:
+        """``models``: as they were read at start-up. ``read`` may raise `ConfigError`."""
         self._file = file
         self._read = read
         self._problem = ""
         self.models = models
         """As the file had them when it was usable last."""
 
-    async def read(self) -> Models:
+    async def read(self) -> None:
         """Look at the file now: an engine that starts reads it as well."""
-        if self._file is not None:
-            await self._read_file()
-        return self.models
+        self.models = await self._told() or self.models
 
     async def run(self, tell: Callable[[Models], Awaitable[None]]) -> None:
         """Look again and again, and ``tell`` what has changed; for ever."""
-        if self._file is None:
-            return
         while True:
             await next_look(self._file, is_retry=bool(self._problem))
             if await self.look():
@@ -45,24 +41,26 @@ class ModelWatch:
 
     async def look(self) -> bool:
         """Whether there are other models than before."""
-        assert self._file is not None, "there is something to look at"
         if not await asyncio.to_thread(self._file.must_be_read):
             return False
-        before = self.models
-        if await self._read_file() and await asyncio.to_thread(self._file.is_still):
-            self._file.settle()
-        if self.models == before:
+        told = await self._told()
+        if told is None or not await asyncio.to_thread(self._file.is_still):
             return False
-        log.info("models of the configuration have changed", models=[spec.name for spec in self.models])
+        self._file.settle()
+        if told == self.models:
+            return False
+        self.models = told
+        log.info("models of the configuration have changed", models=[spec.name for spec in told])
         return True
 
-    async def _read_file(self) -> bool:
+    async def _told(self) -> Models | None:
+        """What the file says now; None where it cannot be used."""
         try:
-            self.models = await asyncio.to_thread(self._read)
+            told = await asyncio.to_thread(self._read)
         except ConfigError as error:
             if str(error) != self._problem:
                 log.error("configuration not read again: its models stay as they were", problem=str(error))
             self._problem = str(error)
-            return False
+            return None
         self._problem = ""
-        return True
+        return told

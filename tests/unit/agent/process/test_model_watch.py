@@ -37,6 +37,28 @@ async def test_what_stands_still_is_read_and_told_once(tmp_path: Path) -> None:
     assert (watch.models, answers) == ((B,), [])
 
 
-async def test_without_a_file_models_stay() -> None:
-    watch = ModelWatch(None, lambda: (B,), (A,))
-    assert await watch.read() == (A,)
+async def test_what_was_read_while_the_file_changed_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("one")
+
+    def read() -> Models:
+        path.write_text("one, two")
+        return (B,)
+
+    watch = ModelWatch(FileWatch(path), read, (A,))
+    assert [await watch.look() for _ in range(2)] == [False, False]
+    assert watch.models == (A,)
+
+
+async def test_an_epoch_begins_with_what_the_file_says_or_said_last(tmp_path: Path) -> None:
+    answers: list[Models] = [(A, B)]
+
+    def read() -> Models:
+        if not answers:
+            raise ConfigError("broken")
+        return answers.pop()
+
+    watch = ModelWatch(FileWatch(tmp_path / "cluster.yaml"), read, (A,))
+    for _ in range(2):
+        await watch.read()
+        assert watch.models == (A, B)
