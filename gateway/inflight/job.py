@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from opentelemetry.trace import INVALID_SPAN, Span
 
@@ -48,7 +49,7 @@ class Job:
     partition: str = ""
     """As in `Payload`."""
 
-    @property
+    @cached_property
     def num_prompt_tokens(self) -> int:
         """As they are counted everywhere: of an image, as many as the model reads of it at most."""
         return len(self.prompt_token_ids) + sum(picture.num_tokens - 1 for picture in self.pictures)

@@ -1,7 +1,8 @@
 """A connection of a client's pool that is kept from one batch of commands to the next.
 
 To take one from redis-py's pool, to guard each write and each read of it by a timer or a task, and to give it back
-takes as long as all else that a gateway does with a message: 75 µs a read instead of 32. Here one timer guards a batch.
+takes as long as all else that a gateway does with a message: 75 µs a read instead of 32. Here one timer guards a batch,
+and hiredis packs its commands, in a fifth of redis-py's time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import math
 from typing import Any
 
+from hiredis import pack_command
 from redis.asyncio import Redis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -40,7 +42,7 @@ class HeldConnection:
         try:
             async with asyncio.timeout(self._timeout_s):
                 connection = await self._usable()
-                await connection.send_packed_command(connection.pack_commands(commands))
+                await connection.send_packed_command(b"".join(map(_packed, commands)))
                 return [await _reply(connection) for _ in commands]
         except TimeoutError as error:
             await self.give_back()
@@ -78,6 +80,11 @@ async def _is_usable(connection: AbstractConnection) -> bool:
         return not await connection.can_read()
     except (RedisConnectionError, OSError):
         return False
+
+
+def _packed(command: RedisCommand) -> bytes:
+    packed: bytes = pack_command(command)  # type: ignore[arg-type]  # tuples of any length, which its stub forgets
+    return packed
 
 
 async def _reply(connection: AbstractConnection) -> Any:

@@ -113,17 +113,18 @@ class Handler(Generic[Body]):
     async def _answer(self, http: web.Request, room: ExitStack) -> web.StreamResponse:
         """The answer, as far as it is not sent yet; ``room`` gets the slots."""
         loop = asyncio.get_running_loop()
-        context = http.app[CONTEXT]
+        app = http.app
+        context = app[CONTEXT]
         timeline = Timeline(arrival_s=loop.time())
         with tracing.request_span(context.tracer, self._endpoint.operation, http.headers) as span:
             record = Visit(http[REQUEST_ID], http[CLIENT].tenant, span, timeline, path=http.path)
             http[VISITED] = True
             try:
-                await http.app[ENTRANCE].turn(http[CLIENT].tenant)
-                await http.app[RATES].enter(http[CLIENT])
+                await app[ENTRANCE].turn(http[CLIENT].tenant)
+                await app[RATES].enter(http[CLIENT])
                 if not context.redis_health().has_room:
                     raise errors.no_memory()
-                held = room.enter_context(http.app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
+                held = room.enter_context(app[SLOTS].take(http[CLIENT], 1, announced_bytes(http)))
                 return await self._serve(http, record, held, room)
             except errors.ApiError as error:
                 record.refuse(error)
@@ -143,10 +144,11 @@ class Handler(Generic[Body]):
                 record.abandon()
                 raise
             finally:
-                record.close(http.app[METRICS], loop.time())
+                record.close(app[METRICS], loop.time())
 
     async def _serve(self, http: web.Request, record: Visit, held: Held, room: ExitStack) -> web.StreamResponse:
-        context = http.app[CONTEXT]
+        app = http.app
+        context = app[CONTEXT]
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
         await endpoint.recalled(http, body, room)
@@ -159,18 +161,18 @@ class Handler(Generic[Body]):
         constraint = await endpoint.constraint(body, model)
         pictures = await endpoint.pictures(body, model, context.models_with_pictures)
         prompts = await endpoint.prompts(body, model)
-        http.app[SLOTS].check_fits(http[CLIENT], len(prompts), endpoint.prompt_param)
+        app[SLOTS].check_fits(http[CLIENT], len(prompts), endpoint.prompt_param)
         await self._meter(http, record, sum(map(len, prompts)) + num_extra_tokens(pictures), room)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint, pictures)
         # a call has one slot already
-        room.enter_context(http.app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
+        room.enter_context(app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
         jobs = await self._jobs(context, record, body, model, prompts, pictures, constraint, promise.slo)
         record.admit(endpoint.operation, jobs)
         renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
         cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
         patience = NewsWait.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=asked.is_ranked)
         async with context.dispatcher.run(*jobs) as call:
-            with http.app[KEYS].holding(http[CLIENT], call):
+            with app[KEYS].holding(http[CLIENT], call):
                 record.submit(call)
                 return await _respond(http, record, call, renderer, patience, asked)
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.openai.objects.part import ApiObject, FieldConflictError
-from shared.config.engines.sampling import SamplingDefaults
+from shared.config.engines.sampling import NO_SAMPLING, SamplingDefaults
 
 MAX_CANDIDATES = 16  # continuations of one request; a node runs all of them at the same time
 MAX_LOGIT_BIASES = 1024
@@ -73,6 +73,8 @@ class DrawFields(ApiObject):
 
     def filled(self, defaults: SamplingDefaults) -> Self:
         """The same, with what the request does not say as the model has it."""
+        if defaults == NO_SAMPLING:
+            return self
         own = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
         given = self.model_fields_set
         left_out = {name: value for name, value in own.items() if value is not None and name not in given}
