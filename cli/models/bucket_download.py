@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.progress import Progress
 
 from cli.errors import CliError
-from cli.models.bucket_objects import Bucket, BucketObject, opened
-from cli.models.bucket_parts import PART_BYTES, Part, PartReader, parts_of
+from cli.models.bucket_objects import BucketObject, ModelBucket, opened
+from cli.models.bucket_parts import PART_BYTES, ObjectPart, PartReader, parts_of
 from cli.models.bucket_record import read_record, write_record
 from cli.models.object_check import ContentCheck
 from cli.models.source import BucketModel
@@ -56,12 +56,12 @@ def _kept(content: Path, before: Sequence[BucketObject], objects: Sequence[Bucke
 
 
 def _fetch(
-    bucket: Bucket, objects: Sequence[BucketObject], there: dict[str, int], content: Path, reader: PartReader
+    bucket: ModelBucket, objects: Sequence[BucketObject], there: dict[str, int], content: Path, reader: PartReader
 ) -> None:
     """Append to each file what is missing of it."""
     checks: dict[str, ContentCheck] = {}
 
-    def parts() -> Iterator[Part]:
+    def parts() -> Iterator[ObjectPart]:
         for one in objects:
             start = there.get(one.path, 0)
             if start or one.num_bytes > PART_BYTES:  # what comes whole tells of itself

@@ -43,7 +43,7 @@ class BucketObject:
     """Of a single file in a bucket that keeps versions."""
 
 
-class Bucket:
+class ModelBucket:
     """The bucket of a model, as its credentials see it. Raises what botocore raises: use it inside `opened`."""
 
     def __init__(self, client: Any, model: BucketModel) -> None:
@@ -68,7 +68,7 @@ class Bucket:
         return answer
 
     def open(self, one: BucketObject, start: int, end: int) -> Mapping[str, Any]:
-        """The answer for the bytes from ``start`` to before ``end`` of this very content; its `Body` is to be closed."""
+        """The answer for bytes from ``start`` to before ``end``, of this very content; its `Body` is to be closed."""
         part = {} if (start, end) == (0, one.num_bytes) else {"Range": f"bytes={start}-{end - 1}"}
         whole = {} if part else {"ChecksumMode": "ENABLED"}
         answer: Mapping[str, Any] = self._client.get_object(**self._named(one), **part, **whole)
@@ -159,7 +159,7 @@ def pinned_source(model: BucketModel) -> str:
 
 
 @contextmanager
-def opened(model: BucketModel) -> Iterator[Bucket]:
+def opened(model: BucketModel) -> Iterator[ModelBucket]:
     """The bucket of ``model``; what goes wrong inside of the block is a `CliError` that says what to do."""
     with telling(model):
         from botocore.config import Config
@@ -175,4 +175,4 @@ def opened(model: BucketModel) -> Iterator[Bucket]:
         except ValueError as error:  # of which the text repeats the address, with what may stand in it
             raise CliError(f"{model.address}: the endpoint is no address: look at AWS_ENDPOINT_URL_S3") from error
         with closing(client):
-            yield Bucket(client, model)
+            yield ModelBucket(client, model)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.errors import CliError
-from cli.models.bucket_objects import MAX_CONNECTIONS, Bucket, BucketObject
+from cli.models.bucket_objects import MAX_CONNECTIONS, BucketObject, ModelBucket
 
 PART_BYTES = 8 << 20
 """`MAX_CONNECTIONS` of them are in memory, and one more."""
@@ -23,7 +23,7 @@ _READ_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ObjectPart:
     """Bytes of an object that are asked for together; none of an object that is empty, or there already."""
 
     whole: BucketObject
@@ -35,28 +35,28 @@ class Part:
 class PartContent:
     """A part that has come."""
 
-    part: Part
+    part: ObjectPart
     content: bytes
     facts: Mapping[str, Any]
     """What the storage said of the whole object, where this is all of it."""
 
 
-def parts_of(whole: BucketObject, start: int) -> Iterator[Part]:
+def parts_of(whole: BucketObject, start: int) -> Iterator[ObjectPart]:
     """What is still to come of an object of which ``start`` bytes are there; one part at least."""
-    yield Part(whole, start, min(start + PART_BYTES, whole.num_bytes))
+    yield ObjectPart(whole, start, min(start + PART_BYTES, whole.num_bytes))
     for place in range(start + PART_BYTES, whole.num_bytes, PART_BYTES):
-        yield Part(whole, place, min(place + PART_BYTES, whole.num_bytes))
+        yield ObjectPart(whole, place, min(place + PART_BYTES, whole.num_bytes))
 
 
 class PartReader:
     """Reads parts of one bucket; ``show_bytes`` is told how many have come, by several threads."""
 
-    def __init__(self, bucket: Bucket, show_bytes: Callable[[int], None]) -> None:
+    def __init__(self, bucket: ModelBucket, show_bytes: Callable[[int], None]) -> None:
         self._bucket = bucket
         self._show_bytes = show_bytes
         self._is_stopped = threading.Event()
 
-    def in_order(self, parts: Iterable[Part]) -> Generator[PartContent]:
+    def in_order(self, parts: Iterable[ObjectPart]) -> Generator[PartContent]:
         """``parts`` in their order; no more than `MAX_CONNECTIONS` are on their way or wait for those before them."""
         waiting: deque[Future[PartContent]] = deque()
         with ThreadPoolExecutor(MAX_CONNECTIONS) as pool:
@@ -71,7 +71,7 @@ class PartReader:
                 self._is_stopped.set()
                 pool.shutdown(cancel_futures=True)
 
-    def _read(self, part: Part) -> PartContent:
+    def _read(self, part: ObjectPart) -> PartContent:
         from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
         address = f"s3://{self._bucket.model.bucket}/{part.whole.key}"
@@ -92,7 +92,7 @@ class PartReader:
                 raise CliError(f"{address} came damaged: its checksum is another; pull again") from error
         return PartContent(part, bytes(content), facts)
 
-    def _read_on(self, part: Part, content: bytearray) -> Mapping[str, Any]:
+    def _read_on(self, part: ObjectPart, content: bytearray) -> Mapping[str, Any]:
         """Append what follows ``content``, as far as it comes."""
         answer = self._bucket.open(part.whole, part.start + len(content), part.end)
         with closing(answer["Body"]) as body:

@@ -155,13 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_object(self, key: str, version: str) -> None:
         content = self.store.content(key, version)
         asked_range = self.headers.get("Range", "")
-        self.store.asked.append(
-            " ".join(
-                part
-                for part in ("head" if self.command == "HEAD" else "", key, asked_range.removeprefix("bytes="))
-                if part
-            )
-        )
+        words = ("head" if self.command == "HEAD" else "", key, asked_range.removeprefix("bytes="))
+        self.store.asked.append(" ".join(part for part in words if part))
         if content is None:
             self._refuse(HTTPStatus.NOT_FOUND, "NoSuchVersion" if version else "NoSuchKey")
             return
