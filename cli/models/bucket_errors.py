@@ -28,7 +28,8 @@ _CODES = {
     "InvalidRange": "it is empty, or changed while it was fetched; pull again",
 }
 _ALIKE = {
-    "400": "AccessDenied",  # HEAD is refused without words
+    "301": "PermanentRedirect",  # numbers: HEAD is refused without words
+    "400": "AccessDenied",
     "403": "AccessDenied",
     "404": "NoSuchKey",
     "412": "PreconditionFailed",

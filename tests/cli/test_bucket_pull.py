@@ -7,104 +7,23 @@ import hashlib
 import os
 import re
 import zlib
-from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
-from cli.errors import CliError
 from cli.main import main
 from cli.models.bucket_objects import MAX_OBJECTS
 from cli.models.bucket_parts import PART_BYTES
-from cli.models.pull import pull_models
-from shared.config.config import ClusterConfig
 from shared.config.engines.adapters import AdapterSpec
-from shared.config.engines.engine import ModelSpec
 from shared.files.model_file import model_path, sha256_of_directory
-from tests.cli.object_store import ACCESS_KEY, SECRET, ObjectStore, serving
+from tests.cli.buckets import FILE, GGUF, MODEL, SOURCE, WEIGHTS, below, config, content, place, pull, refused
+from tests.cli.object_store import ObjectStore
 from tests.cli.whole_model import write_whole
 
 pytestmark = pytest.mark.slow
 
-SOURCE = "s3://models/llama/tiny/"
-FILE = "s3://models/quants/tiny.gguf"
-WEIGHTS = bytes(range(256)) * 1000
-GGUF = b"GGUF" + WEIGHTS
-MODEL = {
-    "config.json": b"{}",
-    "tokenizer.json": b'{"model": {}}',
-    "model.safetensors": WEIGHTS,
-    "1_Pooling/config.json": b'{"pooling_mode": "lasttoken"}',
-}
-OTHERS = {"": b"", "README.md": b"read me", "modeling.py": b"raise", "pytorch_model.bin": b"pickle", "onnx/": b""}
 PART = PART_BYTES
-
-
-def below(prefix: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    return {f"{prefix}{name}": content for name, content in files.items()}
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    """With a directory and a file, an environment that leads to it alone, and an empty folder for models."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    objects = below("llama/tiny/", MODEL | OTHERS) | {"quants/tiny.gguf": GGUF, "llama/tiny-2/config.json": b"{}"}
-    with serving(ObjectStore(objects)) as store:
-        environment = {
-            "AWS_ENDPOINT_URL_S3": store.url,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET,
-            "AWS_CONFIG_FILE": str(tmp_path / "config"),
-            "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_MAX_ATTEMPTS": "1",
-            "TREADLE_MODELS_DIR": str(tmp_path / "models"),
-        }
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        yield store
-
-
-def config(source: str = SOURCE, **fields: Any) -> ClusterConfig:
-    return ClusterConfig(models=[ModelSpec(name="tiny", source=source, **fields)])
-
-
-def pull(wanted: ClusterConfig) -> list[Path]:
-    return pull_models(wanted, Console(file=StringIO()))
-
-
-def refused(wanted: ClusterConfig) -> str:
-    """What a pull that must fail says; nothing of a secret, and no model at its place."""
-    there = place(wanted).exists()
-    with pytest.raises(CliError) as raised:
-        pull(wanted)
-    assert SECRET not in raised.value.message
-    assert ACCESS_KEY not in raised.value.message
-    assert place(wanted).exists() is there
-    return raised.value.message
-
-
-def place(wanted: ClusterConfig) -> Path:
-    return model_path(wanted.models[0])
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def pinned(source: str) -> str:
-    done = CliRunner().invoke(main, ["models", "pin", source])
-    assert done.exit_code == 0, done.output
-    return done.output.strip()
-
-
-def shown(folder: Path) -> list[str]:
-    return sorted(one.name for one in folder.iterdir() if not one.name.startswith("."))
 
 
 # --- what comes -------------------------------------------------------------------------------------------------------
@@ -304,123 +223,3 @@ def test_a_key_that_leaves_the_folder_is_refused(store: ObjectStore, path: str) 
     store.objects[f"llama/tiny/{path}"] = b"{}"
     assert f"{path!r} is no plain path" in refused(config())
     assert store.asked == ["list"]
-
-
-# --- whether it stays what it was -------------------------------------------------------------------------------------
-
-
-def test_a_directory_is_pinned_to_what_it_holds(store: ObjectStore) -> None:
-    source = pinned(SOURCE)
-    assert re.fullmatch(re.escape(SOURCE) + r"\?etag=[0-9a-f]{64}", source)
-    store.objects["llama/tiny/README.md"] = b"of no account"
-    assert pinned(source) == source
-    pull(config(source))
-    store.objects.clear()
-    assert pull(config(source)) == []
-
-
-def test_what_is_not_what_was_pinned_is_not_fetched(store: ObjectStore) -> None:
-    for source, key in ((SOURCE, "llama/tiny/config.json"), (FILE, "quants/tiny.gguf")):
-        wanted = config(pinned(source))
-        store.objects[key] += b" "
-        assert re.search("is not what was pinned: its etag is [0-9a-f]+, expected [0-9a-f]+;", refused(wanted))
-        assert pinned(source) != wanted.models[0].source
-
-
-def test_a_file_is_pinned_to_its_version_where_the_bucket_keeps_them(store: ObjectStore) -> None:
-    store.versions["quants/tiny.gguf"] = {"v1": GGUF}
-    source = pinned(FILE)
-    assert source == f"{FILE}?versionId=v1"
-    store.versions["quants/tiny.gguf"]["v2"] = GGUF[::-1]
-    pull(config(source))
-    assert place(config(source)).read_bytes() == GGUF
-    assert place(config(source)).name == "tiny.gguf"
-    assert "there is no such version" in refused(config(f"{FILE}?versionId=v3"))
-
-
-def test_what_is_not_pinned_is_held_against_the_bucket_at_each_pull(store: ObjectStore) -> None:
-    pull(config())
-    assert pull(config()) == []
-    store.objects["llama/tiny/README.md"] = b"of no account"
-    assert pull(config()) == []
-    store.objects["llama/tiny/model.safetensors"] = WEIGHTS[::-1]
-    said = refused(config())
-    assert "has changed since it was fetched to" in said
-    assert ": model.safetensors differs." in said
-    assert f"the source {pinned(SOURCE)}; to keep" in said
-    del store.objects["llama/tiny/config.json"]
-    assert ": config.json and 1 more differ." in refused(config())
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("source", "error"),
-    [
-        ("s3://other/tiny/", "s3://other/tiny/: there is no such bucket: look at its name, AWS_ENDPOINT_URL_S3"),
-        ("s3://other/tiny.gguf", "s3://other/tiny.gguf: there is no such bucket: look at its name"),
-        ("s3://models/none.gguf", "s3://models/none.gguf: there is no such object: look at its key"),
-        ("s3://models/none/", "holds no safetensors files: there is nothing below this prefix"),
-        ("s3://models/llama/tiny-2/", "holds no safetensors files: none of its 1 objects is one"),
-    ],
-)
-def test_what_is_not_there_is_named(store: ObjectStore, source: str, error: str) -> None:
-    assert error in refused(config(source))
-
-
-def test_an_empty_file_is_no_model(store: ObjectStore) -> None:
-    store.objects["quants/tiny.gguf"] = b""
-    assert "it is empty" in refused(config(FILE))
-
-
-@pytest.mark.parametrize("source", [SOURCE, FILE])
-def test_credentials_that_do_not_do_are_told(store: ObjectStore, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
-    store.is_denied = True
-    assert "access is denied: its credentials need s3:ListBucket for the bucket, s3:GetObject" in refused(
-        config(source)
-    )
-    store.is_expired = True
-    assert "the credentials have expired: renew them" in refused(config(source))
-    store.access_keys.clear()
-    assert "the storage does not know this access key: look at AWS_ACCESS_KEY_ID" in refused(config(source))
-    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
-    assert "there are no credentials: set AWS_ACCESS_KEY_ID" in refused(config(source))
-
-
-def test_a_storage_that_is_away_is_told(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
-    assert "its storage cannot be reached (EndpointConnectionError): look at AWS_ENDPOINT_URL_S3" in refused(config())
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{ACCESS_KEY}:{SECRET}@nowhere:99999999")
-    assert "`http://nowhere:99999999` was not a valid URI" in refused(config())
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", SECRET)
-    assert "the endpoint is no address" in refused(config())
-
-
-def test_profiles_name_keys_endpoint_and_region(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_ENDPOINT_URL_S3", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    (tmp_path / "config").write_text(f"[profile ours]\nregion = eu-central-1\nendpoint_url = {store.url}\n")
-    (tmp_path / "credentials").write_text(f"[ours]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET}\n")
-    monkeypatch.setenv("AWS_PROFILE", "ours")
-    pull(config())
-    assert store.regions == {"eu-central-1"}
-    monkeypatch.setenv("AWS_PROFILE", "theirs")
-    assert "The config profile (theirs) could not be found; look at AWS_PROFILE" in refused(config(FILE))
-
-
-def test_a_service_account_s_token_is_given_for_a_role(
-    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    (tmp_path / "token").write_text("of-the-pod")
-    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::111122223333:role/models")
-    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", store.url)
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    pull(config())
-    assert content(place(config())) == MODEL
-    assert (store.tokens, store.regions) == (["of-the-pod"], {"eu-west-1"})
