@@ -16,7 +16,7 @@ from cli.errors import CliError
 from cli.models.bucket_objects import BucketObject, ModelBucket, opened
 from cli.models.bucket_parts import PART_BYTES, ObjectPart, PartReader, parts_of
 from cli.models.bucket_record import read_record, write_record
-from cli.models.object_check import ContentCheck
+from cli.models.object_check import ContentCheck, told_digest
 from cli.models.source import BucketModel
 
 _CONTENT = "content"
@@ -65,7 +65,7 @@ def _fetch(
         for one in objects:
             start = there.get(one.path, 0)
             if start or one.num_bytes > PART_BYTES:  # what comes whole tells of itself
-                checks[one.path] = ContentCheck(bucket.facts(one), bucket.model.bucket)
+                checks[one.path] = bucket.check_of(one)
             yield from parts_of(one, start)
 
     with closing(reader.in_order(parts())) as contents:
@@ -74,7 +74,7 @@ def _fetch(
             path = content / one.path
             if part.start == there.get(one.path, 0):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                check = checks.pop(one.path, None) or ContentCheck(come.facts, bucket.model.bucket)
+                check = checks.pop(one.path, None) or ContentCheck(told_digest(come.facts, bucket.model.bucket))
                 if part.start:
                     check.update_from(path)
             with path.open("ab") as file:

@@ -16,6 +16,7 @@ from typing import Any
 from cli.errors import CliError
 from cli.models.bucket_errors import telling
 from cli.models.model_files import model_files
+from cli.models.object_check import ContentCheck, told_digest
 from cli.models.source import BucketModel
 from shared.config.engines.model_source import ModelSourceError, is_plain_path
 from shared.config.engines.model_source import bucket_model as checked_model
@@ -26,6 +27,7 @@ MAX_CONNECTIONS = 8
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 """In which a storage says something at all."""
+_UNKNOWN_PARTS = ("400", "405", "416", "501", "InvalidArgument", "InvalidPartNumber", "NotImplemented")
 _UNVERSIONED = ("", "null")
 
 
@@ -62,9 +64,30 @@ class ModelBucket:
             )
         return objects
 
-    def facts(self, one: BucketObject) -> Mapping[str, Any]:
-        """What the storage says of a whole object, checksums among it."""
-        answer: Mapping[str, Any] = self._client.head_object(ChecksumMode="ENABLED", **self._named(one))
+    def check_of(self, one: BucketObject) -> ContentCheck:
+        """What the storage says of a whole object, to hold its content against it."""
+        facts = self._client.head_object(ChecksumMode="ENABLED", **self._named(one))
+        told = told_digest(facts, self.model.bucket)
+        return ContentCheck(told, self._part_bytes(one, told.num_parts) if told and told.num_parts else 0)
+
+    def _part_bytes(self, one: BucketObject, num_parts: int) -> int:
+        """Of the parts that it was uploaded in, all but the last of which are alike; 0 where that is not known."""
+        first, last = (self._part(one, number) for number in (1, num_parts))
+        num_bytes = int(first.get("ContentLength", 0))
+        is_known = first.get("PartsCount") == num_parts
+        is_alike = num_bytes * (num_parts - 1) + int(last.get("ContentLength", 0)) == one.num_bytes
+        return num_bytes if is_known and is_alike else 0
+
+    def _part(self, one: BucketObject, number: int) -> Mapping[str, Any]:
+        """What is told of a part; nothing by a storage that does not know how an object was uploaded."""
+        from botocore.exceptions import ClientError
+
+        try:
+            answer: Mapping[str, Any] = self._client.head_object(PartNumber=number, **self._named(one))
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in _UNKNOWN_PARTS:
+                raise
+            return {}
         return answer
 
     def open(self, one: BucketObject, start: int, end: int) -> Mapping[str, Any]:

@@ -34,6 +34,8 @@ class ObjectStore:
     """Of keys that have some, by their ids, the latest last."""
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
     """By key, what else is told of an object; "ETag" takes the place of its MD5 digest."""
+    part_bytes: dict[str, int] = field(default_factory=dict)
+    """By key, of the parts that an object was uploaded in, where the storage still knows."""
     access_keys: set[str] = field(default_factory=lambda: {ACCESS_KEY})
     is_expired: bool = False
     """Credentials were good yesterday."""
@@ -171,7 +173,14 @@ class _Handler(BaseHTTPRequestHandler):
             headers["x-amz-version-id"] = version or list(self.store.versions[key])[-1]
         if self.command == "GET" and asked_range != "bytes=0-0":
             self.store.change("read")
+        if self.command == "HEAD" and (number := self._part_number()) and key in self.store.part_bytes:
+            part_bytes = self.store.part_bytes[key]
+            headers["x-amz-mp-parts-count"] = str(-(-len(content) // part_bytes))
+            content = content[(number - 1) * part_bytes :][:part_bytes]
         self._send_range(content, asked_range, headers)
+
+    def _part_number(self) -> int:
+        return int(parse_qs(urlsplit(self.path).query).get("partNumber", ["0"])[0])
 
     def _send_range(self, content: bytes, asked: str, headers: dict[str, str]) -> None:
         if (part := _RANGE.fullmatch(asked)) is None:

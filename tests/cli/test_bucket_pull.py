@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,34 @@ def test_a_large_object_is_held_against_its_checksum_too(store: ObjectStore) -> 
     store.headers["quants/tiny.gguf"] = {"ETag": "a-2", "x-amz-checksum-sha1": right}
     pull(config(FILE))
     assert place(config(FILE)).read_bytes() == large
+
+
+@pytest.mark.parametrize("field", ["ETag", "x-amz-checksum-sha256", "x-amz-checksum-crc32"])
+def test_an_object_that_was_uploaded_in_parts_is_held_against_the_digest_of_their_digests(
+    store: ObjectStore, field: str
+) -> None:
+    part_bytes = 5 << 20  # other than ours
+    store.objects["quants/tiny.gguf"] = large = os.urandom(2 * PART + 1)
+    parts = [large[start : start + part_bytes] for start in range(0, len(large), part_bytes)]
+
+    def told(digest: Callable[[bytes], bytes]) -> str:
+        whole = digest(b"".join(digest(part) for part in parts))
+        text = whole.hex() if field == "ETag" else base64.b64encode(whole).decode()
+        return f"{text}-{len(parts)}"
+
+    right = {
+        "ETag": told(lambda content: hashlib.md5(content, usedforsecurity=False).digest()),
+        "x-amz-checksum-sha256": told(lambda content: hashlib.sha256(content).digest()),
+        "x-amz-checksum-crc32": told(lambda content: zlib.crc32(content).to_bytes(4)),
+    }
+    store.headers["quants/tiny.gguf"] = {"ETag": f"opaque-{len(parts)}", field: right[field]}
+    store.part_bytes["quants/tiny.gguf"] = part_bytes
+    pull(config(f"{FILE}?etag={store.headers['quants/tiny.gguf']['ETag']}"))
+    store.objects["quants/tiny.gguf"] = large[:-1] + bytes([large[-1] ^ 1])
+    assert "came damaged: its " in refused(config(FILE))
+    del store.part_bytes["quants/tiny.gguf"]
+    pull(config(FILE))
+    assert place(config(FILE)).exists(), "of parts that nobody knows only size and ETag can be compared"
 
 
 def test_an_object_of_another_size_than_was_listed(store: ObjectStore) -> None:
