@@ -83,7 +83,9 @@ class ModelBucket:
         from botocore.exceptions import ClientError
 
         try:
-            answer: Mapping[str, Any] = self._client.head_object(PartNumber=number, **self._named(one))
+            named = self._named(one)
+            del named["IfMatch"]  # some would compare it with the part's own
+            answer: Mapping[str, Any] = self._client.head_object(PartNumber=number, **named)
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") not in _UNKNOWN_PARTS:
                 raise
@@ -144,7 +146,7 @@ class ModelBucket:
                 path = told["Key"].removeprefix(model.key)
                 if not path or path.endswith("/"):
                     continue  # what consoles make to show a folder
-                if not is_plain_path(path):
+                if not (is_plain_path(path) and path.isprintable()):
                     raise CliError(f"{model.address}: {path!r} is no plain path")
                 yield BucketObject(path, told["Key"], told["Size"], unquoted(told))
 

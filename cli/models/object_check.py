@@ -21,7 +21,7 @@ EXPRESS_SUFFIX = "--x-s3"
 
 
 class _Digest(Protocol):
-    def update(self, data: bytes, /) -> None: ...
+    def update(self, data: bytes | memoryview, /) -> None: ...
 
     def digest(self) -> bytes: ...
 
@@ -32,7 +32,7 @@ class _Crc32:
     def __init__(self) -> None:
         self._value = 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         """Behind what came before."""
         self._value = zlib.crc32(data, self._value)
 
@@ -60,7 +60,7 @@ class _DigestOfParts:
         self._begin, self._part_bytes = begin, part_bytes
         self._whole, self._part, self._num_bytes = begin(), begin(), 0
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         """Behind what came before, across the ends of parts."""
         view = memoryview(data)
         while view:

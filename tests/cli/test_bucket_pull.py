@@ -247,7 +247,9 @@ def test_a_wrong_digest_leaves_nothing(store: ObjectStore) -> None:
     assert pull(right) == [], "what has a digest is asked for nowhere"
 
 
-@pytest.mark.parametrize("path", ["../evil.json", "/etc/evil.json", "a/../../evil.json", "a\\evil.json", "./evil.json"])
+@pytest.mark.parametrize(
+    "path", ["../evil.json", "/etc/evil.json", "a/../../evil.json", "a\\evil.json", "./evil.json", "evil\n.json"]
+)
 def test_a_key_that_leaves_the_folder_is_refused(store: ObjectStore, path: str) -> None:
     store.objects[f"llama/tiny/{path}"] = b"{}"
     assert f"{path!r} is no plain path" in refused(config())
