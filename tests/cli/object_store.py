@@ -20,6 +20,7 @@ ACCESS_KEY = "AKIDOFTHETESTS"
 SECRET = "a-secret-that-no-output-may-hold"
 PAGE = 1000
 """Objects of a listing's page, as S3 has it."""
+HOLD_S = 60.0
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _CREDENTIAL = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/[^/]+/([^/]+)/s3/aws4_request, .*Signature=[0-9a-f]{64}")
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -47,6 +48,9 @@ class ObjectStore:
     """What objects become, once."""
     change_when: str = "read"
     """When they do: with the first read of one, or when they have been `listed`."""
+    holds_from: int | None = None
+    """Parts that begin there or behind are not sent before `released`."""
+    released: threading.Event = field(default_factory=threading.Event)
     ignores_match: bool = False
     """It does not know conditions."""
     asked: list[str] = field(default_factory=list)
@@ -189,6 +193,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, "InvalidRange")
         else:
             start, end = int(part[1]), min(int(part[2]) + 1, len(content))
+            if self.store.holds_from is not None and start >= self.store.holds_from:
+                self.store.released.wait(HOLD_S)
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(content)}"
             self._send(content[start:end], headers, HTTPStatus.PARTIAL_CONTENT)
 

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import os
 import re
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from shared.files.model_file import model_path, sha256_of_directory
 from tests.cli.buckets import FILE, GGUF, MODEL, SOURCE, WEIGHTS, below, config, content, place, pull, refused
 from tests.cli.object_store import ObjectStore
 from tests.cli.whole_model import write_whole
+from tests.e2e.cluster import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -126,6 +129,26 @@ def test_what_came_before_a_download_failed_is_not_asked_for_again(store: Object
     ranges = [f"{10 * PART + 7}-{11 * PART + 6}", f"{11 * PART + 7}-{12 * PART - 1}"]
     asked = ["quants/tiny.gguf 0-0", "head quants/tiny.gguf", *(f"quants/tiny.gguf {one}" for one in ranges)]
     assert sorted(store.asked) == sorted(asked)
+
+
+def test_a_pull_that_is_killed_is_gone_on_with(store: ObjectStore, tmp_path: Path) -> None:
+    store.objects["quants/tiny.gguf"] = large = os.urandom(4 * PART)
+    store.holds_from = 2 * PART
+    file, part = tmp_path / "cluster.yaml", place(config(FILE)).with_name(".part-tiny.gguf") / "content" / "tiny.gguf"
+    file.write_text(f"models: [{{name: tiny, source: '{FILE}'}}]")
+    command = [sys.executable, "-c", "from cli.main import main; main()", "models", "pull", "-f", str(file)]
+    with subprocess.Popen(command, env=dict(os.environ)) as killed:
+        wait_for("two parts are written", lambda: part.exists() and part.stat().st_size == 2 * PART)
+        killed.kill()
+    store.released.set()
+    store.asked.clear()
+    pull(config(FILE))
+    assert place(config(FILE)).read_bytes() == large
+    assert [one for one in sorted(store.asked) if not one.startswith("head")] == [
+        "quants/tiny.gguf 0-0",
+        f"quants/tiny.gguf {2 * PART}-{3 * PART - 1}",
+        f"quants/tiny.gguf {3 * PART}-{4 * PART - 1}",
+    ]
 
 
 def test_what_came_of_an_object_that_has_changed_since_is_fetched_anew(store: ObjectStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_parts_are_digested_however_the_content_is_cut(
     told = told_digest({"ChecksumSHA256": f"{whole}-{len(parts)}"}, "models")
     check, changed = ContentCheck(told, part_bytes), ContentCheck(told, part_bytes)
     places = [0, *sorted(cuts), len(content)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         check.update(content[start:end])
     assert check.problem() == ""
     if content:
