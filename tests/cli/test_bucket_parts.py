@@ -49,7 +49,8 @@ def short_parts(number: int) -> list[ObjectPart]:
 
 
 def test_parts_come_together_and_in_order_and_never_more_than_there_are_connections_for() -> None:
-    storage, shown = Storage(MAX_CONNECTIONS), []
+    storage = Storage(MAX_CONNECTIONS)
+    shown: list[int] = []
     reader = PartReader(cast("ModelBucket", storage), shown.append)
     came = []
     for content in reader.in_order(short_parts(5 * MAX_CONNECTIONS)):
