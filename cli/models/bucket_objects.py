@@ -59,7 +59,7 @@ class ModelBucket:
         found = pin_of(model, objects)
         if model.etag and found.etag != model.etag:
             raise CliError(
-                f"{model.address} is not what was pinned: its etag is {found.etag or 'gone'}, expected {model.etag}; "
+                f"{model.address} is not what was pinned: its etag is {found.etag}, expected {model.etag}; "
                 "put back what it was, or give what it is now a name of its own (`treadle models pin` tells its source)"
             )
         return objects
