@@ -17,7 +17,7 @@ def check_file(path: Path) -> tuple[ClusterConfig, ModelReport]:
     What can be read of a file that is wrong is held against machine and models all the same.
     """
     found = inspect_config(path)
-    report = ModelReport([], {}, [])
+    report = ModelReport([], {}, [], {})
     problems = found.problems
     if found.config is not None:
         report = check_models(found.config)

@@ -29,6 +29,8 @@ def check(file: Path) -> None:
             click.echo(f"    with adapters: {', '.join(adapter.name for adapter in adapters)}")
     for name in report.missing:
         click.echo(f"  {name}: not fetched yet; `treadle up` and `treadle models pull` do it")
+    for name, source in report.unpinned.items():
+        click.echo(f"  {name}: its source is not pinned; `treadle models pin {source}` tells it as it is now")
 
 
 @command.command("show")

@@ -14,7 +14,7 @@ from gpu_node.executors.model_check import load_problem
 from shared.config.config import ClusterConfig
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_source import adapter_source_problem, is_fetched, source_problem
+from shared.config.engines.model_source import adapter_source_problem, is_fetched, may_change, source_problem
 from shared.config.nodes.nodes import NodeTemplate
 from shared.files.classifier import read_class_labels
 from shared.files.model_file import ModelFileError, checked_path, model_path
@@ -29,11 +29,13 @@ class ModelReport:
     """By model, the tokens of its longest request."""
     missing: list[str]
     """Models and adapters that are fetched first."""
+    unpinned: dict[str, str]
+    """By name, sources that may stand for other weights tomorrow."""
 
 
 def check_models(config: ClusterConfig) -> ModelReport:
     """Ask gateway and nodes what they would say of each model; takes a second for a vocabulary of 50,000."""
-    report = ModelReport([], {}, [])
+    report = ModelReport([], {}, [], _unpinned(config))
     read: dict[Path, ModelParts | ModelFileError] = {}
     for number, spec in enumerate(config.models):
         report.missing.extend(one.name for one in spec.adapters if _is_missing(one))
@@ -76,6 +78,12 @@ def _adapter_problems(spec: ModelSpec) -> dict[int, str]:
 def _is_missing(adapter: AdapterSpec) -> bool:
     """Whether it is fetched first."""
     return is_fetched(adapter.source) and not model_path(adapter).exists()
+
+
+def _unpinned(config: ClusterConfig) -> dict[str, str]:
+    specs: list[ModelSpec | AdapterSpec] = [spec for spec in config.models if not source_problem(spec.source)]
+    specs += [one for spec in config.models for one in spec.adapters if not adapter_source_problem(one.source)]
+    return {spec.name: spec.source for spec in specs if may_change(spec.source, spec.sha256)}
 
 
 def _kinds(config: ClusterConfig) -> Sequence[NodeTemplate]:

@@ -11,10 +11,11 @@ from rich.table import Table
 
 from cli.config.option import config_option
 from cli.models.argument import find_model
+from cli.models.bucket_objects import pinned_source
 from cli.models.export import export_model
 from cli.models.hub_download import latest_commit
 from cli.models.pull import pull_models
-from cli.models.source import HUB_PREFIX, hub_branch
+from cli.models.source import BUCKET_PREFIX, HUB_PREFIX, bucket_model, hub_branch
 from cli.tables import print_table
 from shared.config.config import load_config
 from shared.config.engines.adapters import AdapterSpec
@@ -38,7 +39,11 @@ def pull(config_file: Path | None) -> None:
 @command.command("pin")
 @click.argument("source")
 def pin(source: str) -> None:
-    """Print SOURCE, hf:ORG/NAME or hf:ORG/NAME@BRANCH, with the commit that it stands at now."""
+    """Print SOURCE as what it stands for now: hf:ORG/NAME or hf:ORG/NAME@BRANCH with its commit, s3://BUCKET/PREFIX/ or
+    s3://BUCKET/KEY.gguf with its etag or version."""
+    if source.startswith(BUCKET_PREFIX):
+        click.echo(pinned_source(bucket_model(source)))
+        return
     repository, branch = hub_branch(source)
     click.echo(f"{HUB_PREFIX}{repository}@{latest_commit(repository, branch)}")
 

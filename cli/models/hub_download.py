@@ -9,16 +9,16 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress, TaskID
 
 from cli.errors import CliError
+from cli.models.model_files import model_files
 from cli.models.source import HubModel
 from shared.config.engines.model_source import is_plain_path
 
@@ -27,11 +27,6 @@ ASK_TIMEOUT_S = 30.0
 MAX_FILES = 1024
 """Of a repository; the largest models have some two hundred."""
 _READ_BYTES = 1 << 20
-_SUFFIXES = {".safetensors", ".json", ".jinja", ".txt", ".model"}
-_FOLDERS = re.compile(r"additional_chat_templates|[0-9]+_[A-Za-z]+")
-"""Of a model's own: more chat templates, and modules of embedding models; not other formats of the same weights."""
-_WHOLE_AGAIN = re.compile(r"consolidated.*\.safetensors")
-"""Mistral's repositories have all weights twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +86,18 @@ def wanted_files(model: HubModel, files: Sequence[HubFile]) -> list[HubFile]:
             known = ", ".join(sorted(file.path for file in files if file.path.endswith(".gguf"))) or "none"
             raise CliError(f"{model.repository} holds no file {model.member} at this commit; GGUF files there: {known}")
         return found
-    wanted = [file for file in files if _is_wanted(file.path)]
-    weights = [file for file in wanted if file.path.endswith(".safetensors")]
-    if not weights:
+    wanted = set(model_files([file.path for file in files]))
+    if not wanted:
         raise CliError(
             f"{model.repository} holds no safetensors files at this commit; name one of its GGUF files, or another "
             "repository (weights as pickles are never fetched)"
         )
-    once = [file for file in weights if not _WHOLE_AGAIN.fullmatch(file.path)]
-    return [file for file in wanted if file not in weights or file in (once or weights)]
+    return [file for file in files if file.path in wanted]
 
 
 def _endpoint() -> str | None:
     """A mirror of the hub, by the name that its package knows; None for the hub itself."""
     return os.environ.get("HF_ENDPOINT")
-
-
-def _is_wanted(path: str) -> bool:
-    *folders, name = PurePosixPath(path).parts
-    is_own = not folders or (len(folders) == 1 and _FOLDERS.fullmatch(folders[0]) is not None)
-    return is_own and not name.startswith(".") and PurePosixPath(name).suffix in _SUFFIXES
 
 
 def _files(model: HubModel) -> list[HubFile]:

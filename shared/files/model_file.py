@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_source import is_fetched
+from shared.config.engines.model_source import fetched_name, is_fetched
 from shared.errors import OperatorError
 
 MODELS_ENV = "TREADLE_MODELS_DIR"
@@ -32,7 +32,7 @@ def model_path(spec: ModelSpec | AdapterSpec) -> Path:
     if is_fetched(spec.source):
         # a digest of the source keeps apart two of them whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
-        return models_dir() / mark / spec.source.rpartition("/")[2]
+        return models_dir() / mark / fetched_name(spec.source)
     return Path(spec.source).expanduser()
 
 

@@ -19,6 +19,8 @@ from cli.cluster.process_plan import process_plan
 from cli.cluster.state import ClusterState
 from shared.config.config import load_config
 from tests.cli import stand_in
+from tests.cli.buckets import stored
+from tests.cli.object_store import ObjectStore
 from tests.cli.whole_model import write_whole
 from tests.ports import free_port_range
 
@@ -93,3 +95,10 @@ def cluster(tmp_path: Path, redis_program: Path) -> Iterator[Cluster]:
     if cluster.state.processes:
         stopped = cluster.treadle("down")
         assert stopped.returncode == 0, stopped.stderr
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    """With a directory and a file, an environment that leads to it alone, and an empty folder for models."""
+    with stored(tmp_path, monkeypatch) as store:
+        yield store

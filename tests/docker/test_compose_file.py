@@ -36,7 +36,8 @@ NODE_FILES = {"cpu": "gpu-node/Dockerfile", "gpu": "gpu-node/Dockerfile.cuda", "
 
 
 def variables(text: str) -> set[str]:
-    return set(re.findall(r"\$\{([A-Z_]+)", text))
+    """Those that it names, and those that it hands on as they are."""
+    return set(re.findall(r"\$\{([A-Z_]+)", text)) | set(re.findall(r"^ +([A-Z][A-Z0-9_]+):(?: +#.*)?$", text, re.M))
 
 
 def resolved(value: str) -> str:
@@ -153,7 +154,7 @@ def test_only_this_machine_is_served_by_default() -> None:
 
 
 def test_every_variable_is_explained() -> None:
-    explained = set(re.findall(r"^(?:# )?([A-Z][A-Z_]+)=", (ROOT / ".env.example").read_text(), re.M))
+    explained = set(re.findall(r"^(?:# )?([A-Z][A-Z0-9_]+)=", (ROOT / ".env.example").read_text(), re.M))
     used = variables(COMPOSE_TEXT) | variables(USERS_TEXT)
     assert used <= explained
     of_the_code = {name for name in explained if name.startswith("TREADLE_")}

@@ -42,6 +42,10 @@ emptyDir:
     {{- with $pull.extraEnv }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
+  {{- with $pull.envFrom }}
+  envFrom:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   securityContext:
     {{- include "treadle.containerSecurity" . | nindent 4 }}
   resources:

@@ -25,7 +25,7 @@ class AdapterSpec:
     name: Annotated[str, Matching(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$")]
     """What clients say as ``model``."""
     source: str
-    """A directory in the layout of Hugging Face's PEFT (adapter_config.json and adapter_model.safetensors), or
-    ``hf:ORG/NAME@COMMIT``."""
+    """A directory in the layout of Hugging Face's PEFT (adapter_config.json and adapter_model.safetensors),
+    ``hf:ORG/NAME@COMMIT``, or ``s3://BUCKET/PREFIX/``."""
     sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
     """What ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""

