@@ -15,9 +15,9 @@ from typing import Any
 
 from cli.errors import CliError
 from cli.models.bucket_errors import telling
-from cli.models.model_files import model_files
 from cli.models.object_check import ContentCheck, told_digest
 from cli.models.source import BucketModel
+from cli.models.wanted_files import model_files
 from shared.config.engines.model_source import ModelSourceError, is_plain_path
 from shared.config.engines.model_source import bucket_model as checked_model
 

@@ -18,8 +18,8 @@ from typing import Any
 from rich.progress import Progress, TaskID
 
 from cli.errors import CliError
-from cli.models.model_files import model_files
 from cli.models.source import HubModel
+from cli.models.wanted_files import model_files
 from shared.config.engines.model_source import is_plain_path
 
 ASK_TIMEOUT_S = 30.0
