@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import yaml
@@ -74,12 +75,21 @@ def _wait(config: ClusterConfig, gateway: ProcessSpec) -> list[str]:
     wanted |= {adapter.name for spec in config.models for adapter in spec.adapters}
     began_s = time.monotonic()
     while (waited_s := time.monotonic() - began_s) < WAIT_S:
-        state = known_state(gateway)
-        models = [one["models"] for one in state.get("workers", [state]) if "models" in one]
-        problem = next((one["problem"] for one in models if one["problem"]), "")
+        problem, served = told_by_processes(known_state(gateway))
         if problem and waited_s > OLD_PROBLEM_S:
             raise CliError(f"the gateway does not take over all of it: {problem}")
-        if models and not problem and all(set(one["served"]) == wanted for one in models):
-            return list(models[0]["served"])
+        if served and not problem and all(set(one) == wanted for one in served):
+            return served[0]
         time.sleep(POLL_S)
     raise CliError(f"the gateway has not taken it over within {WAIT_S:.0f} s; `treadle logs {GATEWAY}` says more")
+
+
+def told_by_processes(state: dict[str, Any]) -> tuple[str, list[list[str]]]:
+    """What is wrong with the models at one process of the gateway, and what each serves, by names.
+
+    Nothing is served where one of them has not answered: it may not know yet. Those that leave take no new requests.
+    """
+    processes = [one for one in state.get("workers", [state]) if not one.get("is_leaving")]
+    models = [one["models"] for one in processes if "models" in one]
+    problem = next((one["problem"] for one in models if one["problem"]), "")
+    return problem, [list(one["served"]) for one in models] if len(models) == len(processes) else []
