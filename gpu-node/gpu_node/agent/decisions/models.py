@@ -7,26 +7,34 @@ from collections.abc import Sequence
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded
+from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import WEIGHT_FIELDS, changed_models
+from shared.config.engines.model_changes import changed_weights, weights_mark
 from shared.messages.nodes.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
+from shared.messages.requests.payload import Payload
 
 DEVICE = "device"
 HOST = "host"
 DISK = "disk"
 
+MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat
+
 
 class NodeModels:
     """Owns what is loaded, what is being loaded, and what has been measured of each model."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: dict[str, ModelSpec] | None = None) -> None:
+        """``held``: what names stand for here. It outlives the epoch, since the gateways do."""
         self.loaded: ModelLoaded | None = None
         """The current model: the one that was asked for last."""
         self.loading = ""
         """The model that the engine has been told to load, or ``""``."""
-        self._configured: dict[str, ModelSpec] = {}
-        """By name, as the configuration had it first in this epoch."""
+        self._held = held if held is not None else {}
+        """By name, models that were configured when the node began, and those that came later and were loaded."""
+        self._told: dict[str, ModelSpec] = {}
+        """By name, as the configuration has them now; empty where nobody has told."""
+        self._loading = LoadModel("")
+        """What the engine was told last."""
         self._failed: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._changed: dict[str, str] = {}
@@ -52,6 +60,11 @@ class NodeModels:
         return model in self._unknown
 
     @property
+    def gone(self) -> list[str]:
+        """Models that can be loaded here and are in the configuration no more, so that no gateway offers them."""
+        return sorted(self._held.keys() - self._told.keys())[:MAX_GONE] if self._told else []
+
+    @property
     def current(self) -> str:
         """Name of the current model, or ``""``."""
         return self.loaded.model if self.loaded else ""
@@ -65,8 +78,35 @@ class NodeModels:
         """The model whose weights are being brought to the device, or ``""``; nobody is served until they are there."""
         return "" if self.is_on_device(self.loading) else self.loading
 
+    def begin_load(self, model: str) -> LoadModel:
+        """What the engine is to be told, so that it loads it."""
+        self.loading = model
+        self._loading = LoadModel(model, self._held.get(model, self._told.get(model)))
+        return self._loading
+
+    def is_configured(self, model: str) -> bool:
+        """Whether anybody knows what the name stands for: where no configuration was told, the engine may."""
+        return not self._told or model in self._told or model in self._held
+
+    def mismatch(self, payload: Payload) -> str:
+        """Why its tokens mean nothing here: its gateway knows another model by that name; ``""`` where it does not.
+
+        Of an adapter that is not known here the engine says so.
+        """
+        spec = self._held.get(payload.model) or self._told.get(payload.model)
+        if not payload.weights or spec is None:
+            return ""
+        if payload.adapter and all(one.name != payload.adapter for one in spec.adapters):
+            return ""
+        if payload.weights == weights_mark(spec, payload.adapter):
+            return ""
+        return f"model {payload.model!r} stands for other weights at this node than at the gateway; restart both"
+
     def on_loaded(self, event: ModelLoaded) -> None:
         """A model has become the current one."""
+        if event.model == self._loading.model and self._loading.spec is not None:
+            self._held.setdefault(event.model, self._loading.spec)
+            self._changed = changed_weights(self._held, self._told.values())  # it may say something else by now
         self.loaded, self.loading = event, ""
         self._seen[event.model] = event
         self._tiers = event.tiers | {event.model: DEVICE}
@@ -82,12 +122,17 @@ class NodeModels:
     def on_configured(self, specs: Sequence[ModelSpec]) -> None:
         """The configuration has these models now. Of those that it has no more nothing changes: they are asked for yet.
 
-        A name that stands for another model than before stands for none here, until it does again or the epoch ends.
+        A name that stands for another model than before stands for none here, until it does again or the node is
+        restarted. One that came later and was never loaded may be corrected, and is tried again.
         """
+        self._told = {spec.name: spec for spec in specs}
+        if not self._held:
+            self._held.update(self._told)
         for spec in specs:
-            self._configured.setdefault(spec.name, spec)
             self._unknown.pop(spec.name, None)
-        self._changed = changed_models(self._configured, specs, WEIGHT_FIELDS)
+            if spec.name not in self._held:
+                self._failed.pop(spec.name, None)
+        self._changed = changed_weights(self._held, specs)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

@@ -20,7 +20,7 @@ from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from gpu_node.agent.process.model_watch import ModelWatch
 from gpu_node.engine.process.prefix_protocol import CopyPrefix
-from shared.config.engines.engine import EngineOptions
+from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
 from shared.messages.prefixes.prefix_sources import KvDoor
@@ -79,6 +79,7 @@ class Agent:
         self._options = options if has_images else replace(options, evicted_kv_bytes=0)
         self._engine: EngineProcess | None = None
         self._core: AgentCore | None = None
+        self._held_models: dict[str, ModelSpec] = {}
         self._failed = ""
 
     @property
@@ -165,7 +166,9 @@ class Agent:
             await self._models.read()  # as the engine does
         self._engine = await EngineProcess.start(self._command)
         door = KvDoor(self._base_url, secrets.token_hex(TOKEN_BYTES)) if self._exchanges_prefixes else None
-        self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases, door)
+        self._core = core = AgentCore(
+            self._node, epoch, self._device, self._options, self._phases, door, self._held_models
+        )
         self.given = given = GivenImages(self._node, epoch, self._base_url)
         self.giver = PrefixGiver(given, door, self._ask_engine) if door is not None else None
         has_failed = False
