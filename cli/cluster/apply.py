@@ -46,17 +46,22 @@ def command(config_file: Path | None) -> None:
         if GATEWAY not in ClusterState.load(run_dir.state_file).running():
             raise CliError(f"no gateway runs in {run_dir.root}: `treadle up` starts what is missing")
         text = process_yaml(config)
-        _check(run_dir.config_file, text)
+        gateway = next(spec for spec in process_plan(config) if spec.name == GATEWAY)
+        _check(run_dir.config_file, text, told_by_processes(known_state(gateway))[1])
         pull_models(config, Console(stderr=True))
         if problems := check_models(config).problems:
             raise CliError(f"nothing was applied: {listed(problems)}")
         write_atomically(run_dir.config_file, text)
-        served = _wait(config, next(spec for spec in process_plan(config) if spec.name == GATEWAY))
+        served = _wait(config, gateway)
     click.echo(f"served: {', '.join(served)}")
 
 
-def _check(file: Path, text: str) -> None:
-    """All but what is read again is as the cluster was started with it, and names stand for what they stood for."""
+def _check(file: Path, text: str, served: list[list[str]]) -> None:
+    """All but what is read again is as the cluster was started with it, and names stand for what they stood for.
+
+    ``served``: names by process, empty where that is not known. What none of them serves, since it could not be taken
+    over, may be corrected.
+    """
     running, wanted = yaml.safe_load(file.read_text()), yaml.safe_load(text)
     differing = [name for name in wanted if name not in LIVE_SECTIONS and running.get(name) != wanted[name]]
     if differing:
@@ -64,7 +69,8 @@ def _check(file: Path, text: str) -> None:
             f"nothing was applied: {', '.join(differing)} differ from those of the running cluster, and only "
             f"{' and '.join(LIVE_SECTIONS)} can change while it runs; use `treadle down` and `treadle up`"
         )
-    known = {spec.name: spec for spec in load_config(file).models}
+    held = set().union(*served)
+    known = {spec.name: spec for spec in load_config(file).models if not served or spec.name in held}
     if changed := changed_models(known, parse_config(text, str(file)).models):
         raise CliError(f"nothing was applied: {listed(list(changed.values()))}")
 
