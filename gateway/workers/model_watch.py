@@ -105,8 +105,11 @@ class ServedModelWatch:
         for spec in specs:
             try:
                 found |= await asyncio.to_thread(self._read, [self._known.get(spec.name, spec)])
-            except (ModelFileError, OSError) as error:  # of a disk that fails meanwhile: the rest is served
+            except ModelFileError as error:
                 problems.append(str(error))
+            except Exception as error:  # files of which nobody has thought: they must not end what is served
+                _log.exception("model_not_read", model=spec.name)
+                problems.append(f"model {spec.name!r} cannot be read: {type(error).__name__}: {error}")
         return found
 
     def _adopt(self, told: Sequence[ModelSpec], new: dict[str, ServedModel], changed: dict[str, str]) -> None:

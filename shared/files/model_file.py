@@ -75,7 +75,7 @@ def weights_digest(spec: ModelSpec | AdapterSpec) -> str:
 
 
 def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
-    """Its file or directory, present, for this user to read and with the configured digest; `ModelFileError` otherwise."""
+    """Its file or directory: present, to be read by this user, with the configured digest; else `ModelFileError`."""
     path = model_path(spec)
     kind = "adapter" if isinstance(spec, AdapterSpec) else "model"
     try:

@@ -27,11 +27,14 @@ class Watched:
         self.served = ServedModels(load_models(config))
         self.registry = CollectorRegistry()
         self.read: list[str] = []
+        self.unthinkable = ""
+        """The model whose files have the reader fail in a way of its own."""
         self.meanwhile = ""
         """What the file says once it has been read."""
 
         def read(specs: Any) -> dict[str, ServedModel]:
             self.read += [spec.name for spec in specs]
+            assert not [1 for spec in specs if spec.name == self.unthinkable and 1 / 0]
             return read_models(config, specs)
 
         self.watch = ServedModelWatch(
@@ -162,6 +165,16 @@ async def test_a_model_that_may_not_be_read_ends_no_gateway(
     await watched.look()
     assert list(watched.served) == ["tiny", "other"]
     assert watched.served.problem.endswith("cannot be read: File name too long")
+
+
+async def test_nor_does_one_whose_files_nobody_has_thought_of(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
+) -> None:
+    watched.unthinkable = "base"
+    watched.write(tiny, base, base | {"name": "other"})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "other"]
+    assert watched.served.problem == "model 'base' cannot be read: ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ CONFIG = ClusterConfig(
 
 
 def loads(gone: Sequence[str] = (), **phases: Phases) -> dict[str, str]:
-    """What nodes are told to load that come without a model at the same time; ``gone``: in their configuration no more."""
+    """What nodes are told to load that come without a model at the same time; ``gone``: as they tell of models."""
     core = SchedulerCore(CONFIG)
     for name, one in phases.items():
         facts = NodeFacts(device="cpu", phases=one, gone_models=list(gone))
