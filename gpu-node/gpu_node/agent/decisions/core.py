@@ -32,7 +32,7 @@ from gpu_node.agent.decisions.evictions import EngineEvictions
 from gpu_node.agent.decisions.intake import Intake
 from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import KvDestination, Ledger, RunningAttempt
-from gpu_node.agent.decisions.models import NodeModels
+from gpu_node.agent.decisions.models import ModelRecord, NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.agent.decisions.prefilled import Prefilled
 from gpu_node.agent.decisions.self_report import SelfReport
@@ -41,7 +41,7 @@ from gpu_node.engine.process import protocol
 from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
-from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import TellBlocks
 from shared.messages.memory.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, Phases
@@ -62,15 +62,15 @@ class AgentCore:
         options: EngineOptions,
         phases: Phases = BOTH,
         door: KvDoor | None = None,
-        held_models: dict[str, ModelSpec] | None = None,
+        record: ModelRecord | None = None,
     ) -> None:
         """``door``: where other nodes ask for what is cached here; without one, nothing of theirs is fetched either.
 
-        ``held_models``: as `NodeModels`.
+        ``record``: what earlier epochs knew of models.
         """
         self.node = node
         self.epoch = epoch
-        self.models = NodeModels(held_models)
+        self.models = NodeModels(record)
         self.report = SelfReport(node, epoch, device, options, self.models, phases, door)
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
@@ -17,20 +18,31 @@ DEVICE = "device"
 HOST = "host"
 DISK = "disk"
 
+MAX_LOAD_DEATHS = 3  # in a row; one may have been killed for something else
 MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """What a node knows of models for as long as its process lives, over all epochs."""
+
+    held: dict[str, ModelSpec] = field(default_factory=dict)
+    """What names stand for: models that were configured when it began, and those that came later and were loaded."""
+    num_deaths: dict[str, int] = field(default_factory=dict)
+    """By model, engines that have died while they loaded it, since it was loaded last."""
 
 
 class NodeModels:
     """Owns what is loaded, what is being loaded, and what has been measured of each model."""
 
-    def __init__(self, held: dict[str, ModelSpec] | None = None) -> None:
-        """``held``: what names stand for here. It outlives the epoch, since the gateways do."""
+    def __init__(self, record: ModelRecord | None = None) -> None:
+        """``record`` outlives the epoch."""
         self.loaded: ModelLoaded | None = None
         """The current model: the one that was asked for last."""
         self.loading = ""
         """The model that the engine has been told to load, or ``""``."""
-        self._held = held if held is not None else {}
-        """By name, models that were configured when the node began, and those that came later and were loaded."""
+        self._record = record or ModelRecord()
+        self._held = self._record.held
         self._told: dict[str, ModelSpec] = {}
         """By name, as the configuration has them now; empty where nobody has told."""
         self._loading = LoadModel("")
@@ -53,7 +65,26 @@ class NodeModels:
     @property
     def broken(self) -> dict[str, str]:
         """Models that cannot be loaded here, and why."""
-        return {**self._failed, **self._unknown, **self._changed}
+        return {**self._failed, **self._unknown, **self._changed, **self._deadly}
+
+    @property
+    def _deadly(self) -> dict[str, str]:
+        """Models that took one engine after another, and with it all others that are served here.
+
+        Where there is no other, it is tried again, later and later: memory may be free by then.
+        """
+        found = {model: num for model, num in self._record.num_deaths.items() if num >= MAX_LOAD_DEATHS}
+        if self._told.keys() <= found.keys():
+            return {}
+        return {
+            model: f"model {model!r} is not tried again here: {num} engines in a row died while they loaded it"
+            for model, num in found.items()
+        }
+
+    def engine_died(self) -> None:
+        """Whatever it was doing."""
+        if self.loading:
+            self._record.num_deaths[self.loading] = self._record.num_deaths.get(self.loading, 0) + 1
 
     def is_unknown(self, model: str) -> bool:
         """Whether it is not in the configuration here yet: its requests wait for that, or for another node."""
@@ -107,6 +138,7 @@ class NodeModels:
         if event.model == self._loading.model and self._loading.spec is not None:
             self._held.setdefault(event.model, self._loading.spec)
             self._changed = changed_weights(self._held, self._told.values())  # it may say something else by now
+        self._record.num_deaths.pop(event.model, None)
         self.loaded, self.loading = event, ""
         self._seen[event.model] = event
         self._tiers = event.tiers | {event.model: DEVICE}
@@ -125,6 +157,8 @@ class NodeModels:
         A name that stands for another model than before stands for none here, until it does again or the node is
         restarted. One that came later and was never loaded may be corrected, and is tried again.
         """
+        if self._told:  # others than an epoch begins with
+            self._record.num_deaths.clear()
         self._told = {spec.name: spec for spec in specs}
         if not self._held:
             self._held.update(self._told)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import AgentAction, Beat, Configured, Publish, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
+from gpu_node.agent.decisions.models import ModelRecord
 from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.model_changes import weights_mark
+from shared.messages.nodes.nodes import Load
 from shared.messages.requests.requests import Chunk
 from tests.unit.agent.events import (
     OPTIONS,
@@ -113,11 +115,48 @@ def test_a_model_that_came_is_from_its_load_on_what_it_was_then() -> None:
 
 
 def test_a_name_stays_what_it_was_when_the_engine_dies() -> None:
-    held: dict[str, ModelSpec] = {}
+    record = ModelRecord()
     for number in range(2):
-        agent = AgentCore("n0", f"n0.{number}", "cpu", OPTIONS, held_models=held)
+        agent = AgentCore("n0", f"n0.{number}", "cpu", OPTIONS, record=record)
         told(agent, replace(A, source="other.gguf") if number else A)
     assert broken(agent) == ["a"], "gateways and queue live on, with tokens for what it was"
+
+
+def dying(record: ModelRecord, *models: ModelSpec) -> list[str]:
+    """What an epoch finds broken whose engine dies while it loads ``b``, before it dies."""
+    agent = AgentCore("n0", "n0.1", "cpu", OPTIONS, record=record)
+    told(agent, *models)
+    found = broken(agent)
+    agent.handle(Load(node="n0", epoch="n0.1", model="b"))
+    agent.models.engine_died()
+    return found
+
+
+def test_a_model_that_takes_one_engine_after_another_does_not_take_the_others_with_it() -> None:
+    record = ModelRecord()
+    assert [dying(record, A, B) for _ in range(4)] == [[], [], [], ["b"]]
+    agent = AgentCore("n0", "n0.2", "cpu", OPTIONS, record=record)
+    told(agent, A, B)
+    assert agent.models.broken["b"] == (
+        "model 'b' is not tried again here: 3 engines in a row died while they loaded it"
+    )
+    told(agent, A, B)
+    assert broken(agent) == [], "its file, or the configuration's, has been looked at since"
+
+
+def test_the_only_model_is_tried_again_and_again() -> None:
+    record = ModelRecord()
+    assert [dying(record, B) for _ in range(4)] == [[], [], [], []]
+
+
+def test_a_load_that_succeeds_ends_a_row_of_deaths() -> None:
+    record = ModelRecord()
+    for _ in range(2):
+        dying(record, A, B)
+    agent = AgentCore("n0", "n0.2", "cpu", OPTIONS, record=record)
+    told(agent, A, B)
+    agent.handle(loaded("b"))
+    assert [dying(record, A, B) for _ in range(3)] == [[], [], []]
 
 
 def test_an_adapter_that_comes_or_goes_leaves_its_model_as_it_is() -> None:
