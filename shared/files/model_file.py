@@ -89,6 +89,8 @@ def _check(spec: ModelSpec | AdapterSpec, path: Path, what: str) -> None:
     is_adapter = isinstance(spec, AdapterSpec)
     if not path.exists():
         raise ModelFileError(f"{what} does not exist; {_remedy(spec)}")
+    if not path.is_file() and not path.is_dir():
+        raise ModelFileError(f"{what} is neither a file nor a directory")  # to open a pipe would wait for its writer
     if is_adapter and not path.is_dir():
         raise ModelFileError(f"{what} is a file; name its directory, which holds adapter_config.json")
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):

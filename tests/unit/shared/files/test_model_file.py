@@ -102,6 +102,12 @@ def test_what_this_user_may_not_read_is_named(tmp_path: Path) -> None:
             assert refused(ModelSpec("a", str(path))) == f"model 'a': {path} cannot be read: Permission denied"
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert refused(ModelSpec("a", str(path))) == f"model 'a': {path} is neither a file nor a directory"
+
+
 def test_what_the_system_refuses_to_look_at_is_named(tmp_path: Path) -> None:
     path = tmp_path / ("a" * 300)
     assert refused(ModelSpec("a", str(path))) == f"model 'a': {path} cannot be read: File name too long"
