@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import yaml
@@ -47,7 +47,7 @@ def command(config_file: Path | None) -> None:
             raise CliError(f"no gateway runs in {run_dir.root}: `treadle up` starts what is missing")
         text = process_yaml(config)
         gateway = next(spec for spec in process_plan(config) if spec.name == GATEWAY)
-        _check(run_dir.config_file, text, told_by_processes(known_state(gateway))[1])
+        check_change(run_dir.config_file, text, told_by_processes(known_state(gateway)).served)
         pull_models(config, Console(stderr=True))
         if problems := check_models(config).problems:
             raise CliError(f"nothing was applied: {listed(problems)}")
@@ -56,7 +56,7 @@ def command(config_file: Path | None) -> None:
     click.echo(f"served: {', '.join(served)}")
 
 
-def _check(file: Path, text: str, served: list[list[str]]) -> None:
+def check_change(file: Path, text: str, served: list[list[str]]) -> None:
     """All but what is read again is as the cluster was started with it, and names stand for what they stood for.
 
     ``served``: names by process, empty where that is not known. What none of them serves, since it could not be taken
@@ -68,6 +68,10 @@ def _check(file: Path, text: str, served: list[list[str]]) -> None:
         raise CliError(
             f"nothing was applied: {', '.join(differing)} differ from those of the running cluster, and only "
             f"{' and '.join(LIVE_SECTIONS)} can change while it runs; use `treadle down` and `treadle up`"
+        )
+    if running["keys"] and not wanted["keys"]:
+        raise CliError(
+            "nothing was applied: there are no keys any more; `treadle down` and `treadle up` open the gateway to all"
         )
     held = set().union(*served)
     known = {spec.name: spec for spec in load_config(file).models if not served or spec.name in held}
@@ -81,21 +85,30 @@ def _wait(config: ClusterConfig, gateway: ProcessSpec) -> list[str]:
     wanted |= {adapter.name for spec in config.models for adapter in spec.adapters}
     began_s = time.monotonic()
     while (waited_s := time.monotonic() - began_s) < WAIT_S:
-        problem, served = told_by_processes(known_state(gateway))
-        if problem and waited_s > OLD_PROBLEM_S:
-            raise CliError(f"the gateway does not take over all of it: {problem}")
-        if served and not problem and all(set(one) == wanted for one in served):
-            return served[0]
+        told = told_by_processes(known_state(gateway))
+        if told.problem and waited_s > OLD_PROBLEM_S:
+            raise CliError(f"the gateway does not take over all of it: {told.problem}")
+        is_whole = set(told.nums_keys) == {len(config.keys)} and all(set(one) == wanted for one in told.served)
+        if told.served and is_whole and not told.problem:
+            return told.served[0]
         time.sleep(POLL_S)
     raise CliError(f"the gateway has not taken it over within {WAIT_S:.0f} s; `treadle logs {GATEWAY}` says more")
 
 
-def told_by_processes(state: dict[str, Any]) -> tuple[str, list[list[str]]]:
-    """What is wrong with the models at one process of the gateway, and what each serves, by names.
+class Told(NamedTuple):
+    """What the processes of a gateway say of themselves."""
 
-    Nothing is served where one of them has not answered: it may not know yet. Those that leave take no new requests.
-    """
+    problem: str
+    """Why one of them does not go by its file; ``""``: all do, as far as they have read it."""
+    served: list[list[str]]
+    """Names of models, by process; empty where one of them has not answered, which may not know yet."""
+    nums_keys: list[int]
+
+
+def told_by_processes(state: dict[str, Any]) -> Told:
+    """Without those that leave, which take no new requests. ``state``: what the gateway's admin port answers."""
     processes = [one for one in state.get("workers", [state]) if not one.get("is_leaving")]
-    models = [one["models"] for one in processes if "models" in one]
-    problem = next((one["problem"] for one in models if one["problem"]), "")
-    return problem, [list(one["served"]) for one in models] if len(models) == len(processes) else []
+    answers = [one for one in processes if "models" in one]
+    problems = (one[section]["problem"] for one in answers for section in LIVE_SECTIONS)
+    served = [list(one["models"]["served"]) for one in answers] if len(answers) == len(processes) else []
+    return Told(next(filter(None, problems), ""), served, [one["keys"]["num_keys"] for one in answers])
