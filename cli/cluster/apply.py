@@ -95,7 +95,7 @@ def _wait(config: ClusterConfig, gateway: ProcessSpec) -> list[str]:
     raise CliError(f"the gateway has not taken it over within {WAIT_S:.0f} s; `treadle logs {GATEWAY}` says more")
 
 
-class Told(NamedTuple):
+class GatewayAnswers(NamedTuple):
     """What the processes of a gateway say of themselves."""
 
     problem: str
@@ -105,10 +105,10 @@ class Told(NamedTuple):
     nums_keys: list[int]
 
 
-def told_by_processes(state: dict[str, Any]) -> Told:
+def told_by_processes(state: dict[str, Any]) -> GatewayAnswers:
     """Without those that leave, which take no new requests. ``state``: what the gateway's admin port answers."""
     processes = [one for one in state.get("workers", [state]) if not one.get("is_leaving")]
     answers = [one for one in processes if "models" in one]
     problems = (one[section]["problem"] for one in answers for section in LIVE_SECTIONS)
     served = [list(one["models"]["served"]) for one in answers] if len(answers) == len(processes) else []
-    return Told(next(filter(None, problems), ""), served, [one["keys"]["num_keys"] for one in answers])
+    return GatewayAnswers(next(filter(None, problems), ""), served, [one["keys"]["num_keys"] for one in answers])

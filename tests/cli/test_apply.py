@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.cluster.apply import Told, check_change, told_by_processes
+from cli.cluster.apply import GatewayAnswers, check_change, told_by_processes
 from cli.config.yaml import process_yaml
 from cli.errors import CliError
 from shared.config.config import ClusterConfig
@@ -40,12 +40,14 @@ def refused(tmp_path: Path, running: str, wanted: str, *served: str) -> str:
 
 
 def test_nothing_is_taken_over_until_every_process_has_answered() -> None:
-    assert told_by_processes({}) == Told("", [], [])
-    assert told_by_processes(process("a", "b")) == Told("", [["a", "b"]], [2])
+    assert told_by_processes({}) == GatewayAnswers("", [], [])
+    assert told_by_processes(process("a", "b")) == GatewayAnswers("", [["a", "b"]], [2])
     silent = {"is_leaving": False}
-    assert told_by_processes({"workers": [process("a"), silent]}) == Told("", [], [2])
-    assert told_by_processes({"workers": [process("a"), silent | {"is_leaving": True}]}) == Told("", [["a"]], [2])
-    assert told_by_processes({"workers": []}) == Told("", [], [])
+    assert told_by_processes({"workers": [process("a"), silent]}) == GatewayAnswers("", [], [2])
+    assert told_by_processes({"workers": [process("a"), silent | {"is_leaving": True}]}) == GatewayAnswers(
+        "", [["a"]], [2]
+    )
+    assert told_by_processes({"workers": []}) == GatewayAnswers("", [], [])
 
 
 def test_what_is_wrong_at_one_of_them_is_told() -> None:
