@@ -73,6 +73,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         config=config,
         models=models,
         models_problem=lambda: models.problem,
+        withheld=lambda: models.withheld,
         dispatcher=dispatcher,
         not_ready=not_ready,
         redis_health=lambda: queue.health,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import yaml
@@ -45,17 +46,22 @@ def command(config_file: Path | None) -> None:
         if GATEWAY not in ClusterState.load(run_dir.state_file).running():
             raise CliError(f"no gateway runs in {run_dir.root}: `treadle up` starts what is missing")
         text = process_yaml(config)
-        _check(run_dir.config_file, text)
+        gateway = next(spec for spec in process_plan(config) if spec.name == GATEWAY)
+        check_change(run_dir.config_file, text, told_by_processes(known_state(gateway)).served)
         pull_models(config, Console(stderr=True))
         if problems := check_models(config).problems:
             raise CliError(f"nothing was applied: {listed(problems)}")
         write_atomically(run_dir.config_file, text)
-        served = _wait(config, next(spec for spec in process_plan(config) if spec.name == GATEWAY))
+        served = _wait(config, gateway)
     click.echo(f"served: {', '.join(served)}")
 
 
-def _check(file: Path, text: str) -> None:
-    """All but what is read again is as the cluster was started with it, and names stand for what they stood for."""
+def check_change(file: Path, text: str, served: list[list[str]]) -> None:
+    """All but what is read again is as the cluster was started with it, and names stand for what they stood for.
+
+    ``served``: names by process, empty where that is not known. What none of them serves, since it could not be taken
+    over, may be corrected.
+    """
     running, wanted = yaml.safe_load(file.read_text()), yaml.safe_load(text)
     differing = [name for name in wanted if name not in LIVE_SECTIONS and running.get(name) != wanted[name]]
     if differing:
@@ -63,7 +69,12 @@ def _check(file: Path, text: str) -> None:
             f"nothing was applied: {', '.join(differing)} differ from those of the running cluster, and only "
             f"{' and '.join(LIVE_SECTIONS)} can change while it runs; use `treadle down` and `treadle up`"
         )
-    known = {spec.name: spec for spec in load_config(file).models}
+    if running["keys"] and not wanted["keys"]:
+        raise CliError(
+            "nothing was applied: there are no keys any more; `treadle down` and `treadle up` open the gateway to all"
+        )
+    held = set().union(*served)
+    known = {spec.name: spec for spec in load_config(file).models if not served or spec.name in held}
     if changed := changed_models(known, parse_config(text, str(file)).models):
         raise CliError(f"nothing was applied: {listed(list(changed.values()))}")
 
@@ -74,12 +85,30 @@ def _wait(config: ClusterConfig, gateway: ProcessSpec) -> list[str]:
     wanted |= {adapter.name for spec in config.models for adapter in spec.adapters}
     began_s = time.monotonic()
     while (waited_s := time.monotonic() - began_s) < WAIT_S:
-        state = known_state(gateway)
-        models = [one["models"] for one in state.get("workers", [state]) if "models" in one]
-        problem = next((one["problem"] for one in models if one["problem"]), "")
-        if problem and waited_s > OLD_PROBLEM_S:
-            raise CliError(f"the gateway does not take over all of it: {problem}")
-        if models and not problem and all(set(one["served"]) == wanted for one in models):
-            return list(models[0]["served"])
+        told = told_by_processes(known_state(gateway))
+        if told.problem and waited_s > OLD_PROBLEM_S:
+            raise CliError(f"the gateway does not take over all of it: {told.problem}")
+        is_whole = set(told.nums_keys) == {len(config.keys)} and all(set(one) == wanted for one in told.served)
+        if told.served and is_whole and not told.problem:
+            return told.served[0]
         time.sleep(POLL_S)
     raise CliError(f"the gateway has not taken it over within {WAIT_S:.0f} s; `treadle logs {GATEWAY}` says more")
+
+
+class GatewayAnswers(NamedTuple):
+    """What the processes of a gateway say of themselves."""
+
+    problem: str
+    """Why one of them does not go by its file; ``""``: all do, as far as they have read it."""
+    served: list[list[str]]
+    """Names of models, by process; empty where one of them has not answered, which may not know yet."""
+    nums_keys: list[int]
+
+
+def told_by_processes(state: dict[str, Any]) -> GatewayAnswers:
+    """Without those that leave, which take no new requests. ``state``: what the gateway's admin port answers."""
+    processes = [one for one in state.get("workers", [state]) if not one.get("is_leaving")]
+    answers = [one for one in processes if "models" in one]
+    problems = (one[section]["problem"] for one in answers for section in LIVE_SECTIONS)
+    served = [list(one["models"]["served"]) for one in answers] if len(answers) == len(processes) else []
+    return GatewayAnswers(next(filter(None, problems), ""), served, [one["keys"]["num_keys"] for one in answers])

@@ -48,6 +48,8 @@ class GatewayContext:
     """What keeps a request from being submitted now; empty when nothing does. Says what ``/readyz`` answers."""
     models_problem: Callable[[], str] = str
     """Why ``models`` are not those of the configuration's file; empty where they are."""
+    withheld: Callable[[], Mapping[str, str]] = dict
+    """Names of models that take no requests now, and why."""
     redis_health: Callable[[], RedisHealth] = RedisHealth
     """How Redis was when it was asked last."""
     random_bytes: Callable[[int], bytes] = os.urandom

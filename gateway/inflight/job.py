@@ -47,7 +47,8 @@ class Job:
     pictures: Sequence[Picture] = field(default=(), repr=False)
     """Images of the prompt, with their content: another attempt may have to bring them again."""
     partition: str = ""
-    """As in `Payload`."""
+    weights: str = ""
+    """Both as in `Payload`."""
 
     @cached_property
     def num_prompt_tokens(self) -> int:
@@ -84,6 +85,7 @@ class Job:
             adapter=self.adapter,
             pictures=list(self.pictures),
             partition=self.partition,
+            weights=self.weights,
         )
         submit = Submit(
             request_id=self.request_id,

@@ -19,6 +19,7 @@ from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import ModelSpec, ModelTask
+from shared.config.engines.model_changes import weights_mark
 from shared.config.engines.sampling import NO_SAMPLING, SamplingDefaults
 from shared.files.all_files import checked_paths
 from shared.files.classifier import ClassLabels, read_class_labels
@@ -55,6 +56,8 @@ class ServedModel:
     """How tokens are drawn where a request does not say."""
     base: ServedModel | None = field(default=None, repr=False)
     """The model that it is an adapter of, with which it has all but the name in common; None of a model itself."""
+    weights: str = ""
+    """As in `Payload`."""
     _shown: dict[tuple[str, ...], list[bytes]] = field(default_factory=dict, repr=False)  # by marks that are shown
 
     @property
@@ -106,7 +109,9 @@ def named_models(specs: Iterable[ModelSpec], models: Mapping[str, ServedModel]) 
     for spec in specs:
         base = models[spec.name]
         named |= dict.fromkeys((spec.name, *spec.aliases), base)
-        named |= {adapter.name: replace(base, name=adapter.name, base=base) for adapter in spec.adapters}
+        for adapter in spec.adapters:
+            mark = weights_mark(spec, adapter.name)
+            named[adapter.name] = replace(base, name=adapter.name, base=base, weights=mark)
     return named
 
 
@@ -144,6 +149,7 @@ def read_models(config: ClusterConfig, specs: Sequence[ModelSpec]) -> dict[str, 
             own_sampling(spec.sampling, parts.sampling_file, parts.sampling_names)
             if spec.task == "generate"
             else NO_SAMPLING,
+            weights=weights_mark(spec),
         )
     return models
 

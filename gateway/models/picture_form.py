@@ -91,17 +91,27 @@ def _processor_files(directory: Path) -> _ProcessorFiles:
     return _ProcessorFiles(tuple(found), directory)
 
 
+def _edge(fields: ModelFields, key: str) -> int:
+    """A number of pixels, or of patches."""
+    value = fields.need(key, int)
+    if value < 1:
+        raise fields.error(f"{key} is {value}, expected a positive number")
+    return value
+
+
 def _llava(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -> CountTokens:
     if vision.get("model_type", str) == "pixtral":
         return _pixtral(config, vision, files)
-    num_patches = (vision.need("image_size", int) // vision.need("patch_size", int)) ** 2
+    num_patches = (_edge(vision, "image_size") // _edge(vision, "patch_size")) ** 2
     is_full = config.get("vision_feature_select_strategy", str) == "full"
     return FixedTokens(num_patches + is_full)
 
 
 def _pixtral(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -> CountTokens:
-    patch = vision.need("patch_size", int) * (config.get("spatial_merge_size", int) or 1)
-    return RowTokens(patch, files.edge("size", "longest_edge", vision.get("image_size", int)))
+    merge = _edge(config, "spatial_merge_size") if config.get("spatial_merge_size", int) else 1
+    return RowTokens(
+        _edge(vision, "patch_size") * merge, files.edge("size", "longest_edge", vision.get("image_size", int))
+    )
 
 
 def _qwen(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -> CountTokens:
@@ -115,9 +125,10 @@ def _qwen(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -> C
 
 def _idefics(config: ModelFields, vision: ModelFields, files: _ProcessorFiles) -> CountTokens:
     scale = config.get("scale_factor", int) or 1
-    patches = vision.need("image_size", int) // vision.need("patch_size", int)
+    edge = _edge(vision, "image_size")
+    patches = edge // _edge(vision, "patch_size")
     return TiledTokens(
-        files.edge("max_image_size", "longest_edge", vision.need("image_size", int)),
+        files.edge("max_image_size", "longest_edge", edge),
         files.edge("size", "longest_edge"),
         files.number("image_seq_len", patches**2 // scale**2),
         files.is_on("do_image_splitting", default=True),

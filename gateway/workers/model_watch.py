@@ -1,8 +1,9 @@
 """Models come and go with the configuration's file. What cannot be used of it changes nothing, and is complained about.
 
 A model that is new there is read beside all that is served, and asked for once it is read. One that is there no more is
-unknown to new requests; those in flight are answered. One that stands for something else than before stays what it was:
-nodes have its weights (`shared.config.engines.model_changes`).
+unknown to new requests; those in flight are answered. One that is to be served otherwise under the same name stays what
+it was; where other weights are meant, it takes no new requests, since a node that begins now has those
+(`shared.config.engines.model_changes`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from gateway.models.models import ServedModel, named_models, read_models
 from gateway.workers.served_models import ServedModels
 from shared.config.config import ClusterConfig, config_file, load_config
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import changed_models
+from shared.config.engines.model_changes import changed_models, changed_weights
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
 from shared.files.model_file import ModelFileError
@@ -106,6 +107,9 @@ class ServedModelWatch:
                 found |= await asyncio.to_thread(self._read, [self._known.get(spec.name, spec)])
             except ModelFileError as error:
                 problems.append(str(error))
+            except Exception as error:  # files of which nobody has thought: they must not end what is served
+                _log.exception("model_not_read", model=spec.name)
+                problems.append(f"model {spec.name!r} cannot be read: {type(error).__name__}: {error}")
         return found
 
     def _adopt(self, told: Sequence[ModelSpec], new: dict[str, ServedModel], changed: dict[str, str]) -> None:
@@ -114,7 +118,9 @@ class ServedModelWatch:
         for spec in told:
             if spec.name in new:
                 self._known.setdefault(spec.name, spec)
+        others = changed_weights(self._known, told)
         served: dict[str, ServedModel] = {}
+        withheld: dict[str, str] = {}
         for spec in told:
             if spec.name not in self._models:
                 continue
@@ -122,7 +128,11 @@ class ServedModelWatch:
             if spec.name in changed:  # adapters that it has no more may have given their names to others
                 taken = _names(other for other in told if other is not spec)
                 named = {name: model for name, model in named.items() if name not in taken}
-            served |= named
+            if spec.name in others:
+                withheld |= dict.fromkeys(named, others[spec.name])
+            else:
+                served |= named
+        self._served.withheld = withheld
         if self._served.replace(served):
             self._metrics.reloads.labels("ok").inc()
             _log.info("models_reloaded", file=str(self._file.path), models=list(served))

@@ -14,6 +14,8 @@ class ServedModels(Mapping[str, ServedModel]):
         self._models = models
         self.problem = ""
         """Why these are not those of the configuration's file; ``""``: they are."""
+        self.withheld: Mapping[str, str] = {}
+        """Names that are known and not served, since nodes may have other weights under them by now; and why."""
 
     def __getitem__(self, name: str) -> ServedModel:
         return self._models[name]

@@ -208,8 +208,11 @@ class SchedulerCore:
 
     @property
     def _known_models(self) -> list[str]:
-        """Those that were configured when this process began, and those that came since, as requests tell."""
-        return [*self._models, *(model for model in self.state.demand if model not in self._models)]
+        """Those that were configured when this process began, without those that have gone since, as nodes tell, and
+        those that are asked for, whenever they came."""
+        gone = {model for node in self.state.nodes.values() for model in node.state.gone_models}
+        begun_with = [model for model in self._models if model not in gone or model in self.state.demand]
+        return [*begun_with, *(model for model in self.state.demand if model not in self._models)]
 
     # --- plans ----------------------------------------------------------------------------------------------------
 

@@ -1,27 +1,23 @@
-"""The models that an engine can be asked for, while their file changes."""
+"""What names of models stand for, to an engine that is told more of them while it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
-from shared.config.config import ClusterConfig, load_config
 from shared.config.engines.engine import ModelSpec
 
 
 class ModelSpecs:
-    """An engine's: those that it began with, and what has come to the configuration's file since."""
+    """An engine's: those that it began with, and what its agent has told since, which reads the file again."""
 
-    def __init__(self, config: ClusterConfig, read: Callable[[], ClusterConfig] = load_config) -> None:
-        """``read`` answers what the file says now; `ConfigError` says why it cannot be used."""
-        self._known = {spec.name: spec for spec in config.models}
-        self._read = read
+    def __init__(self, models: Iterable[ModelSpec]) -> None:
+        self._known = {spec.name: spec for spec in models}
 
-    def spec(self, name: str) -> ModelSpec:
-        """The model called ``name``: what it is known as, or else what the file says of it now.
+    def told(self, name: str, spec: ModelSpec | None = None) -> ModelSpec:
+        """The model called ``name``, which is ``spec`` from now on; None: as it was known. KeyError where nobody said.
 
-        KeyError where it says nothing of it; `ConfigError` where it cannot be read.
+        The agent sees to it that a name that was loaded stays what it was.
         """
-        if name not in self._known:
-            told = {spec.name: spec for spec in self._read().models}
-            self._known[name] = told[name]
+        if spec is not None:
+            self._known[name] = spec
         return self._known[name]

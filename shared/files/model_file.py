@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -74,14 +75,26 @@ def weights_digest(spec: ModelSpec | AdapterSpec) -> str:
 
 
 def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
-    """Its file or directory, present and with the configured digest; `ModelFileError` otherwise."""
+    """Its file or directory: present, to be read by this user, with the configured digest; else `ModelFileError`."""
     path = model_path(spec)
+    kind = "adapter" if isinstance(spec, AdapterSpec) else "model"
+    try:
+        _check(spec, path, f"{kind} {spec.name!r}: {path}")
+    except OSError as error:  # of a folder above it, too
+        raise ModelFileError(f"{kind} {spec.name!r}: {path} cannot be read: {error.strerror or error}") from error
+    return path
+
+
+def _check(spec: ModelSpec | AdapterSpec, path: Path, what: str) -> None:
     is_adapter = isinstance(spec, AdapterSpec)
-    what = f"{'adapter' if is_adapter else 'model'} {spec.name!r}: {path}"
     if not path.exists():
         raise ModelFileError(f"{what} does not exist; {_remedy(spec)}")
+    if not path.is_file() and not path.is_dir():
+        raise ModelFileError(f"{what} is neither a file nor a directory")  # to open a pipe would wait for its writer
     if is_adapter and not path.is_dir():
         raise ModelFileError(f"{what} is a file; name its directory, which holds adapter_config.json")
+    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     if spec.sha256 is not None:
         found = model_digest(path)
         if found != spec.sha256:
@@ -89,7 +102,6 @@ def checked_path(spec: ModelSpec | AdapterSpec) -> Path:
                 f"{what} is damaged or another {'adapter' if is_adapter else 'file'}: its sha256 is {found}, "
                 f"expected {spec.sha256}; delete it and {_remedy(spec)}"
             )
-    return path
 
 
 def _remedy(spec: ModelSpec | AdapterSpec) -> str:

@@ -12,7 +12,7 @@ CONFIG_FILE = "config.json"
 _TEXT, _VISION = "text_config", "vision_config"
 
 
-_DEFAULTS: Mapping[object, Mapping[str, int]] = {
+_DEFAULTS: Mapping[str, Mapping[str, int]] = {
     "gemma3_text": {
         "vocab_size": 262_208,
         "hidden_size": 2304,
@@ -47,7 +47,8 @@ def text_values(values: Mapping[str, object]) -> dict[str, object]:
     text = values.get(_TEXT)
     if not isinstance(text, dict):
         return dict(values)
-    return {**_DEFAULTS.get(text.get("model_type"), {}), **values, **text}
+    kind = text.get("model_type")
+    return {**(_DEFAULTS.get(kind, {}) if isinstance(kind, str) else {}), **values, **text}
 
 
 def has_vision(path: Path) -> bool:

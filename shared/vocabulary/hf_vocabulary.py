@@ -13,6 +13,8 @@ from shared.files.encoder import is_encoder_type
 from shared.vocabulary.control_token import ControlToken
 from shared.vocabulary.model_fields import ModelFields
 
+MAX_ID_DIGITS = 9  # of a token's id as a key; Python reads no number of thousands of digits
+
 
 @dataclass(frozen=True)
 class AddedToken:
@@ -124,12 +126,14 @@ def _added_tokens(files: HfFiles) -> list[AddedToken]:
     described = files.tokenizer_config.section("added_tokens_decoder")
     for key in described.values if described else ():
         section = described.section(key) if described else None
-        if section is None or not key.isdecimal():
+        if section is None or not key.isdecimal() or len(key) > MAX_ID_DIGITS:
             raise files.tokenizer_config.error(f"added_tokens_decoder: {key!r} is no token id with a description")
         found[int(key)] = section
     tokens = []
     for token_id, section in sorted(found.items()):
         text = section.need("content", str)
+        if token_id < 0:
+            raise section.error(f"{text!r} has the id {token_id}")
         flags = {name: bool(section.get(name, bool)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
         is_special = bool(section.get("special", bool))
         if is_special and flags["single_word"]:

@@ -135,6 +135,7 @@ _FACTS = NodeFacts(
     broken_models=["llama"],
     lacks=["beam search"],
     phases="prefill",
+    gone_models=["old"],
     door=_DOOR,
 )
 _NODE = msgspec.structs.replace(NodeState.of(_FACTS, "node-0", "smol", 1700000002.5), hands_over=["smol"])
@@ -159,6 +160,7 @@ HEARTBEAT = Heartbeat(
         broken_models=["llama"],
         lacks=["beam search"],
         phases="prefill",
+        gone_models=["old"],
         max_num_seqs=32,
         step_tokens=256,
         kv_bytes_per_s=1e9,
@@ -299,6 +301,7 @@ MESSAGES: list[Message] = [
             broken_models=["llama"],
             lacks=["beam search"],
             phases="prefill",
+            gone_models=["old"],
             door=_DOOR,
             hands_over=["smol"],
         ),
@@ -388,6 +391,7 @@ PAYLOAD = Payload(
     adapter="legal",
     pictures=[Picture("9f86d081884c7d65", 640, 480, 1225, b"GIF")],
     partition="0123456789abcdef0123456789abcdef",
+    weights="da1253ce9af75a85",
 )
 
 EXAMPLES: list[Message | Payload] = [*MESSAGES, PAYLOAD]

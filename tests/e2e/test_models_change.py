@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import yaml
 from openai import AsyncOpenAI
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.traffic import openai_client
 from tests.e2e.wide_model import write_wide_model
 
@@ -92,4 +94,25 @@ async def test_what_cannot_change_is_refused_and_nothing_else_either(cluster: Cl
     assert status != 0
     assert "/nowhere.gguf" in said
     assert await asyncio.to_thread(change, cluster, first) == (0, "served: first\n")
+    assert len(await answer(client, "first")) > 0
+
+
+async def test_a_name_that_comes_back_with_other_weights_is_served_by_nobody(
+    cluster: Cluster, client: AsyncOpenAI
+) -> None:
+    """Neither by the gateway, which knew it, nor by a node whose engine has died since."""
+    (first,) = cluster.config["models"]
+    second = first | {"name": "second"}
+    assert await asyncio.to_thread(change, cluster, second) == (0, "served: second\n")
+    before = cluster.status("node-0")
+    os.kill(before["engine_pid"], signal.SIGKILL)
+    wait_for("another epoch", lambda: cluster.status("node-0").get("epoch", before["epoch"]) != before["epoch"])
+    status, said = await asyncio.to_thread(change, cluster, first | {"weights": "int8"}, second)
+    assert status != 0
+    assert "model 'first': its weights changed; restart nodes and gateways, or give it another name" in said
+    with pytest.raises(openai.InternalServerError, match="its weights changed"):
+        await client.with_options(max_retries=0).completions.create(model="first", prompt=PROMPT, max_tokens=1)
+    wait_for("the node to know it too", lambda: "first" in cluster.status("node-0").get("broken_models", {}))
+    assert len(await answer(client, "second")) > 0, "the other models are served"
+    assert await asyncio.to_thread(change, cluster, first, second) == (0, "served: first, second\n")
     assert len(await answer(client, "first")) > 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.kept_responses import kept_responses
 from gateway.models.models import ServedModel, load_models
 from gateway.tenants.keys import Keys
+from gateway.workers.served_models import ServedModels
 from gateway.workers.sockets import open_sockets
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
@@ -132,7 +133,7 @@ async def start_gateway(
             read_batch_token: ReadToken | None = None,
             port: int = 0,
             redis: Redis | None = None,
-            served: dict[str, ServedModel] | None = None,
+            served: Mapping[str, ServedModel] | None = None,
             **sections: Any,
         ) -> Gateway:
             queue = MemoryQueue(answer)
@@ -145,7 +146,8 @@ async def start_gateway(
             config = ClusterConfig.model_validate({**tiny_config, **sections})
             context = GatewayContext(
                 config=config,
-                models=served or (load_models(config) if "models" in sections else tiny_models),
+                models=served if served is not None else (load_models(config) if "models" in sections else tiny_models),
+                withheld=lambda: served.withheld if isinstance(served, ServedModels) else {},
                 dispatcher=dispatcher,
                 not_ready=lambda: state["not_ready"],
                 redis_health=lambda: health["redis"],

@@ -226,6 +226,7 @@ class Handler(Generic[Body]):
                     block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
                     pictures=pictures,
                     partition=partition,
+                    weights=model.weights,
                 )
             )
         return jobs

@@ -45,9 +45,12 @@ class Room:
 
 
 def find_model(context: GatewayContext, name: str, task: ModelTask | None = None) -> ServedModel:
-    """The model served under ``name``; `ApiError` 404 lists those there are, 400 where it is not for ``task``."""
+    """The model served under ``name``; `ApiError` 404 lists those there are, 400 where it is not for ``task``, 503
+    where it takes no requests now."""
     model = context.models.get(name)
     if model is None:
+        if name in (withheld := context.withheld()):
+            raise errors.no_endpoints(withheld[name])
         raise errors.model_not_found(name, list(context.models))
     if task is not None and model.task != task:
         raise errors.wrong_task(

@@ -48,11 +48,12 @@ async def detokenize(http: web.Request) -> web.Response:
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
     if name is not None:
         return job_parts.find_model(context, name)
-    first, *others = {model.name: model for model in context.models.values() if model.base is None}.values()
-    if others:
+    models = {model.name: model for model in context.models.values() if model.base is None}
+    if len(models) != 1:
         raise errors.invalid(
             f"'model' is missing; there are: {', '.join(context.models)}", "model", code="missing_required_parameter"
         )
+    (first,) = models.values()
     return first  # a model's adapters read as it does
 
 

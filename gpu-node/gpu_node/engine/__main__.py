@@ -57,8 +57,8 @@ def main() -> int:
         with socket.socket(fileno=arguments.fd) as sock:
             profiled = profiled_costs(profiles, config, node, executor.device)
             log = open_step_file(arguments.node)
-            specs = ModelSpecs(config)
-            grammars = GrammarCompiler(lambda name: checked_path(specs.spec(name)))
+            specs = ModelSpecs(config.models)
+            grammars = GrammarCompiler(lambda name: checked_path(specs.told(name)))
             engine = Engine(executor, config.engine, profiled, log, store, tables, grammars)
             EngineServer(EngineConnection(sock), engine, specs, executor.device, time.monotonic, time.time).run()
     except Exception:  # the state is unknown now: say what happened, end, and be started anew by the agent

@@ -80,7 +80,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
             os.register_at_fork(after_in_child=lambda: _leave(sock))
             connection = EngineConnection(sock, reads_ahead=False)
             read_commands(connection, inbox)
-            VllmServer(connection, engine, inbox, ModelSpecs(config), starter.device, time.monotonic).run()
+            VllmServer(connection, engine, inbox, ModelSpecs(config.models), starter.device, time.monotonic).run()
     except CoreDiedError as died:
         log.error("engine failed", error=str(died))
         return 1

@@ -40,17 +40,35 @@ def yaml_value(text: str, source: str) -> Any:
             loader.dispose()
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {describe_syntax(error)}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: not valid YAML: it is nested too deeply") from error
+    except _UNREADABLE as error:  # of a mapping or list under a tag of something else; what it says may be a secret
+        raise ConfigError(f"{source}: not valid YAML: a tag does not fit its value") from error
     if loader.doubles:
         raise ConfigError(f"{source}: {listed(loader.doubles)}")
     return value
 
 
+_UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What the library raises for values that it takes for numbers, dates and such, and that are none."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Notes keys that a mapping has twice: YAML allows none, and its library would take the last in silence."""
+    """Notes keys that a mapping has twice: YAML allows none, and its library would take the last in silence.
+
+    What the library raises of itself for a value that looks like a date, say, and is none becomes its error.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.doubles: list[str] = []
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except _UNREADABLE as error:
+            text = "this value cannot be read; a text that looks like a number or a date is quoted"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

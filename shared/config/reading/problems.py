@@ -166,11 +166,19 @@ def speculation_problems(models: Sequence[ModelSpec], nodes: Iterable[tuple[str,
     return problems
 
 
+_QUOTED = re.compile(r"""(['"])(?!<)(?:(?!\1).){2,}\1""")
+"""What the library quotes, but for single characters and its own words, which stand in ``<>``."""
+
+
 def describe_syntax(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the line itself: it may hold a secret."""
+    """What is wrong and where, without the line itself: it may hold a secret, which the library may quote.
+
+    A secret that begins with ``*`` or ``!`` and is not quoted is an alias or a tag to it.
+    """
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        return f"{error.problem} in line {mark.line + 1}, column {mark.column + 1}"
+        problem = _QUOTED.sub("'…'", str(error.problem))
+        return f"{problem} in line {mark.line + 1}, column {mark.column + 1}"
     return str(error)
 
 

@@ -126,6 +126,9 @@ class Payload:
     (`shared.bus.streams.pictures`)."""
     partition: str = ""
     """Of all caches, the part that it uses (`shared.messages.prefixes.partitions`); ``""``: the one that all share."""
+    weights: str = ""
+    """What its gateway means by ``model`` and ``adapter``, whose tokens these are
+    (`shared.config.engines.model_changes.weights_mark`); ``""`` where it does not say."""
 
     @property
     def owner(self) -> str:

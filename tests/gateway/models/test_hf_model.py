@@ -161,6 +161,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> Non
         ({"tokenizer_config": {"add_bos_token": True}}, "bos_token is missing"),
         ({"tokenizer_config": {"add_bos_token": "yes"}}, "add_bos_token is 'yes', expected true or false"),
         ({"tokenizer_config": {"added_tokens_decoder": {"x": {}}}}, "'x' is no token id"),
+        ({"tokenizer_config": {"added_tokens_decoder": {"1" * 5000: {}}}}, "1' is no token id"),
+        ({"tokenizer": {"added_tokens": [{"id": -600, "content": "<x>"}]}}, "'<x>' has the id -600"),
         ({"tokenizer": {"decoder": None}}, "it has no decoder"),
         ({"tokenizer": {"decoder": {"type": "CTC", "prefix": "##"}}}, "a decoder of CTC is not supported"),
         ({"tokenizer": {"decoder": {"type": "Strip", "content": " ", "start": 1, "stop": 0}}}, "decoder of Strip"),

@@ -83,6 +83,14 @@ def test_the_part_for_text_says_how_long_a_prompt_may_be(tmp_path: Path) -> None
         ({"config": {"image_token_id": 30}}, "the token of images, 30, is no control token"),
         ({"config": {"image_token_id": None}}, "image_token_id is missing"),
         (
+            {"config": {"text_config": {"model_type": ["a"], "vocab_size": 999}}},
+            r"model_type is \['a'\], expected text",
+        ),
+        (
+            {"config": {"model_type": "llava", "vision_config": {"image_size": 14, "patch_size": 0}}},
+            "patch_size is 0, expected a positive number",
+        ),
+        (
             {
                 "config": {"model_type": "gemma3", "boi_token_index": 401},
                 "preprocessor_config": {"do_pan_and_scan": True},

@@ -27,11 +27,14 @@ class Watched:
         self.served = ServedModels(load_models(config))
         self.registry = CollectorRegistry()
         self.read: list[str] = []
+        self.unthinkable = ""
+        """The model whose files have the reader fail in a way of its own."""
         self.meanwhile = ""
         """What the file says once it has been read."""
 
         def read(specs: Any) -> dict[str, ServedModel]:
             self.read += [spec.name for spec in specs]
+            assert not [1 for spec in specs if spec.name == self.unthinkable and 1 / 0]
             return read_models(config, specs)
 
         self.watch = ServedModelWatch(
@@ -94,30 +97,42 @@ async def test_a_model_that_leaves_is_unknown_and_may_come_back_as_what_it_was(
     assert list(watched.served) == ["base"]
     watched.write(tiny | {"source": str(base_file)}, base)
     await watched.look()
-    assert list(watched.served) == ["tiny", "base"]
-    assert watched.served["tiny"].template is not None, "its nodes have the weights of then"
+    assert list(watched.served) == ["base"], "a node that begins now has other weights under that name"
     assert watched.served.problem.startswith("model 'tiny': its source changed; restart nodes and gateways")
+    assert watched.served.withheld == {"tiny": watched.served.problem}
     watched.write(tiny, base)
     await watched.look()
-    assert watched.served.problem == ""
+    assert (list(watched.served), watched.served.problem, watched.served.withheld) == (["tiny", "base"], "", {})
 
 
-async def test_a_name_that_stands_for_another_model_stays_what_it_was(
+async def test_a_name_that_is_to_be_served_otherwise_stays_what_it_was(
     watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
 ) -> None:
     served = watched.served["tiny"]
-    watched.write(tiny | {"max_model_len": 32, "weights": "int8", "aliases": ["small"]}, base)
+    watched.write(tiny | {"max_model_len": 32, "reasoning": "none", "aliases": ["small"]}, base)
     await watched.look()
     assert list(watched.served) == ["tiny", "small", "base"], "the rest is taken over, aliases too"
     assert watched.served["tiny"] is watched.served["small"] is served
     assert watched.served.problem == (
-        "model 'tiny': its max_model_len, weights changed; restart nodes and gateways, or give it another name"
+        "model 'tiny': its max_model_len, reasoning changed; restart nodes and gateways, or give it another name"
     )
     assert watched.metric("treadle_models_stale") == 1
     watched.write(tiny)
     await watched.look()
     assert (list(watched.served), watched.served.problem) == (["tiny"], "")
     assert watched.metric("treadle_models_stale") == 0
+
+
+async def test_a_name_that_stands_for_other_weights_is_served_by_none_of_its_names(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
+) -> None:
+    watched.write(tiny | {"weights": "int8", "aliases": ["small"]}, base | {"aliases": ["other"]})
+    await watched.look()
+    assert list(watched.served) == ["base", "other"]
+    assert list(watched.served.withheld) == ["tiny", "small"]
+    watched.write(tiny | {"aliases": ["small"]}, base)
+    await watched.look()
+    assert (list(watched.served), watched.served.withheld) == (["tiny", "small", "base"], {})
 
 
 async def test_an_alias_moves_without_a_restart(watched: Watched, tiny: dict[str, Any], base: dict[str, Any]) -> None:
@@ -141,6 +156,25 @@ async def test_what_cannot_be_read_is_told_and_tried_again_while_the_rest_is_ser
     shutil.copy(base_file, later)
     await watched.watch.look()
     assert (list(watched.served), watched.served.problem) == (["tiny", "base", "other"], "")
+
+
+async def test_a_model_that_may_not_be_read_ends_no_gateway(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any], tmp_path: Path
+) -> None:
+    watched.write(tiny, base | {"source": str(tmp_path / ("a" * 300))}, base | {"name": "other"})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "other"]
+    assert watched.served.problem.endswith("cannot be read: File name too long")
+
+
+async def test_nor_does_one_whose_files_nobody_has_thought_of(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any]
+) -> None:
+    watched.unthinkable = "base"
+    watched.write(tiny, base, base | {"name": "other"})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "other"]
+    assert watched.served.problem == "model 'base' cannot be read: ZeroDivisionError: division by zero"
 
 
 @pytest.mark.parametrize(

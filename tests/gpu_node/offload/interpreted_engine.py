@@ -30,7 +30,7 @@ def main() -> None:
     with socket.socket(fileno=arguments.fd) as sock:
         engine = Engine(executor, config.engine)
         EngineServer(
-            EngineConnection(sock), engine, ModelSpecs(config), executor.device, time.monotonic, time.time
+            EngineConnection(sock), engine, ModelSpecs(config.models), executor.device, time.monotonic, time.time
         ).run()
 
 

@@ -197,7 +197,7 @@ def test_commands_wait_until_vllm_has_told_and_steps_are_told_meanwhile() -> Non
     config = ClusterConfig(models=[ModelSpec(name="m", source="none")])
     with ours, theirs:
         one = VllmEngine(Starter(), OPTIONS, evicted_kv_bytes=ROOM)
-        VllmServer(EngineConnection(theirs), one, inbox, ModelSpecs(config), "vllm-cpu", lambda: 0.0).run()
+        VllmServer(EngineConnection(theirs), one, inbox, ModelSpecs(config.models), "vllm-cpu", lambda: 0.0).run()
         told = event_decoder().feed(ours.recv(1 << 16))
     kinds = [type(event) for event in told[3:]]
     assert kinds == [StepReport, StepReport, StepReport, TakenOut, StepReport, Image]

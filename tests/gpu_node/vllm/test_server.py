@@ -49,7 +49,8 @@ class Served:
         for event in events:
             self.inbox.put(event)  # type: ignore[arg-type]
         engine = VllmEngine(self.starter, OPTIONS)
-        VllmServer(EngineConnection(engine_end), engine, self.inbox, ModelSpecs(CONFIG), "vllm-cpu", lambda: 0.0).run()
+        specs = ModelSpecs(CONFIG.models)
+        VllmServer(EngineConnection(engine_end), engine, self.inbox, specs, "vllm-cpu", lambda: 0.0).run()
         return event_decoder().feed(self.agent.recv(1 << 16))
 
 

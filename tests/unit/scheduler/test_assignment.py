@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.scheduler.core import ASSIGN_DELAY_S, SchedulerCore
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import ModelSpec
@@ -15,11 +17,11 @@ CONFIG = ClusterConfig(
 )
 
 
-def loads(**phases: Phases) -> dict[str, str]:
-    """What nodes are told to load that come without a model at the same time."""
+def loads(gone: Sequence[str] = (), **phases: Phases) -> dict[str, str]:
+    """What nodes are told to load that come without a model at the same time; ``gone``: as they tell of models."""
     core = SchedulerCore(CONFIG)
     for name, one in phases.items():
-        facts = NodeFacts(device="cpu", phases=one)
+        facts = NodeFacts(device="cpu", phases=one, gone_models=list(gone))
         beat = Heartbeat(
             node=name,
             epoch=f"{name}.1",
@@ -42,3 +44,7 @@ def test_nodes_of_equal_phases_share_the_models_among_themselves() -> None:
 
 def test_nodes_of_both_phases_are_alike() -> None:
     assert loads(n0=BOTH, n1=BOTH, n2=BOTH) == {"n0": "a", "n1": "b", "n2": "a"}
+
+
+def test_no_empty_node_is_given_a_model_that_is_gone() -> None:
+    assert loads(gone=["a"], n0=BOTH, n1=BOTH) == {"n0": "b", "n1": "b"}

@@ -32,14 +32,14 @@ from gpu_node.agent.decisions.evictions import EngineEvictions
 from gpu_node.agent.decisions.intake import Intake
 from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import KvDestination, Ledger, RunningAttempt
-from gpu_node.agent.decisions.models import NodeModels
+from gpu_node.agent.decisions.models import ModelRecord, NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.agent.decisions.prefilled import Prefilled
 from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
 from gpu_node.engine.process import protocol
 from gpu_node.engine.process.prefix_protocol import PrefixFound
-from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, ModelLoaded, StepReport
+from gpu_node.engine.process.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import TellBlocks
@@ -62,11 +62,15 @@ class AgentCore:
         options: EngineOptions,
         phases: Phases = BOTH,
         door: KvDoor | None = None,
+        record: ModelRecord | None = None,
     ) -> None:
-        """``door``: where other nodes ask for what is cached here; without one, nothing of theirs is fetched either."""
+        """``door``: where other nodes ask for what is cached here; without one, nothing of theirs is fetched either.
+
+        ``record``: what earlier epochs knew of models.
+        """
         self.node = node
         self.epoch = epoch
-        self.models = NodeModels()
+        self.models = NodeModels(record)
         self.report = SelfReport(node, epoch, device, options, self.models, phases, door)
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
@@ -216,8 +220,10 @@ class AgentCore:
     def _load(self, model: str) -> list[AgentAction]:
         if self.models.loading or model in self.models.broken:
             return []
-        self.models.loading = model
-        load = Tell(LoadModel(model))
+        if not self.models.is_configured(model):
+            error = f"model {model!r} is not in the configuration"
+            return self._told(ModelFailed(model, error, is_unknown=True))
+        load = Tell(self.models.begin_load(model))
         # a plan that does not know would change it again
         return [load, Beat(self.heartbeat())] if self.models.fetching else [load]
 

@@ -21,8 +21,11 @@ class EntryFate(Enum):
     """Its gateway still waits for it, as far as anybody knows: it is given back, and the payload written again."""
 
 
-def fate(entry: GroupEntry, model: str, broken: Mapping[str, str]) -> tuple[EntryFate, str]:
-    """What becomes of an entry where ``model`` is loaded and others are ``broken``; and why, for its client."""
+def fate(entry: GroupEntry, model: str, broken: Mapping[str, str], mismatch: str = "") -> tuple[EntryFate, str]:
+    """What becomes of an entry where ``model`` is loaded and others are ``broken``; and why, for its client.
+
+    ``mismatch``: why it was made for another model of that name.
+    """
     payload = entry.payload
     if entry.unreadable:
         return EntryFate.REFUSED, f"the request is of another version: {entry.unreadable}"
@@ -32,6 +35,8 @@ def fate(entry: GroupEntry, model: str, broken: Mapping[str, str]) -> tuple[Entr
         return EntryFate.STALE, ""
     if payload.model in broken:
         return EntryFate.REFUSED, broken[payload.model]
+    if mismatch:
+        return EntryFate.REFUSED, mismatch
     # a name that Redis has forgotten is given to another group: what was said of the first is not of the second
     return (EntryFate.RUNS, "") if payload.model == model else (EntryFate.LOST, "")
 

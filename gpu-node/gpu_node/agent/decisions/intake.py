@@ -80,8 +80,10 @@ class Intake:
         dropped: list[str] = []
         for entry in taken.entries:
             ack = Ack(taken.group, entry.entry_id)
-            match fate(entry, self._models.current, self._models.broken):
+            mismatch = self._models.mismatch(entry.payload) if entry.payload else ""
+            match fate(entry, self._models.current, self._models.broken, mismatch):
                 case EntryFate.REFUSED, error:
+                    dropped += self._drop(entry)
                     last = refusal(entry, error)
                     outbox.add(entry.enqueued.gateway, last)
                     outbox.finish(last, last.index, ack)

@@ -3,30 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded
+from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import WEIGHT_FIELDS, changed_models
+from shared.config.engines.model_changes import changed_weights, weights_mark
 from shared.messages.nodes.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
+from shared.messages.requests.payload import Payload
 
 DEVICE = "device"
 HOST = "host"
 DISK = "disk"
 
+MAX_LOAD_DEATHS = 3  # in a row; one may have been killed for something else
+MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """What a node knows of models for as long as its process lives, over all epochs."""
+
+    held: dict[str, ModelSpec] = field(default_factory=dict)
+    """What names stand for: models that were configured when it began, and those that came later and were loaded."""
+    num_deaths: dict[str, int] = field(default_factory=dict)
+    """By model, engines that have died while they loaded it, since it was loaded last."""
+
 
 class NodeModels:
     """Owns what is loaded, what is being loaded, and what has been measured of each model."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: ModelRecord | None = None) -> None:
+        """``record`` outlives the epoch."""
         self.loaded: ModelLoaded | None = None
         """The current model: the one that was asked for last."""
         self.loading = ""
         """The model that the engine has been told to load, or ``""``."""
-        self._configured: dict[str, ModelSpec] = {}
-        """By name, as the configuration had it first in this epoch."""
+        self._record = record or ModelRecord()
+        self._held = self._record.held
+        self._told: dict[str, ModelSpec] = {}
+        """By name, as the configuration has them now; empty where nobody has told."""
+        self._loading = LoadModel("")
+        """What the engine was told last."""
         self._failed: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._changed: dict[str, str] = {}
@@ -45,11 +65,35 @@ class NodeModels:
     @property
     def broken(self) -> dict[str, str]:
         """Models that cannot be loaded here, and why."""
-        return {**self._failed, **self._unknown, **self._changed}
+        return {**self._failed, **self._unknown, **self._changed, **self._deadly}
+
+    @property
+    def _deadly(self) -> dict[str, str]:
+        """Models that took one engine after another, and with it all others that are served here.
+
+        Where there is no other, it is tried again, later and later: memory may be free by then.
+        """
+        found = {model: num for model, num in self._record.num_deaths.items() if num >= MAX_LOAD_DEATHS}
+        if self._told.keys() <= found.keys():
+            return {}
+        return {
+            model: f"model {model!r} is not tried again here: {num} engines in a row died while they loaded it"
+            for model, num in found.items()
+        }
+
+    def engine_died(self) -> None:
+        """Whatever it was doing."""
+        if self.loading:
+            self._record.num_deaths[self.loading] = self._record.num_deaths.get(self.loading, 0) + 1
 
     def is_unknown(self, model: str) -> bool:
         """Whether it is not in the configuration here yet: its requests wait for that, or for another node."""
         return model in self._unknown
+
+    @property
+    def gone(self) -> list[str]:
+        """Models that can be loaded here and are in the configuration no more, so that no gateway offers them."""
+        return sorted(self._held.keys() - self._told.keys())[:MAX_GONE] if self._told else []
 
     @property
     def current(self) -> str:
@@ -65,8 +109,36 @@ class NodeModels:
         """The model whose weights are being brought to the device, or ``""``; nobody is served until they are there."""
         return "" if self.is_on_device(self.loading) else self.loading
 
+    def begin_load(self, model: str) -> LoadModel:
+        """What the engine is to be told, so that it loads it."""
+        self.loading = model
+        self._loading = LoadModel(model, self._held.get(model, self._told.get(model)))
+        return self._loading
+
+    def is_configured(self, model: str) -> bool:
+        """Whether anybody knows what the name stands for: where no configuration was told, the engine may."""
+        return not self._told or model in self._told or model in self._held
+
+    def mismatch(self, payload: Payload) -> str:
+        """Why its tokens mean nothing here: its gateway knows another model by that name; ``""`` where it does not.
+
+        Of an adapter that is not known here the engine says so.
+        """
+        spec = self._held.get(payload.model) or self._told.get(payload.model)
+        if not payload.weights or spec is None:
+            return ""
+        if payload.adapter and all(one.name != payload.adapter for one in spec.adapters):
+            return ""
+        if payload.weights == weights_mark(spec, payload.adapter):
+            return ""
+        return f"model {payload.model!r} stands for other weights at this node than at the gateway; restart both"
+
     def on_loaded(self, event: ModelLoaded) -> None:
         """A model has become the current one."""
+        if event.model == self._loading.model and self._loading.spec is not None:
+            self._held.setdefault(event.model, self._loading.spec)
+            self._changed = changed_weights(self._held, self._told.values())  # it may say something else by now
+        self._record.num_deaths.pop(event.model, None)
         self.loaded, self.loading = event, ""
         self._seen[event.model] = event
         self._tiers = event.tiers | {event.model: DEVICE}
@@ -82,12 +154,19 @@ class NodeModels:
     def on_configured(self, specs: Sequence[ModelSpec]) -> None:
         """The configuration has these models now. Of those that it has no more nothing changes: they are asked for yet.
 
-        A name that stands for another model than before stands for none here, until it does again or the epoch ends.
+        A name that stands for another model than before stands for none here, until it does again or the node is
+        restarted. One that came later and was never loaded may be corrected, and is tried again.
         """
+        if self._told:  # others than an epoch begins with
+            self._record.num_deaths.clear()
+        self._told = {spec.name: spec for spec in specs}
+        if not self._held:
+            self._held.update(self._told)
         for spec in specs:
-            self._configured.setdefault(spec.name, spec)
             self._unknown.pop(spec.name, None)
-        self._changed = changed_models(self._configured, specs, WEIGHT_FIELDS)
+            if spec.name not in self._held:
+                self._failed.pop(spec.name, None)
+        self._changed = changed_weights(self._held, specs)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

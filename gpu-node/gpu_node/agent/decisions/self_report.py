@@ -81,6 +81,7 @@ class SelfReport:
             lacks=self.lacks,
             phases=self._phases,
             door=self._door,
+            gone_models=self._models.gone,
         )
 
     @property

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
+from gpu_node.agent.decisions.models import ModelRecord
 from gpu_node.agent.images.given_images import TOKEN_BYTES, GivenImages, ImageRefusedError
 from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_command import engine_command
@@ -79,6 +80,7 @@ class Agent:
         self._options = options if has_images else replace(options, evicted_kv_bytes=0)
         self._engine: EngineProcess | None = None
         self._core: AgentCore | None = None
+        self._model_record = ModelRecord()
         self._failed = ""
 
     @property
@@ -165,7 +167,9 @@ class Agent:
             await self._models.read()  # as the engine does
         self._engine = await EngineProcess.start(self._command)
         door = KvDoor(self._base_url, secrets.token_hex(TOKEN_BYTES)) if self._exchanges_prefixes else None
-        self._core = core = AgentCore(self._node, epoch, self._device, self._options, self._phases, door)
+        self._core = core = AgentCore(
+            self._node, epoch, self._device, self._options, self._phases, door, self._model_record
+        )
         self.given = given = GivenImages(self._node, epoch, self._base_url)
         self.giver = PrefixGiver(given, door, self._ask_engine) if door is not None else None
         has_failed = False
@@ -186,6 +190,8 @@ class Agent:
             linger_s = IMAGE_LINGER_S
         except (EpochOverError, EngineDiedError) as error:
             log.error("epoch over", epoch=epoch, reason=str(error))
+            if isinstance(error, EngineDiedError):
+                core.models.engine_died()
             has_failed = isinstance(error, EngineDiedError) and bool(core.models.loading) and not core.models.loaded
             if has_failed:
                 self._failed = f"model {core.models.loading!r} was not loaded: {error}; {_ADVICE}"

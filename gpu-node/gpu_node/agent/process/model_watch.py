@@ -33,24 +33,24 @@ class ModelWatch:
         self.models = await self._told() or self.models
 
     async def run(self, tell: Callable[[Models], Awaitable[None]]) -> None:
-        """Look again and again, and ``tell`` what has changed; for ever."""
+        """Look again and again, and ``tell`` what was read; for ever."""
         while True:
             await next_look(self._file, is_retry=bool(self._problem))
             if await self.look():
                 await tell(self.models)
 
     async def look(self) -> bool:
-        """Whether there are other models than before."""
+        """Whether the file was read. Also where it has the models that it had: what could not be loaded may be there by
+        now, and is tried again."""
         if not await asyncio.to_thread(self._file.must_be_read):
             return False
         told = await self._told()
         if told is None or not await asyncio.to_thread(self._file.is_still):
             return False
         self._file.settle()
-        if told == self.models:
-            return False
+        if told != self.models:
+            log.info("models of the configuration have changed", models=[spec.name for spec in told])
         self.models = told
-        log.info("models of the configuration have changed", models=[spec.name for spec in told])
         return True
 
     async def _told(self) -> Models | None:

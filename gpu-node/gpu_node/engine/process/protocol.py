@@ -12,6 +12,7 @@ from gpu_node.engine.process.frames import ImageFile as ImageFile
 from gpu_node.engine.process.prefix_protocol import PrefixCommand, PrefixEvent
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
+from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.memory.tiers import TierNews
 from shared.messages.requests.payload import Payload
@@ -38,6 +39,9 @@ class LoadModel(Frame, frozen=True):
     """
 
     model: str
+    spec: ModelSpec | None = None
+    """What the name stands for; None: what it stood for when the engine began. Only the agent reads the configuration
+    again: two readers would find two files where it changes between them."""
 
 
 class RunAttempt(Frame, frozen=True):

@@ -19,7 +19,7 @@ from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
 from gpu_node.engine.residents import EngineBusyError
-from shared.config.config import ConfigError
+from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
 from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload
@@ -100,8 +100,8 @@ class EngineServer:
             match self._commands.carry_out(left):
                 case Shutdown():
                     return False
-                case LoadModel(model):
-                    self._load(model)
+                case LoadModel(model, spec):
+                    self._load(model, spec)
                 case None:
                     pass
                 case about_links:
@@ -111,14 +111,14 @@ class EngineServer:
             self._links.tell_news()
         return True
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str, spec: ModelSpec | None) -> None:
         started_s = self._clock()
         source = self._engine.tiers.get(name, "disk")
         try:
-            model = self._engine.load_model(self._specs.spec(name))
+            model = self._engine.load_model(self._specs.told(name, spec))
         except KeyError:
             self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
-        except (ConfigError, ModelFileError, ModelTooLargeError, EngineBusyError) as error:
+        except (ModelFileError, ModelTooLargeError, EngineBusyError) as error:
             self._fail(name, str(error))
         else:
             load_s = 0.0 if source == "device" else self._clock() - started_s

@@ -28,7 +28,7 @@ from gpu_node.engine.process.reports import reports
 from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.serving.translation import LACKS
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, ModelRefusedError
-from shared.config.config import ConfigError
+from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
 
 MAX_EVENTS = 1024
@@ -138,8 +138,8 @@ class VllmServer:
             match self._commands.carry_out(deque([command])):
                 case Shutdown():
                     return False
-                case LoadModel(model):
-                    self._load(model)
+                case LoadModel(model, spec):
+                    self._load(model, spec)
                 case LinkCommandFrame(link):
                     self._connection.send(LinkRefused(link, f"no link {link}: a vLLM engine has none"))
         self._commands.report()
@@ -157,14 +157,14 @@ class VllmServer:
                 case event:
                     self._take(event)
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str, spec: ModelSpec | None) -> None:
         started_s = self._clock()
         source = self._engine.tiers.get(name, "disk")
         try:
-            model = self._engine.load_model(self._specs.spec(name))
+            model = self._engine.load_model(self._specs.told(name, spec))
         except KeyError:
             self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
-        except (ConfigError, ModelRefusedError, ModelsBusyError) as error:
+        except (ModelRefusedError, ModelsBusyError) as error:
             self._fail(name, str(error))
         else:
             load_s = 0.0 if source == "device" else self._clock() - started_s

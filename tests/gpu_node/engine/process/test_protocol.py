@@ -18,13 +18,35 @@ from gpu_node.engine.process.protocol import (
     StepReport,
 )
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
+from shared.config.engines.sampling import SamplingDefaults
+from shared.config.engines.scoring import ScoreOptions
+from shared.config.engines.speculation import SpeculationOptions
 from shared.messages.requests.payload import Output, Payload, Sampling
 from shared.messages.requests.requests import Chunk
 from shared.messages.requests.token_logprob import TokenLogprob
 
 PAYLOAD = Payload("r", 1, "g", "m", [1, 2], Sampling(max_tokens=3), [Output([4])])
 STATS = EngineStats(1, 2, 3, 4, 5.0, 6)
-COMMANDS: list[Command] = [LoadModel("m"), RunAttempt(PAYLOAD), AbortRequests(["r"]), Reset(), Shutdown()]
+SPEC = ModelSpec(
+    name="m",
+    source="m.gguf",
+    max_model_len=64,
+    score=ScoreOptions(prompt="{query} {document}"),
+    sampling=SamplingDefaults(temperature=0.5),
+    aliases=("n",),
+    adapters=(AdapterSpec(name="x", source="x", sha256="0" * 64),),
+    speculation=SpeculationOptions("ngram"),
+)
+COMMANDS: list[Command] = [
+    LoadModel("m"),
+    LoadModel("m", SPEC),
+    RunAttempt(PAYLOAD),
+    AbortRequests(["r"]),
+    Reset(),
+    Shutdown(),
+]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

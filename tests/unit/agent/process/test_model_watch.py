@@ -15,7 +15,7 @@ A, B = (ModelSpec(name=name, source=f"{name}.gguf") for name in "ab")
 async def test_what_stands_still_is_read_and_told_once(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("one")
-    answers: list[Models | ConfigError] = [(A,), (A, B), ConfigError("broken"), (A, B), (B,)]
+    answers: list[Models | ConfigError] = [(A,), (A, B), ConfigError("broken"), (A, B), (B,), (B,)]
 
     def read() -> Models:
         answer = answers.pop(0)
@@ -25,14 +25,15 @@ async def test_what_stands_still_is_read_and_told_once(tmp_path: Path) -> None:
 
     watch = ModelWatch(FileWatch(path), read, (A,))
     looks = []
-    for text in ("one", "one, two", "broken", "two"):
+    for text in ("one", "one, two", "broken", "two", "two"):
         path.write_text(text)
         looks.append([await watch.look() for _ in range(3)])
     assert looks == [
-        [False, False, False],  # as it was read at start-up
+        [False, True, False],  # as it was read at start-up
         [False, True, False],
-        [False, False, False],  # broken, and read again at the next look
+        [False, False, True],  # broken, and read again at the next look
         [False, True, False],
+        [False, True, False],  # the same models: what could not be loaded is tried again
     ]
     assert (watch.models, answers) == ((B,), [])
 

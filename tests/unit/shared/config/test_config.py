@@ -327,6 +327,36 @@ def test_text_that_is_no_yaml_is_refused_at_its_place_and_not_shown() -> None:
     assert str(caught.value) == "cluster.yaml: not valid YAML: mapping values are not allowed here in line 2, column 24"
 
 
+@pytest.mark.parametrize("mark", "*!")
+def test_nor_is_what_yaml_takes_for_an_alias_or_a_tag(mark: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"keys:\n  - key: {mark}{SECRET}\n", "cluster.yaml")
+    assert SECRET not in str(caught.value)
+    assert str(caught.value).endswith("'…' in line 2, column 10")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2026-13-45", "2026-01-01T25:00:00Z", "1" * 5000, "!!int x", "!!timestamp x", "!!bool x", "!!float x"],
+    ids=lambda value: value[:12],
+)
+def test_what_looks_like_a_number_or_a_date_and_is_none_is_refused_at_its_place(value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"models:\n  - name: {value}\n", "cluster.yaml")
+    assert str(caught.value) == (
+        "cluster.yaml: not valid YAML: this value cannot be read; a text that looks like a number or a date is quoted "
+        "in line 2, column 11"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("a: " + "[" * 5000, "it is nested too deeply"), ("a: !!map [x]", "a tag does not fit its value")]
+)
+def test_nothing_else_that_the_library_raises_gets_through(text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"^cluster.yaml: not valid YAML: {why}$"):
+        parse_config(text, "cluster.yaml")
+
+
 def test_characters_that_yaml_does_not_allow_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^cluster.yaml: not valid YAML: unacceptable character"):
         parse_config("models: \x00", "cluster.yaml")

@@ -6,17 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from shared.config.config import ClusterConfig, ConfigError
+from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import changed_models, differences
+from shared.config.engines.model_changes import changed_models, changed_weights, differences, weights_mark
 from shared.config.model_specs import ModelSpecs
 
 A = ModelSpec(name="a", source="a.gguf")
 B = ModelSpec(name="b", source="b.gguf")
-
-
-def config(*models: ModelSpec) -> ClusterConfig:
-    return ClusterConfig.model_validate({"models": list(models)})
 
 
 def test_differences_name_fields_and_leave_aliases_out() -> None:
@@ -31,21 +27,25 @@ def test_only_names_that_are_known_and_told_can_have_changed() -> None:
     }
 
 
-def test_a_model_that_is_unknown_is_looked_for_in_the_file_and_is_from_then_on_what_it_was_there() -> None:
-    files = [config(A), config(A, B), config(A, replace(B, source="other.gguf"))]
-    specs = ModelSpecs(config(A), lambda: files.pop(0))
+def test_a_model_is_what_was_told_last_of_it_or_what_the_engine_began_with() -> None:
+    specs = ModelSpecs([A])
+    assert specs.told("a") == A
     with pytest.raises(KeyError):
-        specs.spec("b")
-    assert specs.spec("b") == B
-    assert specs.spec("b") == B
-    assert len(files) == 1, "nothing is read that is known"
+        specs.told("b")
+    other = replace(B, source="other.gguf")
+    assert [specs.told("b", B), specs.told("b"), specs.told("b", other), specs.told("b")] == [B, B, other, other]
 
 
-def test_a_model_that_is_known_needs_no_file() -> None:
-    def read() -> ClusterConfig:
-        raise ConfigError("cluster.yaml: not valid YAML")
+def test_of_adapters_only_those_change_weights_that_have_their_names_already() -> None:
+    x, y, other = (AdapterSpec(name=name, source=source) for name, source in (("x", "x"), ("y", "y"), ("x", "z")))
+    known = {"a": replace(A, adapters=(x,))}
+    assert changed_weights(known, [replace(A, adapters=(y, x), max_model_len=128)]) == {}
+    assert changed_weights(known, [A, B]) == {}
+    assert changed_weights(known, [replace(A, weights="int8", adapters=(y, other))]) == {
+        "a": "model 'a': its weights, adapters changed; restart nodes and gateways, or give it another name"
+    }
 
-    specs = ModelSpecs(config(A), read)
-    assert specs.spec("a") == A
-    with pytest.raises(ConfigError, match="not valid YAML"):
-        specs.spec("b")
+
+def test_what_processes_say_of_weights_stays_the_same_from_version_to_version() -> None:
+    assert weights_mark(A) == weights_mark(replace(A, source="/models/a.gguf", name="b", max_model_len=128))
+    assert weights_mark(A) == "da1253ce9af75a85"

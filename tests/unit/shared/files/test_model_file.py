@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -73,3 +76,40 @@ def test_models_and_adapters_are_found_together_and_told_of_together(adapter: Pa
     with pytest.raises(ModelFileError) as caught:
         checked_adapters([good, bad])
     assert str(caught.value) == refused(gone)
+
+
+@contextmanager
+def shut(folder: Path) -> Iterator[None]:
+    """Inside, this user may not look into it."""
+    folder.chmod(0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)  # who may do everything becomes somebody who may not
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+def test_what_this_user_may_not_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "a.gguf").write_bytes(b"GGUF")
+    with shut(folder):
+        for path in (folder, folder / "a.gguf"):
+            assert refused(ModelSpec("a", str(path))) == f"model 'a': {path} cannot be read: Permission denied"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert refused(ModelSpec("a", str(path))) == f"model 'a': {path} is neither a file nor a directory"
+
+
+def test_what_the_system_refuses_to_look_at_is_named(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 300)
+    assert refused(ModelSpec("a", str(path))) == f"model 'a': {path} cannot be read: File name too long"
+    endless = "/proc/self/mem"  # nothing is mapped where it begins
+    assert refused(ModelSpec("a", endless, sha256=WRONG)) == f"model 'a': {endless} cannot be read: Input/output error"
