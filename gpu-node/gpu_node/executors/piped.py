@@ -40,6 +40,7 @@ class PipedProgram:
 
 
 NOT_PIPED = PipedProgram()
+NOT_FOR_ENCODERS = "pipelines are for models that generate, and this one is an encoder; set pipeline: off"
 
 
 def copies_in_lanes(options: EngineOptions) -> bool:
@@ -73,7 +74,7 @@ def piped(
         if any(one.kind is OperatorKind.LORA for one in program.operators):
             raise PipelineError("pipelines have no adapters; set pipeline: off")
         if is_encoder:
-            raise PipelineError("pipelines are for models that generate, and this one is an encoder; set pipeline: off")
+            raise PipelineError(NOT_FOR_ENCODERS)
         if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
             raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
         return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)
