@@ -85,7 +85,10 @@ void Team::work_program(int member) {
   }
   for (std::size_t i = 0; i < program_->num_movers(); ++i) work_operator(*operators[i], member);
   lanes_.work(scratch_[member]);
-  meet([&] { times_.served += lanes_.take_served(); });
+  meet([&] {
+    times_.served += lanes_.take_served();
+    times_.waited += lanes_.take_waited();
+  });
   work_operator(*operators.back(), member);  // draws
 }
 
@@ -178,10 +181,10 @@ void Team::await(const Operator& next, const Step& step) {
       begin_to_serve();
       break;
     }
-    if (Clock::now() - begin < kAwakeWaiting) {
+    if (Clock::now() - begin < LaneRun::kAwakeWaiting) {
       pause();
     } else {
-      next.sleep(step, kAsleepWaiting);
+      next.sleep(step, LaneRun::kAsleepWaiting);
     }
   }
   works_since_ = Clock::now();

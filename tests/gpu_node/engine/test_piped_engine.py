@@ -13,13 +13,10 @@ from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.node_executor import make_executor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels.cpu import kernels_name
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.engines.tiers import TierOptions
-from shared.config.nodes.nodes import NodeSpec
-from shared.config.pipelines.pipeline_file import PipelineError
 from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload, Sampling
@@ -153,9 +150,3 @@ def test_full_blocks_are_copied_to_the_host_in_lanes(kind: str, tiny_path: Path,
 
 def plan_of(token_ids: list[int], blocks: list[int]) -> StepPlan:
     return StepPlan((ScheduledSequence(0, tuple(token_ids), 0, tuple(blocks), ()),), model="tiny")
-
-
-def test_a_predicted_device_refuses_pipelines() -> None:
-    node = NodeSpec(name="n", executor="predicted", device="a10")
-    with pytest.raises(PipelineError, match=r"predicted devices run no pipelines; set engine\.pipeline: off"):
-        make_executor(node, OPTIONS, any_pipeline(1, "cpu:1"))
