@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from services.pipeline.operators.times import calibrate
 from services.pipeline.search.search import Found
 from shared.config.hardware import ModelShape
 from shared.pipelines.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.calibration import calibrate
 from shared.pipelines.machine import GroupPeaks
 
 MOST_ROWS = 2048

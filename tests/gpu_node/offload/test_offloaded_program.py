@@ -65,7 +65,7 @@ def shape(model: ModelConfig) -> CpuCacheShape:
 
 @contextmanager
 def linked(
-    model: ModelConfig, other: CpuDevice, folder: Path, num_slots: int = NUM_SLOTS
+    model: ModelConfig, other: CpuDevice, folder: Path, num_slots: int = NUM_SLOTS, level: str = ""
 ) -> Iterator[tuple[CpuLinkSender, CpuArena]]:
     """A link to a device, all of whose memory is lent."""
     heads = (HEADS, model.num_kv_heads, HEAD_DIM)
@@ -73,7 +73,9 @@ def linked(
     with (
         closing(CpuArena(1, NUM_BLOCKS * shape(model).block_bytes)) as arena,
         closing(CpuLinkSender(link_shape, "hot", "cold", deadline_s=60.0, folder=folder)) as sender,
-        closing(CpuLinkReceiver(link_shape, "hot", "cold", device=other, arena=arena, folder=folder)) as receiver,
+        closing(
+            CpuLinkReceiver(link_shape, "hot", "cold", device=other, arena=arena, level=level, folder=folder)
+        ) as receiver,
     ):
         receiver.lend([0])
         wait_until(lambda: sender.is_open)
@@ -89,6 +91,7 @@ def run(
     receiver: tuple[CpuLinkSender, CpuArena] | None = None,
     num_parts: int = 1,
     piped: Program | None = None,
+    level: str = "",
 ) -> torch.Tensor:
     """Prompts at home, then decodes with ``remote`` sequences last, their blocks at the receiver if there is one.
 
@@ -98,7 +101,8 @@ def run(
     tables = [list(range(TABLE * number, TABLE * (number + 1))) for number in range(len(PROMPTS))]
     numbers = np.random.default_rng(7)
     outputs = []
-    with program_with_arena(Limits(128, 8, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads) as (lowered, arena, _):
+    limits, shared = Limits(128, 8, LENGTH, VOCAB), HEADS // model.num_kv_heads
+    with program_with_arena(limits, cache, shared, level) as (lowered, arena, _):
         lower(program, of_program(piped or program, stored), lowered, LENGTH, piped=piped)
         if num_parts > 1:
             may_split = lowered.times().may_split

@@ -8,7 +8,7 @@ import pytest
 
 from services.pipeline.operators.layer import LayerLayout, edges, layer_operators, split
 from services.pipeline.operators.setting import Setting
-from services.pipeline.operators.times import calibrate, layer_times
+from services.pipeline.operators.times import layer_times
 from services.pipeline.reports.prediction import dense_batch, head_s, num_tokens, throughput
 from services.pipeline.reports.search_report import optimal_layer_s, pipeline_file
 from services.pipeline.schedules.schedule import PartSlot, Schedule
@@ -18,6 +18,7 @@ from services.pipeline.search.search import QUICK, Found, Stage, add_copies, ref
 from shared.config.hardware import model_named
 from shared.config.pipelines.pipeline_file import PUBLISHED
 from shared.pipelines.batch import DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.calibration import calibrate
 from shared.pipelines.lanes import TABLE_3, ResourceLane
 from shared.pipelines.machine import machine
 from shared.pipelines.paper import FIGURE_7, FIGURE_9, FIGURE_9_LENGTHS, TRACE_LENGTHS
