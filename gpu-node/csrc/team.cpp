@@ -141,9 +141,10 @@ void Team::work_operator(const Operator& current, int member) {
   }
 }
 
-// Of what runs beside links: nobody else plans by it.
+// Of what runs beside links: nobody else plans by it. In lanes operators have no time of their own, so such a step is none
+// of those that are measured.
 void Team::clock(const Operator& current, bool is_last) {
-  if (receivers_.is_empty()) return;
+  if (receivers_.is_empty() || step_->in_lanes) return;
   const auto now = Clock::now();
   worked_ += now - std::exchange(works_since_, now);
   if (is_last) current.took(std::exchange(worked_, {}));

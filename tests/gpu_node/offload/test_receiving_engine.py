@@ -67,3 +67,5 @@ def test_tokens_and_rows_are_right_while_both_engines_work(
         sender.join()
     assert set(told) == {RIGHT}
     assert (engine.counts.num_piped > 0) is is_piped
+    measured = executor.links.times(link, "tiny")
+    assert (measured.num_steps > 0) is not is_piped, "steps in lanes are not measured, and here all are"
