@@ -125,8 +125,8 @@ def test_a_pipeline_behind_any_passes_changes_no_bit(name: str, seed: int, chang
     plain = build_program(model)
     stored = random_weights(model, plain)
     program = changed(plain, changes)
-    beside: list[Pass] = [[], [copy_out], [offload]][seed % 3]
-    piped = changed(program, [*beside, partial(nano_batches, pipeline=random_pipeline(seed))])
+    forms: list[list[Pass]] = [[], [copy_out], [offload]]
+    piped = changed(program, [*forms[seed % 3], partial(nano_batches, pipeline=random_pipeline(seed))])
     listed = logits_of(model, piped, of_program(piped, stored))
     choose = random.Random(seed).randrange
     assert logits_of(model, piped, of_program(piped, stored), choose=choose).equal(listed)
