@@ -23,8 +23,6 @@ from typing import Any
 from gpu_node.bench.step_log import LoggedStep, LoggingExecutor
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.cost_learner import CostLearner
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.machine import machine
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file
 from services.pipeline.search.search import QUICK, search
@@ -40,6 +38,8 @@ from shared.config.hardware import model_named
 from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile
 from shared.config.services.queue import QueueOptions
 from shared.messages.requests.payload import Payload, Sampling
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.machine import machine
 
 MODEL, DEVICE, ROWS, NUM_DEVICES = "mistral-7b", "a100", 1152, 2
 LENGTHS = MeanLengths(1024, 512)

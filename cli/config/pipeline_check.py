@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shared.config.config import ClusterConfig
-from shared.config.engines.engine import NO_PIPELINE
+from shared.config.engines.engine import NO_PIPELINE, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
 from shared.config.pipelines.pipeline_file import PipelineError
 from shared.config.pipelines.pipelines import Pipelines, cpu_name, pipelines_folder, read_pipelines
@@ -24,13 +24,22 @@ def pipeline_problems(config: ClusterConfig) -> list[str]:
 
 
 def _problems(config: ClusterConfig, node: NodeSpec, found: Pipelines) -> Iterator[str]:
-    if node.engine == "vllm" or node.executor == "predicted":
-        what = "vLLM" if node.engine == "vllm" else "a predicted device"
-        yield f"node {node.name!r} is {what}, which runs no pipelines; set it to off, or have another executor"
+    if node.engine == "vllm":
+        yield f"node {node.name!r} is vLLM, which runs no pipelines; set it to off, or have another engine"
     elif node.executor != "cuda":
-        device = cpu_name(node.num_threads) if node.executor == "cpu" else node.executor
         for spec in config.models:
             try:
-                found.of(spec, device, node.tensor_parallel)
+                _look(found, spec, node)
             except PipelineError as error:
                 yield str(error)
+
+
+def _look(found: Pipelines, spec: ModelSpec, node: NodeSpec) -> None:
+    """`PipelineError` where what the node would run of the model is for something else."""
+    if node.executor == "predicted":
+        chosen = found.for_predicted.of(spec, node.device)
+        if chosen is not None:
+            chosen.require_published()
+    else:
+        device = cpu_name(node.num_threads) if node.executor == "cpu" else node.executor
+        found.of(spec, device, node.tensor_parallel)

@@ -11,8 +11,8 @@ from cli.errors import CliError
 from cli.pipeline.options import chosen_machine, chosen_model, setup_options
 from cli.pipeline.search import search
 from cli.tables import print_table
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
 from services.pipeline.reports.cost_report import cost_report
+from shared.pipelines.batch import DenseBatch, MeanLengths
 
 
 @click.group("pipeline")

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from cli.errors import CliError
-from services.pipeline.cost_model.machine import DEVICE_NAMES, GroupPeaks, machine
-from services.pipeline.cost_model.paper import TABLE_2_LENGTHS, TABLE_2_ROWS
 from shared.config.hardware import MODELS, ModelShape
+from shared.pipelines.machine import DEVICE_NAMES, GroupPeaks, machine
+from shared.pipelines.paper import TABLE_2_LENGTHS, TABLE_2_ROWS
 
 _OPTIONS = (
     click.option("--model", required=True, help="A model of the catalogue, such as llama-2-70b."),

@@ -14,8 +14,6 @@ from cli.errors import CliError
 from cli.pipeline.options import chosen_machine, chosen_model, setup_options
 from cli.pipeline.svg import pipeline_svg
 from cli.tables import print_table
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths, largest_batch
-from services.pipeline.cost_model.machine import GroupPeaks
 from services.pipeline.operators.profiled import profiled_setting
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file, search_report
@@ -25,6 +23,8 @@ from shared.config.hardware import ModelShape
 from shared.config.measured.pipeline_profile import PipelineProfile, PipelineProfileError, read_pipeline_profile
 from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile, encode_pipeline
 from shared.config.pipelines.pipelines import cpu_name
+from shared.pipelines.batch import DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.machine import GroupPeaks
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 

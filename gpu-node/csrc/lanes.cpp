@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "futex.h"
+
 namespace treadle {
 
 void LaneRun::begin(const LaneQueues& queues, const Step& step) {
@@ -24,6 +26,7 @@ void LaneRun::begin(const LaneQueues& queues, const Step& step) {
       turn.num_wanted = std::max(1, static_cast<int>(std::lround(num_threads)));
       turn.next_task.store(0, std::memory_order_relaxed);
       turn.num_done.store(0, std::memory_order_relaxed);
+      turn.may_begin.store(!queue[place].one->waits(step), std::memory_order_relaxed);
     }
     lane.place.store(0, std::memory_order_relaxed);
     lane.num_workers.store(0, std::memory_order_relaxed);
@@ -48,7 +51,7 @@ void LaneRun::work(Scratch& scratch) {
     if (num_open_.load(std::memory_order_acquire) == 0) return;
     const int lane = neediest();
     if (lane == kNoLane) {
-      moved_.wait_beyond(seen);
+      wait(seen, scratch);
     } else {
       work_in(lane, scratch);
     }
@@ -56,15 +59,17 @@ void LaneRun::work(Scratch& scratch) {
 }
 
 std::chrono::nanoseconds LaneRun::take_served() { return std::exchange(served_, {}) / num_threads_; }
+std::chrono::nanoseconds LaneRun::take_waited() { return std::exchange(waited_, {}) / num_threads_; }
 
 // The lane that misses most threads, of those with a task that may run.
-int LaneRun::neediest() const {
+int LaneRun::neediest() {
   int found = kNoLane, most_missing = 0;
   for (int i = 0; i < kNumLanes; ++i) {
     const int place = lanes_[i].place.load(std::memory_order_acquire);
     if (place == static_cast<int>((*queues_)[i].size())) continue;
     const Turn& turn = lanes_[i].turns[place];
     if (turn.next_task.load(std::memory_order_relaxed) >= turn.num_tasks || !is_ready(i, place)) continue;
+    if (!may_begin(i, place)) continue;
     const int missing = turn.num_wanted - lanes_[i].num_workers.load(std::memory_order_relaxed);
     if (found == kNoLane || missing > most_missing) {
       found = i;
@@ -81,11 +86,69 @@ bool LaneRun::is_ready(int lane, int place) const {
   });
 }
 
+// As far as other devices go; asked by one thread at a time, others take it for a no.
+bool LaneRun::may_begin(int lane, int place) {
+  Turn& turn = lanes_[lane].turns[place];
+  if (turn.may_begin.load(std::memory_order_acquire)) return true;
+  if (is_asking_.exchange(true, std::memory_order_acquire)) return false;
+  const Operator& next = *(*queues_)[lane][place].one;
+  const bool was_asked = turn.may_begin.load(std::memory_order_relaxed);
+  const bool may_begin = was_asked || (next.is_worth_asking(*step_) && next.is_ready(*step_));
+  if (may_begin && !was_asked) {
+    turn.may_begin.store(true, std::memory_order_release);
+    moved_.raise();
+  }
+  is_asking_.store(false, std::memory_order_release);
+  return may_begin;
+}
+
+// The next operator of a lane that waits for another device and for nothing else; null where there is none.
+LaneRun::Turn* LaneRun::waiting(const Operator*& next) {
+  for (int i = 0; i < kNumLanes; ++i) {
+    const int place = lanes_[i].place.load(std::memory_order_acquire);
+    if (place == static_cast<int>((*queues_)[i].size())) continue;
+    Turn& turn = lanes_[i].turns[place];
+    next = (*queues_)[i][place].one.get();
+    if (!turn.may_begin.load(std::memory_order_acquire) && is_ready(i, place)) return &turn;
+  }
+  return nullptr;
+}
+
+// Nothing is to be done, as it was when `moved_` was `seen`. One thread looks what other devices do; it returns when
+// something has moved, or when it serves, for then somebody else has to look.
+void LaneRun::wait(std::uint32_t seen, Scratch& scratch) {
+  const Operator* next = nullptr;
+  Turn* turn = waiting(next);
+  if (turn == nullptr || is_asking_.exchange(true, std::memory_order_acquire)) {
+    moved_.wait_beyond(seen);
+    return;
+  }
+  const auto begin = Clock::now();
+  bool serves = false;
+  // who asks alone says that it may begin: as long as it may not, its lane stands still
+  while (!turn->may_begin.load(std::memory_order_relaxed) && moved_.value() == seen && !serves) {
+    if (next->is_ready(*step_)) {
+      turn->may_begin.store(true, std::memory_order_release);
+    } else if (receivers_.look()) {
+      serves = true;
+    } else if (Clock::now() - begin < kAwakeWaiting) {
+      pause();
+    } else {
+      next->sleep(*step_, kAsleepWaiting);
+    }
+  }
+  waited_ += Clock::now() - begin;
+  is_asking_.store(false, std::memory_order_release);
+  moved_.raise();
+  if (serves) serve(scratch);
+}
+
 // Tasks of the lane's operator, while it has no more threads than it wants.
 void LaneRun::work_in(int lane, Scratch& scratch) {
   Lane& own = lanes_[lane];
   const int place = own.place.load(std::memory_order_acquire);
   if (place == static_cast<int>((*queues_)[lane].size()) || !is_ready(lane, place)) return;  // it has moved meanwhile
+  if (!own.turns[place].may_begin.load(std::memory_order_acquire)) return;
   const Operator& current = *(*queues_)[lane][place].one;
   Turn& turn = own.turns[place];
   const bool has_tasks = current.num_tasks(*step_) > 0;

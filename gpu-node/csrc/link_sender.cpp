@@ -29,7 +29,11 @@ Turn LinkSender::turn(bool comes) {
 }
 
 Turn LinkSender::room(const RemoteRange& range, std::uint64_t step) {
-  if (range.generation != generation() || !is_open()) return Turn::lost;
+  if (range.generation != generation()) return Turn::lost;
+  if (!is_open()) {
+    if (num_asked_ != num_gathered_) drop();  // refused meanwhile, and nobody gathers what is lost
+    return Turn::lost;
+  }
   const bool may_write_table =
       table_step_ == step || header().num_served.load(memory_order_acquire) == num_asked_;
   return turn(has_slot() && may_write_table);

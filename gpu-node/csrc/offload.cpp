@@ -60,6 +60,12 @@ void OffloadOperator::sleep(const Step& step, std::chrono::nanoseconds at_most) 
   if (waits != nullptr) waits->sleep(at_most);
 }
 
+bool OffloadOperator::is_worth_asking(const Step& step) const {
+  bool is_worth = true;
+  for_ranges(step, [&](const RemoteRange& range, int, int) { is_worth = is_worth && has_come(range); });
+  return is_worth;
+}
+
 void OffloadOperator::finish(const Step& step) const {
   for_ranges(step, [&](const RemoteRange& range, int first_row, int end_row) {
     end(step, range, first_row - range.first_row, end_row - range.first_row);

@@ -17,12 +17,14 @@ class OffloadOperator : public Operator {
   bool waits(const Step& step) const final { return !step.remotes.empty(); }
   bool is_ready(const Step& step) const final;
   void sleep(const Step& step, std::chrono::nanoseconds at_most) const final;
+  bool is_worth_asking(const Step& step) const final;
   void finish(const Step& step) const final;
 
  protected:
   // A row of the step, and its place in what lies behind the link.
   virtual void move_row(int row, int place, const RemoteRange& range) const = 0;
   virtual Turn turn(const Step& step, const RemoteRange& range) const = 0;
+  virtual bool has_come(const RemoteRange&) const { return true; }
   // All rows are moved: [first, end) of what lies behind the link.
   virtual void end(const Step& step, const RemoteRange& range, int first, int end) const = 0;
 
@@ -74,6 +76,7 @@ class Gather final : public OffloadOperator {
   void move_row(int row, int place, const RemoteRange& range) const override;
   Turn turn(const Step& step, const RemoteRange& range) const override;
   void end(const Step& step, const RemoteRange& range, int first, int end) const override;
+  bool has_come(const RemoteRange& range) const override { return range.link->has_answer(); }
 
   const Kernels& kernels_;
   Columns out_;

@@ -56,6 +56,9 @@ class Operator {
   virtual bool waits(const Step&) const { return false; }
   virtual bool is_ready(const Step&) const { return true; }
   virtual void sleep(const Step&, std::chrono::nanoseconds) const {}
+  // Whether asking that is of use while there is other work: of what is only wanted when nothing else is left, not before
+  // it has come.
+  virtual bool is_worth_asking(const Step&) const { return true; }
 
   // Whether the device looks behind it for what waits.
   bool is_polled() const { return is_polled_; }

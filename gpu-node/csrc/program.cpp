@@ -108,11 +108,19 @@ Columns Program::columns(int buffer, int first, int num_columns) const {
 }
 
 void Program::count_send() {
-  if (lane_ != kNoLane) throw std::invalid_argument("nothing is sent to other devices from a lane");
+  note_link();
   most_under_way_ = std::max(most_under_way_, ++num_under_way_);
 }
 
+void Program::note_link() {
+  if (lane_ == kNoLane) return;
+  if (link_lane_ != kNoLane && link_lane_ != lane_)
+    throw std::invalid_argument("what is sent to other devices, or comes from there, is in one lane");
+  link_lane_ = lane_;
+}
+
 void Program::count_gather() {
+  note_link();
   if (num_under_way_ == 0) throw std::invalid_argument("a gather of what was not sent");
   --num_under_way_;
 }
@@ -125,10 +133,8 @@ void Program::count_copy_out() {
 Step Program::make_step(const StepInput& input) const {
   Step step(input, limits_, cache_.shape(), cache_.places(), cache_.host_places(), rows_together_,
             cells_.as<std::int32_t>(), shares_);
-  if (step.in_lanes && (!step.remotes.empty() || std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
-        return lane.empty();
-      })))
-    throw std::invalid_argument("a step in lanes has no sequences on other devices, and a program with lanes");
+  if (step.in_lanes && std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane.empty(); }))
+    throw std::invalid_argument("a step in lanes, and a program without");
   if (std::any_of(step.adapters.begin(), step.adapters.end(), [&](int adapter) { return adapter >= num_adapters_; }))
     throw std::invalid_argument("a sequence has an adapter that the program has not");
   if (!step.in_lanes || !copies_out_in_lanes_) {
@@ -139,7 +145,8 @@ Step Program::make_step(const StepInput& input) const {
                       operators_.front()->num_tasks(step) > 0;
   for (const RemoteRange& range : step.remotes) {
     if (range.starts.empty()) continue;
-    if (most_under_way_ == 0) throw std::invalid_argument("sequences on other devices, and a program that sends nothing");
+    if (most_under_way_ == 0 || (step.in_lanes && link_lane_ == kNoLane))
+      throw std::invalid_argument("sequences on other devices, and a program that sends nothing");
     if (range.link->shape().num_slots < most_under_way_)
       throw std::invalid_argument("a link has fewer slots than the program has tasks under way");
   }

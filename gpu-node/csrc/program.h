@@ -53,6 +53,7 @@ class Program {
   void count_adapters(int number) { num_adapters_ = std::max(num_adapters_, number); }
 
   // How many tasks a step has under way at the same time decides how many slots a link needs.
+  // What speaks with other devices is in one lane, if in any.
   void count_send();
   void count_gather();
 
@@ -79,6 +80,7 @@ class Program {
 
   void add(std::unique_ptr<Operator> one);
   void note_layer(int layer);
+  void note_link();
   bool has_all_beside() const { return num_beside_ == cache_.shape().num_layers; }
 
   const Kernels& kernels_;
@@ -104,7 +106,8 @@ class Program {
   std::array<std::vector<LaneWait>, kNumLanes> waits_;  // of the next operator of each lane
   Operator* last_ = nullptr;  // that was added
   int num_adapters_ = 0;
-  int num_under_way_ = 0, most_under_way_ = 0;  // sends without their gathers
+  int num_under_way_ = 0, most_under_way_ = 0;  // sends without their gathers, in the list and in lanes
+  int link_lane_ = kNoLane;                     // where these are
   bool copies_out_in_lanes_ = false;
 };
 

@@ -85,7 +85,10 @@ void Team::work_program(int member) {
   }
   for (std::size_t i = 0; i < program_->num_movers(); ++i) work_operator(*operators[i], member);
   lanes_.work(scratch_[member]);
-  meet([&] { times_.served += lanes_.take_served(); });
+  meet([&] {
+    times_.served += lanes_.take_served();
+    times_.waited += lanes_.take_waited();
+  });
   work_operator(*operators.back(), member);  // draws
 }
 
@@ -138,9 +141,10 @@ void Team::work_operator(const Operator& current, int member) {
   }
 }
 
-// Of what runs beside links: nobody else plans by it.
+// Of what runs beside links: nobody else plans by it. In lanes operators have no time of their own, so such a step is none
+// of those that are measured.
 void Team::clock(const Operator& current, bool is_last) {
-  if (receivers_.is_empty()) return;
+  if (receivers_.is_empty() || step_->in_lanes) return;
   const auto now = Clock::now();
   worked_ += now - std::exchange(works_since_, now);
   if (is_last) current.took(std::exchange(worked_, {}));
@@ -178,10 +182,10 @@ void Team::await(const Operator& next, const Step& step) {
       begin_to_serve();
       break;
     }
-    if (Clock::now() - begin < kAwakeWaiting) {
+    if (Clock::now() - begin < LaneRun::kAwakeWaiting) {
       pause();
     } else {
-      next.sleep(step, kAsleepWaiting);
+      next.sleep(step, LaneRun::kAsleepWaiting);
     }
   }
   works_since_ = Clock::now();

@@ -44,11 +44,6 @@ class Team {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // How long a wait for another device keeps its thread awake, and how long it sleeps then before it looks for what
-  // others wait for here: so two devices that wait for each other serve each other.
-  static constexpr std::chrono::microseconds kAwakeWaiting{200};
-  static constexpr std::chrono::microseconds kAsleepWaiting{100};
-
   void serve(int member);
   void work(int member);
   void work_program(int member);

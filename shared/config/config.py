@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from shared.bus.redis_address import AddressError, parse_address
 from shared.config.engines.engine import EngineOptions, ModelSpec, Name
 from shared.config.nodes.nodes import NodePool, NodeSpec, ScalingOptions, cuda_problems, ssd_problems
-from shared.config.nodes.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, offload_problems
+from shared.config.nodes.offload import LINKED_KINDS, NO_OFFLOAD, OffloadOptions, lane_problems, offload_problems
 from shared.config.nodes.phases import phase_problems
 from shared.config.reading.files import ConfigError as ConfigError
 from shared.config.reading.files import read_text, yaml_mapping, yaml_value
@@ -153,6 +153,8 @@ class ClusterConfig(Section):
                 f"{linkless} differs"
             )
         cuda = next((name for name, one in named if one.executor == "cuda"), None)
+        if cuda is not None:
+            problems += lane_problems(self.engine, cuda)
         if cuda is not None and self.engine.num_sharing > 1 and self.engine.kv_cache_bytes is None:
             who = "several models" if self.engine.max_models > 1 else "other nodes (engine.offload)"
             problems.append(

@@ -10,7 +10,7 @@ import yaml
 
 from cli.config.pipeline_check import pipeline_problems
 from shared.config.config import ClusterConfig, parse_config
-from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, encode_pipeline
+from shared.config.pipelines.pipeline_file import PUBLISHED, SEARCH_AGAIN, encode_pipeline
 from tests.unit.shared.config.pipelines.test_pipeline_file import PIPELINE
 
 NODE = {"name": "a", "num_threads": 1}
@@ -39,9 +39,28 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert "none.json: cannot be read" in problem
 
 
-def test_a_predicted_node_runs_none() -> None:
+def test_a_predicted_node_runs_what_is_published_of_its_device(tmp_path: Path) -> None:
     predicted = {"name": "p", "executor": "predicted", "device": "a10"}
-    assert pipeline_problems(config("auto", predicted)) == [
-        "engine.pipeline: node 'p' is a predicted device, which runs no pipelines; set it to off, or have another "
-        "executor"
+    path = tmp_path / "p.json"
+    problems = []
+    for pipeline in (
+        replace(PIPELINE, device="a10", profile=PUBLISHED),
+        replace(PIPELINE, device="a100", profile=PUBLISHED),
+        replace(PIPELINE, device="a10", profile="measured"),
+    ):
+        path.write_text(encode_pipeline(pipeline))
+        problems.append(pipeline_problems(config(str(path), predicted)))
+    assert problems == [
+        [],
+        [f"engine.pipeline: the pipeline is for device 'a100', not 'a10'; {SEARCH_AGAIN}"],
+        [
+            f"engine.pipeline: the pipeline's times are 'measured'; a predicted device has {PUBLISHED!r}; "
+            f"{SEARCH_AGAIN}, without --profile"
+        ],
     ]
+    assert pipeline_problems(config("auto", predicted).model_copy(update={"data_dir": tmp_path})) == []
+
+
+def test_a_node_with_vllm_runs_none() -> None:
+    (problem,) = pipeline_problems(config("auto", {"name": "v", "engine": "vllm"}))
+    assert problem.endswith("node 'v' is vLLM, which runs no pipelines; set it to off, or have another engine")

@@ -16,9 +16,8 @@ from gpu_node.executors.own_cpus import cpu_problem
 from gpu_node.executors.predicted.paced import Clock, PacedExecutor
 from gpu_node.executors.predicted.virtual import VirtualExecutor
 from gpu_node.executors.torch_installed import TorchMissingError, torch_problem
-from shared.config.engines.engine import NO_PIPELINE, EngineOptions
+from shared.config.engines.engine import EngineOptions
 from shared.config.nodes.nodes import NodeSpec
-from shared.config.pipelines.pipeline_file import PipelineError
 from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 from shared.errors import OperatorError
 
@@ -34,17 +33,15 @@ def make_executor(node: NodeSpec, options: EngineOptions, pipelines: Pipelines =
     """An executor without a model; ``pipelines``: those that its models may run.
 
     `CpuNotOursError` if it cannot be pinned as asked, `TorchMissingError` if it computes with torch and there is none,
-    `CudaDeviceError` if its device is not there or of no use, `PipelineError` if it runs none and was asked to.
+    `CudaDeviceError` if its device is not there or of no use.
     """
     if problem := cpu_problem(node):
         raise CpuNotOursError(f"node {node.name!r}: {problem}")
     if problem := torch_problem(node):
         raise TorchMissingError(f"node {node.name!r}: {problem}")
     match node.executor:
-        case "predicted" if pipelines.choice != NO_PIPELINE:
-            raise PipelineError(f"node {node.name!r}: predicted devices run no pipelines; set engine.pipeline: off")
         case "predicted":
-            return PacedExecutor(VirtualExecutor(node.device, options), Clock(time.monotonic, time.sleep))
+            return PacedExecutor(VirtualExecutor(node.device, options, pipelines), Clock(time.monotonic, time.sleep))
         case "cpu":
             return _cpu(node, options, pipelines)
         case "cuda":
@@ -55,13 +52,20 @@ def make_executor(node: NodeSpec, options: EngineOptions, pipelines: Pipelines =
 
 def _cpu(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:
     from gpu_node.executors.cpu.executor import CpuExecutor
-    from gpu_node.graph.passes.named import offload_passes
+    from gpu_node.graph.passes.named import lane_passes, offload_passes
     from gpu_node.kernels.link_file import sweep_links
 
     if options.offload != "off":
         sweep_links()
-    passes = offload_passes(options.offload, polls=options.offload_control != "host")
-    return CpuExecutor(options, node.num_threads, node.cpus, passes=passes, pipelines=pipelines)
+    polls = options.offload_control != "host"
+    return CpuExecutor(
+        options,
+        node.num_threads,
+        node.cpus,
+        passes=offload_passes(options.offload, polls=polls),
+        lane_passes=lane_passes(options.offload, polls=polls),
+        pipelines=pipelines,
+    )
 
 
 def _cuda(node: NodeSpec, options: EngineOptions, pipelines: Pipelines) -> Executor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.graph.passes.copy_out import copy_out
 from gpu_node.graph.passes.nano_batches import nano_batches
-from gpu_node.graph.program import OF_WHOLE_TEXTS, OperatorKind, Program
+from gpu_node.graph.program import ELSEWHERE, OF_WHOLE_TEXTS, OperatorKind, Program
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.pipelines.pipeline_file import PipelineError
 from shared.config.pipelines.pipelines import Pipelines
@@ -40,11 +40,16 @@ class PipedProgram:
 
 
 NOT_PIPED = PipedProgram()
+_OF_LINKS = ELSEWHERE | {OperatorKind.POLL}
+NOT_FOR_ENCODERS = "pipelines are for models that generate, and this one is an encoder; set pipeline: off"
 
 
 def copies_in_lanes(options: EngineOptions) -> bool:
-    """Whether full blocks are copied to the host, and beside the rows of a step (`EngineOptions.overlap_swaps`)."""
-    return options.overlap_swaps and options.tiers.host_bytes > 0
+    """Whether full blocks are copied to the host, and beside the rows of a step (`EngineOptions.overlap_swaps`).
+
+    Not where memory is lent: a step's blocks move before others' rows may come where they lay.
+    """
+    return options.overlap_swaps and options.tiers.host_bytes > 0 and options.offload == "off"
 
 
 def piped(
@@ -55,14 +60,14 @@ def piped(
     num_devices: int = 1,
     *,
     kernels: str = "",
-    polls_in_lanes: bool = True,
+    links_in_lanes: bool = True,
     copies_out: bool = False,
 ) -> PipedProgram:
     """``program`` in the pipeline that is for it. `ModelFileError` where the node's is for something else.
 
-    ``kernels``: what their times depend on (`PipelineProfile.kernels`). ``polls_in_lanes``: whether the device can look
-    for others' tasks in several lanes. ``copies_out``: whether copies of full blocks to the host are operators of the
-    pipeline, too.
+    ``kernels``: what their times depend on (`PipelineProfile.kernels`). ``links_in_lanes``: whether the device can look
+    for others' tasks, and ask others, in lanes. ``copies_out``: whether copies of full blocks to the host are operators
+    of the pipeline, too.
     """
     is_encoder = not OF_WHOLE_TEXTS.isdisjoint(one.kind for one in program.operators)
     try:
@@ -73,9 +78,9 @@ def piped(
         if any(one.kind is OperatorKind.LORA for one in program.operators):
             raise PipelineError("pipelines have no adapters; set pipeline: off")
         if is_encoder:
-            raise PipelineError("pipelines are for models that generate, and this one is an encoder; set pipeline: off")
-        if not polls_in_lanes and any(one.kind is OperatorKind.POLL for one in program.operators):
-            raise PipelineError("this device does not poll for others' tasks in lanes; set pipeline: off")
+            raise PipelineError(NOT_FOR_ENCODERS)
+        if not links_in_lanes and any(one.kind in _OF_LINKS for one in program.operators):
+            raise PipelineError("this device has no links in lanes; set pipeline or offload to off")
         return PipedProgram(nano_batches(copy_out(program) if copies_out else program, pipeline), pipeline.rows)
     except PipelineError as error:
         raise ModelFileError(f"engine.pipeline: {error}") from error

@@ -5,6 +5,7 @@ Every buffer has one row for each token of the step's batch, or one for each seq
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -111,8 +112,12 @@ KV_WRITERS = frozenset({OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV})
 COLLECTIVES = frozenset({OperatorKind.ALL_REDUCE, OperatorKind.ALL_GATHER})
 """Kinds that all devices of a group do together, in one order."""
 
-_ELSEWHERE = frozenset({OperatorKind.SEND, OperatorKind.GATHER})
-_OF_A_LAYER = ATTENTIONS | KV_WRITERS | _ELSEWHERE | {OperatorKind.COPY_OUT}
+ELSEWHERE = frozenset({OperatorKind.SEND, OperatorKind.GATHER})
+"""Kinds that speak with other devices: what is sent first is gathered first."""
+
+_IN_ORDER: Mapping[OperatorKind, str] = {OperatorKind.SEND: "<sent>", OperatorKind.GATHER: "<gathered>"}
+"""Places that each of a kind writes whole, so that none of them passes another."""
+_OF_A_LAYER = ATTENTIONS | KV_WRITERS | ELSEWHERE | {OperatorKind.COPY_OUT}
 
 _CLASSES: Mapping[OperatorKind, OperatorClass] = {
     **dict.fromkeys(PRODUCTS | {OperatorKind.EXPERTS}, OperatorClass.COMPUTE),
@@ -193,7 +198,7 @@ class Program:
         """Assert that the program can be run.
 
         Names are unique, known and used; views and pieces lie inside of what they are cut from; every column of every
-        share of the batch is written before it is read, KV blocks included; what is gathered was sent, and where
+        share of the batch is written before it is read, KV blocks included; what is gathered was sent first, and where
         anything is sent, blocks of remote sequences are left alone. Whatever order its lanes permit, each operator
         reads what it reads in the order in which they stand.
         """
@@ -236,11 +241,17 @@ class Program:
     def _check_order(self) -> None:
         offloads = self.offloads
         written: dict[Place, Coverage] = {}
+        sent: deque[tuple[int | None, Share]] = deque()
         all_accesses = accesses(self.operators, self.buffers)
         for operator, own in zip(self.operators, all_accesses, strict=True):
             if operator.kind in _OF_A_LAYER:
-                residence = REMOTE if operator.kind in _ELSEWHERE else LOCAL
+                residence = REMOTE if operator.kind in ELSEWHERE else LOCAL
                 assert residence.contains(operator.share) or not offloads, f"{operator} is about {residence} rows"
+            if operator.kind is OperatorKind.SEND:
+                sent.append((operator.layer, operator.share))
+            elif operator.kind is OperatorKind.GATHER:
+                assert sent, f"{operator} gathers what was not sent"
+                assert sent.popleft() == (operator.layer, operator.share), f"{operator} gathers what was not sent first"
             for place, wanted, is_write in own:
                 if not is_write:
                     assert place in written, f"{operator} reads what is not written yet"
@@ -256,9 +267,11 @@ class Program:
 
     def _check_lanes(self, hazards: Sequence[Sequence[int]]) -> None:
         check_queues(self.lanes, len(self.operators), hazards)
-        kinds = ((queue.lane, self.operators[turn.operator].kind) for queue in self.lanes for turn in queue.turns)
+        kinds = [(queue.lane, self.operators[turn.operator].kind) for queue in self.lanes for turn in queue.turns]
         collective = {lane for lane, kind in kinds if kind in COLLECTIVES}
         assert len(collective) <= 1, "all devices run collectives in the same order, so these are in one lane"
+        elsewhere = {lane for lane, kind in kinds if kind in ELSEWHERE}
+        assert len(elsewhere) <= 1, "one thread at a time speaks with other devices, so what does so is in one lane"
 
 
 def accesses(operators: Sequence[Operator], buffers: Sequence[Buffer]) -> list[list[Access]]:
@@ -272,7 +285,9 @@ def accesses(operators: Sequence[Operator], buffers: Sequence[Buffer]) -> list[l
         if operator.kind in _OF_A_LAYER:
             assert operator.layer is not None, f"{operator} has a layer"
             is_write = operator.kind in KV_WRITERS or operator.kind is OperatorKind.SEND
-            own.append(Access((operator.layer, operator.kind in _ELSEWHERE), box(0, 1, share), is_write))
+            own.append(Access((operator.layer, operator.kind in ELSEWHERE), box(0, 1, share), is_write))
+        if operator.kind in _IN_ORDER:
+            own.append(Access(_IN_ORDER[operator.kind], box(0, 1, WHOLE), True))
         found.append(own)
     return found
 

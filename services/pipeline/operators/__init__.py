@@ -1,1 +1,1 @@
-"""The operators of a layer: lanes, times alone, and how they slow one another."""
+"""The operators of a layer: their times alone, and what depends on what."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from services.pipeline.cost_model.batch import DenseBatch
-from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.times import LayerTimes, Line
+from shared.pipelines.batch import DenseBatch
+from shared.pipelines.lanes import ResourceLane
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean
 
-from services.pipeline.cost_model.batch import DenseBatch
-from services.pipeline.operators.lanes import Interference, ResourceLane
 from services.pipeline.operators.setting import Setting
 from services.pipeline.operators.times import LayerTimes, Line
 from shared.config.hardware import ModelShape
 from shared.config.measured.pipeline_profile import MEASURE, Pair, PipelineProfile, PipelineProfileError
+from shared.pipelines.batch import DenseBatch
+from shared.pipelines.lanes import Interference, ResourceLane
 
 PRODUCTS = ("KQV", "O", "UGD")
 ATTENTIONS = ("DecAttn", "PfAttn")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.cost_model.batch import GRANULE_ROWS, DenseBatch
-from services.pipeline.cost_model.machine import GroupPeaks
-from services.pipeline.operators.lanes import TABLE_3, Interference
 from services.pipeline.operators.layer import LayerLayout, LayerOperator, layer_operators, sequential_s
 from services.pipeline.operators.times import LayerTimes, layer_times
 from shared.config.hardware import ModelShape
+from shared.pipelines.batch import GRANULE_ROWS, DenseBatch
+from shared.pipelines.lanes import TABLE_3, Interference
+from shared.pipelines.machine import GroupPeaks
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.cost_model.batch import DenseBatch
-from services.pipeline.cost_model.cost import NUMBER_BYTES, OperatorCost, operator_costs
-from services.pipeline.cost_model.machine import GroupPeaks, machine
-from services.pipeline.cost_model.paper import TABLE_2_LENGTHS, TABLE_2_REAL_S, TABLE_2_ROWS
-from shared.config.hardware import ModelShape, model_named
-
-_PRODUCTS = ("KQV", "O", "UG", "D")
+from shared.config.hardware import ModelShape
+from shared.pipelines.batch import DenseBatch
+from shared.pipelines.calibration import best_s, calibrate, weights_s
+from shared.pipelines.cost import NUMBER_BYTES, operator_costs
+from shared.pipelines.machine import GroupPeaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,36 +55,6 @@ class LayerTimes:
     copy: Line
 
 
-@dataclass(frozen=True, slots=True)
-class KernelCalibration:
-    """How table 2's measurements differ from its estimates."""
-
-    rate_share: dict[str, float]
-    """By product: what it reaches of the peak, reading weights aside."""
-    launch_s: float
-    """Of one attention operator."""
-    attention_slowness: float
-    """Time over estimate, without the launch."""
-    network_slowness: float
-
-
-def calibrate() -> KernelCalibration:
-    """From table 2 alone."""
-    model, group = model_named("llama-2-70b"), machine("a100", 8)
-    costs = {cost.name: cost for cost in operator_costs(model, DenseBatch(TABLE_2_ROWS, TABLE_2_LENGTHS), group)}
-    prefill, decode = costs["PfAttn"], costs["DecAttn"]
-    launches_s = TABLE_2_REAL_S["PfAttn"] - _best_s(prefill, group)
-    return KernelCalibration(
-        {
-            name: costs[name].compute_s(group) / (TABLE_2_REAL_S[name] - _weights_s(costs[name], group))
-            for name in _PRODUCTS
-        },
-        launch_s=launches_s / model.num_layers,
-        attention_slowness=(TABLE_2_REAL_S["DecAttn"] - launches_s) / _best_s(decode, group),
-        network_slowness=TABLE_2_REAL_S["Net"] / costs["Net"].network_s(group),
-    )
-
-
 def layer_times(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> LayerTimes:
     """Of one layer of a model on a group of devices whose kernels are as good as those of table 2."""
     found, layers = calibrate(), model.num_layers
@@ -95,10 +63,10 @@ def layer_times(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> Laye
     def product(name: str) -> Line:
         cost = costs[name]
         rows_s = cost.compute_s(group) / found.rate_share[name]
-        return Line(_weights_s(cost, group) / layers, rows_s / layers / batch.num_rows)
+        return Line(weights_s(cost, group) / layers, rows_s / layers / batch.num_rows)
 
     def attention(name: str, num_rows: float, slowness: float) -> Line:
-        rows_s = _best_s(costs[name], group) * slowness
+        rows_s = best_s(costs[name], group) * slowness
         return Line(found.launch_s, rows_s / layers / num_rows if num_rows else 0.0)
 
     norm_bytes = 4 * model.hidden_size * NUMBER_BYTES * group.num_devices  # each device has all rows
@@ -114,11 +82,3 @@ def layer_times(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> Laye
         norm=Line(0.0, norm_bytes / group.memory_bytes_per_s),
         copy=Line(found.launch_s, copied / group.host_bytes_per_s if group.host_bytes_per_s else 0.0),
     )
-
-
-def _best_s(cost: OperatorCost, group: GroupPeaks) -> float:
-    return max(cost.compute_s(group), cost.memory_s(group))
-
-
-def _weights_s(cost: OperatorCost, group: GroupPeaks) -> float:
-    return cost.weight_bytes / group.memory_bytes_per_s

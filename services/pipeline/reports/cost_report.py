@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.cost import (
+from shared.config.hardware import ModelShape
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.cost import (
     OperatorCost,
     memory_ratio,
     network_ratio,
     operator_costs,
     optimal_tokens_per_s,
 )
-from services.pipeline.cost_model.machine import GroupPeaks
-from services.pipeline.cost_model.paper import MEASURED_FLOPS_PER_S, NAMED_PARAMETERS
-from shared.config.hardware import ModelShape
+from shared.pipelines.machine import GroupPeaks
+from shared.pipelines.paper import MEASURED_FLOPS_PER_S, NAMED_PARAMETERS
 
 
 def model_parameters(model: ModelShape) -> float:

@@ -6,10 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.cost import memory_ratio, network_ratio, operator_costs
-from services.pipeline.cost_model.machine import ACCELERATORS, machine
-from services.pipeline.cost_model.paper import (
+from services.pipeline.operators.setting import Setting
+from services.pipeline.reports.cost_report import measured_flops_per_s, model_parameters
+from services.pipeline.reports.prediction import PredictedThroughput, dense_batch, head_s, num_tokens, throughput
+from services.pipeline.search.ceiling import ceilings
+from services.pipeline.search.search import Found, SearchBudget, add_copies, refine, search
+from shared.config.hardware import ModelShape, model_named
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.cost import memory_ratio, network_ratio, operator_costs
+from shared.pipelines.machine import ACCELERATORS, machine
+from shared.pipelines.paper import (
     CONSTANT_LENGTHS,
     FIGURE_2,
     FIGURE_3,
@@ -23,12 +29,6 @@ from services.pipeline.cost_model.paper import (
     TABLE_2_ROWS,
     TRACE_LENGTHS,
 )
-from services.pipeline.operators.setting import Setting
-from services.pipeline.reports.cost_report import measured_flops_per_s, model_parameters
-from services.pipeline.reports.prediction import PredictedThroughput, dense_batch, head_s, num_tokens, throughput
-from services.pipeline.search.ceiling import ceilings
-from services.pipeline.search.search import Found, SearchBudget, add_copies, refine, search
-from shared.config.hardware import ModelShape, model_named
 
 _LENGTHS = {**CONSTANT_LENGTHS, **TRACE_LENGTHS}
 _70B = "llama-2-70b"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from services.pipeline.cost_model.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
-from services.pipeline.cost_model.machine import GroupPeaks
-from services.pipeline.operators.times import calibrate
 from services.pipeline.search.search import Found
 from shared.config.hardware import ModelShape
+from shared.pipelines.batch import GRANULE_ROWS, DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.calibration import calibrate
+from shared.pipelines.machine import GroupPeaks
 
 MOST_ROWS = 2048
 """Of a step, with which the paper's pipelines are best (NanoFlow, OSDI'25, §6.2)."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from services.pipeline.cost_model.batch import DenseBatch
-from services.pipeline.cost_model.cost import optimal_tokens_per_s
-from services.pipeline.cost_model.machine import GroupPeaks
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.cost_report import measured_flops_per_s, model_parameters
 from services.pipeline.search.ceiling import least_period_s
 from services.pipeline.search.search import Found
 from shared.config.hardware import ModelShape
 from shared.config.pipelines.pipeline_file import FORMAT, PipelineFile, PipelineOperator
+from shared.pipelines.batch import DenseBatch
+from shared.pipelines.cost import optimal_tokens_per_s
+from shared.pipelines.machine import GroupPeaks
 
 
 def optimal_layer_s(group: GroupPeaks, model: ModelShape, batch: DenseBatch) -> float:

@@ -11,10 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.pipeline.operators.lanes import Interference, ResourceLane
 from services.pipeline.operators.layer import Edge, LayerOperator, NanoOperator, edges, split
 from services.pipeline.schedules.greedy import LAST_LOOKED_AT, LOOKED_AT, NUM_LAYERS, Played, Task, as_schedule
 from services.pipeline.schedules.schedule import Schedule
+from shared.pipelines.lanes import Interference, ResourceLane
 
 _ALIKE = (LOOKED_AT - 2, LOOKED_AT + 3)
 """Layers that have to have the same shares: those that can overlap the one that is looked at."""

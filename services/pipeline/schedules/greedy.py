@@ -10,10 +10,10 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.layer import Edge, NanoOperator
-from services.pipeline.schedules.periodic import Gap, shortest_period
-from services.pipeline.schedules.schedule import ROUNDING, TOLERANCE_S, PartSlot, Schedule
+from services.pipeline.schedules.schedule import ROUNDING, PartSlot, Schedule
+from shared.pipelines.lanes import ResourceLane
+from shared.pipelines.periodic import TOLERANCE_S, Gap, shortest_period
 
 NUM_LAYERS = 8
 """Played; the first few differ from the rest, and so do the last, behind which nothing wants the device."""

@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from services.pipeline.operators.lanes import Interference
 from services.pipeline.operators.layer import Edge, NanoOperator
+from shared.pipelines.lanes import Interference
+from shared.pipelines.periodic import NUM_UNROLLED, TOLERANCE_S
 
-NUM_UNROLLED = 3
-"""Layers in which a schedule is looked at: one, what reaches over from the one before, and into the next (§4.1.3)."""
-
-TOLERANCE_S = 1e-9
 ROUNDING = 1e-6
 """Of a sum of shares."""
 

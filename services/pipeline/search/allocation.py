@@ -24,9 +24,10 @@ from itertools import combinations
 import highspy
 
 from services.highs import Expression, SilentHighs, new_solver, proven_gap
-from services.pipeline.operators.lanes import Interference, ResourceLane
 from services.pipeline.operators.layer import Edge
-from services.pipeline.schedules.schedule import NUM_UNROLLED, TOLERANCE_S, PartSlot, Schedule
+from services.pipeline.schedules.schedule import PartSlot, Schedule
+from shared.pipelines.lanes import Interference, ResourceLane
+from shared.pipelines.periodic import NUM_UNROLLED, TOLERANCE_S
 
 RELATIVE_GAP = 1e-4
 MARGIN = 0.15

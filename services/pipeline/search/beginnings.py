@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.pipeline.operators.lanes import UNDISTURBED, Interference, ResourceLane
 from services.pipeline.operators.layer import LayerLayout, LayerOperator, edges, split
 from services.pipeline.operators.setting import Setting
 from services.pipeline.schedules.elastic import Candidate, ElasticLayer
 from services.pipeline.schedules.greedy import Task, as_schedule, play
 from services.pipeline.schedules.schedule import Schedule
 from services.pipeline.search.structure import sequential_schedule
+from shared.pipelines.lanes import UNDISTURBED, Interference, ResourceLane
 
 STAGGERS = (0.1, 0.2, 0.3, 0.45)
 """Of a layer, by which the second half of a batch may be behind the first."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from services.pipeline.operators.lanes import Interference, ResourceLane
 from services.pipeline.operators.layer import LayerLayout, NanoOperator, split
 from services.pipeline.operators.setting import Setting
+from shared.pipelines.lanes import Interference, ResourceLane
 
 _STEPS = 60
 """Halvings."""

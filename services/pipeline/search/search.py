@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.layer import LayerLayout, LayerOperator, split
 from services.pipeline.operators.setting import Setting
 from services.pipeline.schedules.elastic import Candidate, ElasticLayer
-from services.pipeline.schedules.schedule import NUM_UNROLLED, Schedule
+from services.pipeline.schedules.schedule import Schedule
 from services.pipeline.search.allocation import Allocation, solve_allocation
 from services.pipeline.search.beginnings import SearchStart, beginnings, candidate
 from services.pipeline.search.descent import Annealed, descend
 from services.pipeline.search.structure import sequential_schedule, solve_structure
+from shared.pipelines.lanes import ResourceLane
+from shared.pipelines.periodic import NUM_UNROLLED
 
 LEAST_GAIN = 0.001
 """Of the layer time, by which more parts must be better."""

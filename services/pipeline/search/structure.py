@@ -21,9 +21,9 @@ from itertools import combinations, pairwise
 import highspy
 
 from services.highs import Expression, SilentHighs, new_solver, proven_gap
-from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.layer import Cuts, Edge, LayerOperator, NanoOperator, edges, split
 from services.pipeline.schedules.schedule import PartSlot, Schedule
+from shared.pipelines.lanes import ResourceLane
 
 MAX_LAPS = 3
 """Periods that a layer may take from its first start to its last end, at most."""

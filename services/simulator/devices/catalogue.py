@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from services.simulator.devices.device_group import NodeDevices, group_name, group_named
-from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config import hardware
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions, ModelSpec
@@ -18,6 +17,7 @@ from shared.config.nodes.nodes import NodeSpec
 from shared.config.pipelines.pipeline_file import PipelineFile
 from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.nodes import BOTH, Phases
+from shared.pipelines.step_pipeline import StepPipeline
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""

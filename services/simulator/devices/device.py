@@ -9,9 +9,9 @@ from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import cut
 from gpu_node.executors.memory.host_tier import DEVICE, HOST
-from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
+from shared.pipelines.step_pipeline import StepPipeline
 
 VOCAB_SIZE = 1_000  # of every simulated model; ids mean nothing
 NETWORK_BYTES_PER_S = 1.25e9  # 10 Gbit/s
@@ -35,10 +35,9 @@ class ModelOnDevice:
 
     def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0) -> float:
         """Duration of a step, as `StepCost.predict_s`."""
-        plain_s = self.cost.predict_s(num_tokens, num_context_tokens, num_attended_tokens)
-        if self.pipeline is None or not self.pipeline.takes(num_tokens):
-            return plain_s
-        return min(plain_s, self.pipeline.step_s(self.cost, num_tokens, num_context_tokens, num_attended_tokens))
+        if self.pipeline is None:
+            return self.cost.predict_s(num_tokens, num_context_tokens, num_attended_tokens)
+        return self.pipeline.predict_s(self.cost, num_tokens, num_context_tokens, num_attended_tokens)
 
     def loaded(self, spec: ModelSpec, options: EngineOptions) -> LoadedModel:
         """The model as bookkeeping sees it; `ModelTooLargeError` where a request of full length has no room."""

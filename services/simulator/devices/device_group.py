@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.cost import operator_costs
-from services.pipeline.cost_model.machine import machine
 from shared.config import hardware
 from shared.config.hardware import DEVICES, LINK_EFFICIENCY, DataSheet, ModelShape
 from shared.messages.nodes.step_cost import StepCost
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.cost import operator_costs
+from shared.pipelines.machine import machine
 
 GROUP_SIZES = (2, 4, 8)
 _ROW = DenseBatch(1, MeanLengths(1, 0))

@@ -145,7 +145,7 @@ class EngineOptions:
     offload: Literal["off", "on", "ahead"] = "off"
     """Whether requests' attention may run on other engines of this host, and theirs here (``executor: cpu`` or
     ``cuda``). Then memory is cut into pages, which can be lent. ``ahead``: local rows run ahead through the layer while
-    remote ones are away, and each weight is read twice."""
+    remote ones are away, and each weight is read twice; in a pipeline other parts do so anyhow, as with ``on``."""
     offload_control: OffloadControl = "poll_split"
     """When a device does what others ask of it (Weaver, ATC'25, §4.1, §4.2). ``host``: between two steps; ``poll``:
     behind each operator; ``poll_split``: and long operators are split by what is measured, as senders need it."""
@@ -177,7 +177,7 @@ class EngineOptions:
     pipeline: str = NO_PIPELINE
     """Whether operators of different resources overlap in full steps. ``off``: one after another; a file that
     ``treadle pipeline search`` has written; ``auto``: the best of ``DATA_DIR/pipelines``, unless it is predicted to be
-    slower."""
+    slower. Beside ``offload`` on nodes with ``executor: cpu``."""
     step_timeout_s: Annotated[float, NumberRange(1)] = 60.0
     """An engine that has work and says nothing for so long hangs: it is killed and started anew, as if it had died."""
 
@@ -201,5 +201,3 @@ class EngineOptions:
     def __post_init__(self) -> None:
         if self.preemption != "recompute" and self.host_kv_bytes == 0:
             raise ValueError(f"preemption: {self.preemption!r} needs host_kv_bytes, the host memory to swap to")
-        if self.pipeline != NO_PIPELINE and self.offload != "off":
-            raise ValueError(f"pipeline: {self.pipeline!r} cannot run beside offload: {self.offload!r}; set one to off")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.config.engines.engine import Name
+from shared.config.engines.engine import NO_PIPELINE, EngineOptions, Name
 from shared.config.nodes.nodes import NodeSpec
 from shared.config.section import Section
 
@@ -34,6 +34,16 @@ class OffloadOptions(Section):
 
 NO_OFFLOAD = OffloadOptions()
 """Nobody lends to anybody."""
+
+
+def lane_problems(engine: EngineOptions, cuda: str) -> list[str]:
+    """What an NVIDIA device, that of node ``cuda``, does not do in the lanes of a pipeline."""
+    if engine.pipeline == NO_PIPELINE or engine.offload == "off":
+        return []
+    return [
+        f"engine.pipeline: {engine.pipeline!r} cannot run beside offload: {engine.offload!r} on an NVIDIA device "
+        f"({cuda}), which has no links in lanes; set one of them to off"
+    ]
 
 
 def offload_problems(offload: OffloadOptions, nodes: Sequence[NodeSpec], *, is_on: bool) -> list[str]:

@@ -78,6 +78,14 @@ class PipelineFile:
                 f"again with `treadle profile --kernels --interference`, and {SEARCH_AGAIN}"
             )
 
+    def require_published(self) -> None:
+        """Raise `PipelineError` unless it is about devices as they are predicted, by published numbers."""
+        if self.profile != PUBLISHED:
+            raise PipelineError(
+                f"the pipeline's times are {self.profile!r}; a predicted device has {PUBLISHED!r}; {SEARCH_AGAIN}, "
+                "without --profile"
+            )
+
     def is_by(self, kernels: str) -> bool:
         """Whether its times are of these kernels, or of nobody's."""
         return self.kernels in ("", kernels)

@@ -8,11 +8,11 @@ on what is published of another one. A file is taken whatever it predicts.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shared.config.engines.engine import AUTO_PIPELINE, NO_PIPELINE, EngineOptions, ModelSpec
-from shared.config.pipelines.pipeline_file import PipelineFile, read_pipeline
+from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineFile, read_pipeline
 
 MAX_PIPELINES = 256
 """Files of a folder that are looked at."""
@@ -59,6 +59,16 @@ class Pipelines:
             return named
         fastest = min(self._fitting(spec, device, num_devices, kernels), key=lambda one: one.layer_s, default=None)
         return fastest if fastest is not None and fastest.layer_s < fastest.sequential_s else None
+
+    @property
+    def for_predicted(self) -> Pipelines:
+        """What a predicted device may choose among: its times are published ones, so no measured pipeline is about it.
+
+        A file that was named stays, to be refused.
+        """
+        if self.choice != AUTO_PIPELINE:
+            return self
+        return replace(self, files=tuple(one for one in self.files if one.profile == PUBLISHED))
 
     def lacks(self, spec: ModelSpec, device: str, num_devices: int = 1, kernels: str | None = None) -> bool:
         """Whether ``auto`` knows of no pipeline for this, neither a faster nor a slower one, but for stale ones."""

@@ -13,17 +13,21 @@ from gpu_node.engine.border.plan import BlockSwap, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.executors.node_executor import make_executor
+from gpu_node.executors.piped import piped
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import kernels_name
+from gpu_node.models.architectures.families import build_program
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.engines.tiers import TierOptions
-from shared.config.nodes.nodes import NodeSpec
-from shared.config.pipelines.pipeline_file import PipelineError
 from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload, Sampling
 from tests.gpu_node import tiny
+from tests.gpu_node.family_programs import CONFIGS, config
 from tests.gpu_node.models.test_families_models import FAMILIES, save
 from tests.gpu_node.random_pipelines import random_pipeline
 
@@ -126,6 +130,13 @@ def test_times_of_other_kernels_are_refused_and_those_of_these_are_not(tiny_path
         assert executor.load_model(spec).pipeline_rows == ROWS
 
 
+@pytest.mark.parametrize("change", [insert_polls, offload])
+def test_a_device_without_links_in_lanes_refuses_programs_that_have_some(change: Pass) -> None:
+    program = change(optimize(build_program(config(**CONFIGS["llama3"]))))
+    with pytest.raises(ModelFileError, match="this device has no links in lanes; set pipeline or offload to off"):
+        piped(program, ModelSpec(name="tiny", source=""), any_pipeline(1, "cuda"), "cuda", links_in_lanes=False)
+
+
 @pytest.mark.parametrize("kind", ["reference", "cpu"])
 def test_full_blocks_are_copied_to_the_host_in_lanes(kind: str, tiny_path: Path, tmp_path: Path) -> None:
     """Two blocks go to the host while a step computes on others: there they are bit by bit, as before a plain step."""
@@ -153,9 +164,3 @@ def test_full_blocks_are_copied_to_the_host_in_lanes(kind: str, tiny_path: Path,
 
 def plan_of(token_ids: list[int], blocks: list[int]) -> StepPlan:
     return StepPlan((ScheduledSequence(0, tuple(token_ids), 0, tuple(blocks), ()),), model="tiny")
-
-
-def test_a_predicted_device_refuses_pipelines() -> None:
-    node = NodeSpec(name="n", executor="predicted", device="a10")
-    with pytest.raises(PipelineError, match=r"predicted devices run no pipelines; set engine\.pipeline: off"):
-        make_executor(node, OPTIONS, any_pipeline(1, "cpu:1"))

@@ -15,13 +15,13 @@ from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Operator, OperatorKind, Program
 from gpu_node.graph.share import Part, Range
 from gpu_node.models.architectures.families import build_program
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.machine import machine
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file
 from services.pipeline.search.search import SearchBudget, search
 from shared.config.hardware import model_named
 from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineError, PipelineFile
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.machine import machine
 from tests.gpu_node.family_programs import CONFIGS, config, logits_of, of_program, random_weights
 from tests.gpu_node.thread_group import run_ranks
 

@@ -228,6 +228,31 @@ def test_each_poll_comes_right_behind_its_operator_in_its_lane() -> None:
         assert all(poll.operator == turn.operator + 1 for turn, poll in pairs)
 
 
+def test_what_is_sent_and_gathered_is_in_the_lane_of_the_network_in_one_order() -> None:
+    """Decodes attend in two parts, of which the second is the first to start; prompts in one, between these."""
+    names = [whole(name) for name in ("KQV", "PfAttn", "O", "UGD")]
+    names[1] = replace(names[1], start_s=2.0, end_s=3.0)
+    decodes = [
+        PipelineOperator("DecAttn", rows, "memory", 0.4, start_s, start_s + 1.5)
+        for rows, start_s in (((0, 32), 2.5), ((32, 64), 1.5))
+    ]
+    program = optimize(build_program(config(**LLAMA)))
+    piped = nano_batches(offload(program), pipeline_of([*names, *decodes], 64))
+    network = next(queue for queue in piped.lanes if queue.lane is ProgramLane.NETWORK)
+    told = [(piped.operators[turn.operator], turn.device_part) for turn in network.turns]
+    assert {one.kind for one, _ in told} == {OperatorKind.SEND, OperatorKind.GATHER}
+    assert {part for _, part in told} == {0.1}
+    first = [f"{one.kind} {one.share}" for one, _ in told if one.layer == 0]
+    parts = ["all 0–1/2 of decode of remote", "prefill of remote", "all 1/2–1 of decode of remote"]
+    assert first == [*(f"send {part}" for part in parts), *(f"gather {part}" for part in parts)]
+
+
+def test_a_program_whose_rows_run_ahead_has_no_lanes() -> None:
+    program = offload(optimize(build_program(config(**LLAMA))), runs_ahead=True)
+    with pytest.raises(AssertionError, match="parts run ahead of others in lanes"):
+        nano_batches(program, pipeline_of([whole(name) for name in ONE_DEVICE], 64))
+
+
 def test_what_no_program_can_do_is_refused() -> None:
     program = optimize(build_program(config(**LLAMA)))
     parts = [whole(name) for name in ONE_DEVICE]
@@ -235,8 +260,6 @@ def test_what_no_program_can_do_is_refused() -> None:
         nano_batches(program, pipeline_of([*parts, replace(parts[0], name="Net")], 64))
     with pytest.raises(PipelineError, match="no parts of KQV"):
         nano_batches(program, pipeline_of([one for one in parts if one.name != "KQV"], 64))
-    with pytest.raises(PipelineError, match="beside attention on other devices"):
-        nano_batches(offload(program), pipeline_of(parts, 64))
     sums = [*parts, replace(parts[0], name="O.AR"), replace(parts[0], name="UGD.AR")]
     with pytest.raises(PipelineError, match="all_reduce in the lane compute"):
         nano_batches(tensor_parallel(build_program(config(**LLAMA)), 0, 2), pipeline_of(sums, 64, 2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -12,6 +14,7 @@ from gpu_node.executors.reference.receiver import NoReceiverError
 from gpu_node.graph.cost import NumberBytes, program_costs
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
@@ -22,11 +25,12 @@ from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.config import Family, ModelConfig
-from tests.gpu_node.batch_cuts import RandomCuts, in_shares
+from tests.gpu_node.batch_cuts import TWICE, RandomCuts, in_shares
 from tests.gpu_node.family_programs import BLOCK_SIZE, CONFIGS, HEAD_DIM, LAYERS, VOCAB, of_program, random_weights
 from tests.gpu_node.family_programs import config as family
 from tests.gpu_node.graph.test_program_cost import config
 from tests.gpu_node.in_memory_receiver import InMemoryReceiver
+from tests.gpu_node.random_pipelines import ONE_DEVICE, PROFILED, random_pipeline
 
 AHEAD: Pass = partial(offload, runs_ahead=True)
 FORMS = [offload, AHEAD]
@@ -89,11 +93,17 @@ def test_the_check_finds_what_is_gathered_before_it_is_sent_and_who_writes_for_t
     program = offload(fuse(build_program(config())))
     send = next(one for one in program.operators if one.kind is OperatorKind.SEND)
     early = [one for one in program.operators if one is not send]
-    with pytest.raises(AssertionError, match=r"gather.*not written yet"):
+    with pytest.raises(AssertionError, match="gathers what was not sent"):
         Program((*early, send), program.buffers, program.weights, program.result).check()
     attention = next(one for one in fuse(build_program(config())).operators if one.kind == "paged_attention")
     with pytest.raises(AssertionError, match="is about local rows"):
         Program((*program.operators, attention), program.buffers, program.weights, program.result).check()
+    halves = offload(in_shares(fuse(build_program(config(num_layers=1))), TWICE))
+    first, second = (index for index, one in enumerate(halves.operators) if one.kind is OperatorKind.GATHER)
+    turned = list(halves.operators)
+    turned[first], turned[second] = turned[second], turned[first]
+    with pytest.raises(AssertionError, match="gathers what was not sent first"):
+        Program(tuple(turned), halves.buffers, halves.weights, halves.result).check()
 
 
 def test_what_is_sent_goes_over_the_wire_and_costs_no_context_here() -> None:
@@ -111,9 +121,18 @@ def test_what_is_sent_goes_over_the_wire_and_costs_no_context_here() -> None:
 
 
 def run(
-    model: ModelConfig, program: Program, stored: dict[str, torch.Tensor], remote: set[int], *, moves: bool
+    model: ModelConfig,
+    program: Program,
+    stored: dict[str, torch.Tensor],
+    remote: set[int],
+    *,
+    moves: bool,
+    choose: Callable[[int], int] | None = None,
 ) -> torch.Tensor:
-    """Prompts here, then five decodes with ``remote`` sequences last: at a receiver, or counted so and kept here."""
+    """Prompts here, then five decodes with ``remote`` sequences last: at a receiver, or counted so and kept here.
+
+    ``choose``: which operator comes next, of those that lanes permit.
+    """
     shape = (NUM_BLOCKS, 2, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
     here, there = ([torch.full(shape, torch.nan) for _ in range(LAYERS)] for _ in range(2))
     receiver = InMemoryReceiver(there)
@@ -127,7 +146,7 @@ def run(
         ids = torch.randint(0, VOCAB, (int(ends[-1]),), generator=numbers)
         batch = paged_batch(sequences, BLOCK_SIZE, len(remote & rows.keys()) if len(ends) == len(ids) else 0)
         with torch.inference_mode():
-            return run_program(program, device, InterpreterInputs(ids, batch, ends - 1))
+            return run_program(program, device, InterpreterInputs(ids, batch, ends - 1), choose)
 
     outputs = [step({number: (0, length) for number, length in enumerate(PROMPTS)})]
     for number in remote if moves else ():
@@ -159,6 +178,25 @@ def test_any_sequences_at_a_receiver_give_the_same_bits(name: str, form: Pass) -
         together = run(model, in_shares(optimized, (LOCAL, REMOTE)), stored, remote, moves=False)
         apart = form(in_shares(optimized, (LOCAL, REMOTE)))
         assert run(model, apart, stored, remote, moves=True).equal(together)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_in_lanes_every_permitted_order_gives_the_same_bits(name: str) -> None:
+    """What is sent first is gathered first, whatever else comes between."""
+    model = family(**CONFIGS[name])
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    optimized = optimize(plain)
+    cut = split_operators(optimized, even_plan(optimized, 2))
+    for number, remote in enumerate((set[int](), {1, 3}, {0, 1, 2, 3})):
+        theirs = run(model, plain, stored, remote, moves=False)
+        for seed, program in enumerate((offload(plain), insert_polls(offload(cut)), offload(RandomCuts(7)(optimized)))):
+            piped = nano_batches(program, random_pipeline(10 * number + seed, names=ONE_DEVICE if seed else PROFILED))
+            listed = run(model, piped, stored, remote, moves=True)
+            torch.testing.assert_close(listed, theirs, rtol=1e-4, atol=1e-4)
+            for order in range(2):
+                choose = random.Random(order).randrange
+                assert run(model, piped, stored, remote, moves=True, choose=choose).equal(listed)
 
 
 def test_remote_rows_without_a_receiver_are_refused() -> None:

@@ -18,6 +18,7 @@ from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.named import parse_passes
 from gpu_node.graph.passes.nano_batches import nano_batches
+from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.passes.split import is_splittable, split_operators
@@ -119,13 +120,13 @@ def test_two_ranks_give_the_logits_of_one_after_any_passes(name: str, before: bo
 @given(seed=st.integers(0, 1 << 16), changes=some_passes(2))
 @settings(max_examples=4, deadline=None)
 def test_a_pipeline_behind_any_passes_changes_no_bit(name: str, seed: int, changes: list[Pass]) -> None:
-    """On one device and on two; in an order of each rank's own."""
+    """On one device and on two; in an order of each rank's own. With copies to the host, or with what sends."""
     model = config(**CONFIGS[name])
     plain = build_program(model)
     stored = random_weights(model, plain)
     program = changed(plain, changes)
-    copies = [copy_out] if seed % 2 else []
-    piped = changed(program, [*copies, partial(nano_batches, pipeline=random_pipeline(seed))])
+    forms: list[list[Pass]] = [[], [copy_out], [offload]]
+    piped = changed(program, [*forms[seed % 3], partial(nano_batches, pipeline=random_pipeline(seed))])
     listed = logits_of(model, piped, of_program(piped, stored))
     choose = random.Random(seed).randrange
     assert logits_of(model, piped, of_program(piped, stored), choose=choose).equal(listed)

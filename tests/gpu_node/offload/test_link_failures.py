@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.kernels.cpu import Int32s
-from tests.gpu_node.offload.attention_engine import AttentionEngine, Sizes
+from gpu_node.graph.share import WHOLE, Share
+from gpu_node.kernels.cpu import CpuLinkSender, Int32s
+from gpu_node.kernels.link_file import link_path
+from tests.gpu_node.offload.attention_engine import AttentionEngine, Part, Sizes
 from tests.gpu_node.offload.link_words import LinkWords
 from tests.gpu_node.offload.pair import COLD, LOST, PAGE_BYTES, RIGHT, Pair, sequences
 from tests.gpu_node.offload.waiting import wait_until
@@ -80,6 +82,49 @@ def test_a_receiver_that_stops_costs_its_rows_and_no_others(pair: Pair, stops: C
     assert not pair.link.is_open
     assert pair.link.generation == 1 + was_open
     assert pair.step([(local, 1)], [(remote, 1)], seed=1) == LOST
+
+
+def test_what_is_under_way_when_its_receiver_refuses_is_given_up_by_the_next_that_would_be_sent(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    """As in lanes, where parts are sent while others are away: nobody gathers what is lost, so who sends drops it.
+
+    The second part comes behind an answer of another link, so the first one is refused by then.
+    """
+    sizes = Sizes(num_layers=1)
+    engine = stack.enter_context(closing(AttentionEngine(sizes, offloads=False)))
+    first, second, other = (WHOLE.cut(number, 3) for number in range(3))
+    for share in (first, other):
+        send(engine, share)
+    gather(engine, other)
+    send(engine, second)
+    for share in (first, second):
+        gather(engine, share)
+    senders = [CpuLinkSender(sizes.link(), "hot", name, deadline_s=60.0, folder=tmp_path) for name in ("one", "two")]
+    refusing, answering = (stack.enter_context(closing(one)) for one in senders)
+    words = [LinkWords(link_path(tmp_path, "hot", name)) for name in ("one", "two")]
+    for one in words:
+        accept(one)
+    rows = [(one, 1) for one in sequences(3, random.Random(0))]
+    step, event = engine.step([Part(rows[:2], refusing), Part(rows[2:], answering)])
+    wait_until(lambda: words[1]["num_asked"] != words[1]["num_served"])
+    words[0]["refused"] = words[0]["generation"]
+    words[1]["num_served"] = words[1]["num_asked"]
+    engine.device.wait(event)
+    assert step.remotes.lost.tolist() == [1, 0]
+    assert (refusing.generation, answering.generation) == (2, 1)
+    accept(words[0])
+    assert refusing.is_open, "it can be used again"
+
+
+def send(engine: AttentionEngine, share: Share) -> None:
+    engine.program.work_on(share)
+    engine.program.add("send", engine.q, engine.k, engine.v, 0, 0)
+
+
+def gather(engine: AttentionEngine, share: Share) -> None:
+    engine.program.work_on(share)
+    engine.program.add("gather", engine.outs[0])
 
 
 def test_a_late_answer_of_another_generation_is_never_read(pair: Pair) -> None:

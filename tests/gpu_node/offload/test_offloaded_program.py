@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from contextlib import closing
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 
 from gpu_node.executors.cpu.lowering import lower
 from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.offload import offload
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.polls import insert_polls
@@ -48,6 +50,7 @@ from tests.gpu_node.family_programs import (
 from tests.gpu_node.offload.attention_engine import int32
 from tests.gpu_node.offload.waiting import wait_until
 from tests.gpu_node.own_arena import program_with_arena
+from tests.gpu_node.random_pipelines import random_pipeline
 
 PROMPTS = (20, 5, 33, 16)
 NUM_BLOCKS, TABLE = 16, 4
@@ -60,6 +63,25 @@ def shape(model: ModelConfig) -> CpuCacheShape:
     return CpuCacheShape(LAYERS, NUM_BLOCKS, BLOCK_SIZE, model.num_kv_heads, HEAD_DIM)
 
 
+@contextmanager
+def linked(
+    model: ModelConfig, other: CpuDevice, folder: Path, num_slots: int = NUM_SLOTS, level: str = ""
+) -> Iterator[tuple[CpuLinkSender, CpuArena]]:
+    """A link to a device, all of whose memory is lent."""
+    heads = (HEADS, model.num_kv_heads, HEAD_DIM)
+    link_shape = CpuLinkShape(LAYERS, BLOCK_SIZE, *heads, num_slots, 8, 8, NUM_BLOCKS)
+    with (
+        closing(CpuArena(1, NUM_BLOCKS * shape(model).block_bytes)) as arena,
+        closing(CpuLinkSender(link_shape, "hot", "cold", deadline_s=60.0, folder=folder)) as sender,
+        closing(
+            CpuLinkReceiver(link_shape, "hot", "cold", device=other, arena=arena, level=level, folder=folder)
+        ) as receiver,
+    ):
+        receiver.lend([0])
+        wait_until(lambda: sender.is_open)
+        yield sender, arena
+
+
 def run(
     device: CpuDevice,
     model: ModelConfig,
@@ -68,17 +90,20 @@ def run(
     remote: Collection[int],
     receiver: tuple[CpuLinkSender, CpuArena] | None = None,
     num_parts: int = 1,
+    piped: Program | None = None,
+    level: str = "",
 ) -> torch.Tensor:
     """Prompts at home, then decodes with ``remote`` sequences last, their blocks at the receiver if there is one.
 
-    The device runs its operators in so many parts, where it can.
+    The device runs its operators in so many parts, where it can; or in the lanes of ``piped``.
     """
     cache, order = shape(model), [number for number in range(len(PROMPTS)) if number not in remote]
     tables = [list(range(TABLE * number, TABLE * (number + 1))) for number in range(len(PROMPTS))]
     numbers = np.random.default_rng(7)
     outputs = []
-    with program_with_arena(Limits(128, 8, LENGTH, VOCAB), cache, HEADS // model.num_kv_heads) as (lowered, arena, _):
-        lower(program, of_program(program, stored), lowered, LENGTH)
+    limits, shared = Limits(128, 8, LENGTH, VOCAB), HEADS // model.num_kv_heads
+    with program_with_arena(limits, cache, shared, level) as (lowered, arena, _):
+        lower(program, of_program(piped or program, stored), lowered, LENGTH, piped=piped)
         if num_parts > 1:
             may_split = lowered.times().may_split
             assert any(may_split)
@@ -97,6 +122,7 @@ def run(
                 copies=int32([]),
                 logits=logits,
                 remotes=CpuRemotes.of(remotes),
+                in_lanes=piped is not None,
             )
             device.wait(device.submit(lowered, one))
             assert not one.remotes.lost.any()
@@ -131,21 +157,34 @@ def test_any_sequences_at_another_device_give_the_same_bits(name: str, form: Pas
         insert_polls(split_operators(offloaded, even_plan(offloaded, 2))),
         form(RandomCuts(6)(optimize(plain))),  # remote rows are sent in parts
     ]
-    cache = shape(model)
-    heads = (HEADS, model.num_kv_heads, HEAD_DIM)
-    link_shape = CpuLinkShape(LAYERS, BLOCK_SIZE, *heads, NUM_SLOTS, 8, 8, NUM_BLOCKS)
-    with (
-        CpuDevice(2) as device,
-        CpuDevice(1) as other,
-        closing(CpuArena(1, NUM_BLOCKS * cache.block_bytes)) as arena,
-        closing(CpuLinkSender(link_shape, "hot", "cold", deadline_s=60.0, folder=tmp_path)) as sender,
-        closing(CpuLinkReceiver(link_shape, "hot", "cold", device=other, arena=arena, folder=tmp_path)) as receiver,
-    ):
-        receiver.lend([0])
-        wait_until(lambda: sender.is_open)
+    with CpuDevice(2) as device, CpuDevice(1) as other, linked(model, other, tmp_path) as receiver:
         for program, remote in zip(programs, ((1, 3), (0, 1, 2, 3), (1, 2, 3)), strict=True):
             theirs = run(device, model, plain, stored, remote)
-            assert run(device, model, program, stored, remote, (sender, arena)).equal(theirs)
+            assert run(device, model, program, stored, remote, receiver).equal(theirs)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_in_lanes_any_sequences_at_another_device_give_the_same_bits(
+    name: str, num_threads: int, tmp_path: Path
+) -> None:
+    model = config(**CONFIGS[name])
+    plain = build_program(model)
+    stored = random_weights(model, plain)
+    optimized = optimize(plain)
+    programs = [offload(plain), insert_polls(offload(optimized)), offload(RandomCuts(8)(optimized))]
+    with (
+        CpuDevice(num_threads) as device,
+        CpuDevice(1) as other,
+        linked(model, other, tmp_path, num_slots=64) as receiver,
+    ):
+        for seed, (program, remote) in enumerate(zip(programs, ((1, 3), (0, 1, 2, 3), (1, 2, 3)), strict=True)):
+            theirs = run(device, model, plain, stored, remote)
+            piped = nano_batches(program, random_pipeline(seed + 3 * num_threads))
+            listed = replace(piped, lanes=())
+            assert run(device, model, listed, stored, remote, receiver).equal(theirs)
+            assert run(device, model, listed, stored, remote, receiver, piped=piped).equal(theirs)
+            assert run(device, model, listed, stored, (), piped=piped).equal(run(device, model, plain, stored, ()))
 
 
 @pytest.mark.parametrize("num_parts", [2, 3, 64])

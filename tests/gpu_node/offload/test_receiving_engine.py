@@ -13,7 +13,7 @@ from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.border.sizing import device_paging
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.named import offload_passes
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from tests.gpu_node import tiny
@@ -38,7 +38,7 @@ def test_tokens_and_rows_are_right_while_both_engines_work(
     payloads = [tiny.request(str(i), [chance.randrange(3, tiny.VOCAB) for _ in range(9)], 24) for i in range(4)]
     any_pipeline = random_pipeline(8, rows=2, device=cpu_name(num_threads))
     pipelines = Pipelines("any.json", any_pipeline.rows, (any_pipeline,)) if is_piped else NO_PIPELINES
-    made = CpuExecutor(OPTIONS, num_threads, passes=(insert_polls,), pipelines=pipelines, link_folder=tmp_path)
+    made = CpuExecutor(OPTIONS, num_threads, passes=offload_passes("on"), pipelines=pipelines, link_folder=tmp_path)
     executor = stack.enter_context(closing(made))
     engine = Engine(executor, OPTIONS)
     engine.load_model(spec)
@@ -67,3 +67,5 @@ def test_tokens_and_rows_are_right_while_both_engines_work(
         sender.join()
     assert set(told) == {RIGHT}
     assert (engine.counts.num_piped > 0) is is_piped
+    measured = executor.links.times(link, "tiny")
+    assert (measured.num_steps > 0) is not is_piped, "steps in lanes are not measured, and here all are"

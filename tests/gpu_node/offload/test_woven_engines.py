@@ -18,7 +18,7 @@ from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.models.test_families_models import save
-from tests.gpu_node.offload.weaving import CPU, CUDA, LINK, MODEL, Device, Weaving, on_cuda
+from tests.gpu_node.offload.weaving import CPU, CUDA, LINK, MODEL, PIPED, Device, Weaving, on_cuda
 
 MAX_MODEL_LEN = 48
 SENDER = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, step_tokens=32, offload="on")
@@ -50,13 +50,16 @@ def large_model(folder: Path, device: Device) -> Path:
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[Device, Path]:
     folder = tmp_path_factory.mktemp("large")
-    return {device: large_model(folder, device) for device in (CPU, CUDA)}
+    models = {name: large_model(folder, device) for name, device in (("cpu", CPU), ("cuda", CUDA))}
+    return {device: models["cuda" if device is CUDA else "cpu"] for device in (CPU, CUDA, *PIPED)}
 
 
 @pytest.mark.parametrize(
     ("device", "ratio", "form"),
     [
         *((CPU, ratio, form) for ratio in (0.0, 0.3, 1.0) for form in ("on", "ahead")),
+        *((device, ratio, "on") for device in PIPED for ratio in (0.0, 0.3, 1.0)),
+        (PIPED[1], 0.5, "ahead"),
         on_cuda(0.0, "on"),
         on_cuda(0.4, "on"),
         on_cuda(1.0, "on"),
@@ -78,6 +81,7 @@ def test_tokens_are_those_of_home(
     assert both.lend(3, ratio)
     assert tiny.run(both.hot, requests(device)) == alone
     assert (both.num_served > 0) == (ratio > 0)
+    assert (both.hot.counts.num_piped > 0) == (device in PIPED)
     both.hot.check()
 
 
@@ -99,7 +103,7 @@ def test_adapters_read_remote_rows_as_local_ones(
     assert both.num_served > 0
 
 
-@pytest.mark.parametrize("device", [CPU, on_cuda()], ids=str)
+@pytest.mark.parametrize("device", [CPU, *PIPED, on_cuda()], ids=str)
 def test_two_engines_can_be_each_others_receiver(
     stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device
 ) -> None:
@@ -138,7 +142,9 @@ def test_each_family_gives_the_tokens_of_home(stack: ExitStack, tmp_path: Path, 
     assert both.num_served > 0
 
 
-@pytest.mark.parametrize(("device", "seed"), [*((CPU, seed) for seed in range(4)), on_cuda(0)], ids=str)
+@pytest.mark.parametrize(
+    ("device", "seed"), [*((CPU, seed) for seed in range(4)), *((one, 4) for one in PIPED), on_cuda(0)], ids=str
+)
 def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
     stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device, seed: int
 ) -> None:
@@ -231,7 +237,11 @@ def test_who_is_evicted_from_a_receiver_goes_on_where_it_was_unless_it_was_lost(
     assert bool(both.hot.counts.restored_tokens) != is_lost
 
 
-@pytest.mark.parametrize(("device", "seed"), [*((CPU, seed) for seed in range(3)), on_cuda(0), on_cuda(1)], ids=str)
+@pytest.mark.parametrize(
+    ("device", "seed"),
+    [*((CPU, seed) for seed in range(3)), *((one, 1) for one in PIPED), on_cuda(0), on_cuda(1)],
+    ids=str,
+)
 def test_what_a_receiver_loses_is_computed_again(
     stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device, seed: int
 ) -> None:

@@ -18,20 +18,28 @@ from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt, StepReport
+from shared.config.pipelines.pipeline_file import encode_pipeline
+from shared.config.pipelines.pipelines import cpu_name
 from shared.messages.requests.payload import Payload
 from tests.gpu_node.offload.test_woven_engines import MAX_MODEL_LEN, large_model, requests
-from tests.gpu_node.offload.weaving import CPU, CUDA, Device, on_cuda
+from tests.gpu_node.offload.weaving import CPU, CUDA, PIPED, Device, on_cuda
+from tests.gpu_node.random_pipelines import random_pipeline
 
 pytestmark = pytest.mark.slow
 
 CONFIG = """
 models: [{{name: tiny, source: {path}, max_model_len: {length}}}]
 nodes: [{{name: {name}, {node}}}]
-engine: {{kv_cache_bytes: {kv_bytes}, block_size: 4, step_tokens: 32, max_num_seqs: {most}, offload: "on"}}
+engine:
+  {{kv_cache_bytes: {kv_bytes}, block_size: 4, step_tokens: {rows}, max_num_seqs: {most}, offload: "on",
+    pipeline: {pipeline}}}
 """
-NODES = {CPU: "executor: cpu, num_threads: 1", CUDA: "executor: cuda, device: 'cuda:0'"}
-MODULES = {CPU: "gpu_node.engine", CUDA: "tests.gpu_node.offload.interpreted_engine"}
-ROUNDS = {CPU: 3, CUDA: 1}
+IN_LANES = PIPED[0]
+NODES = dict.fromkeys((CPU, IN_LANES), "executor: cpu, num_threads: 1") | {CUDA: "executor: cuda, device: 'cuda:0'"}
+MODULES = dict.fromkeys(NODES, "gpu_node.engine") | {CUDA: "tests.gpu_node.offload.interpreted_engine"}
+STEP_TOKENS = dict.fromkeys(NODES, 32) | {IN_LANES: 6}
+"""In lanes are steps of so many rows; there no more requests run, so steps of decodes alone are among them."""
+ROUNDS = dict.fromkeys(NODES, 3) | {CUDA: 1}
 """Of all requests; the interpreter takes ten seconds for one."""
 KV_BYTES = {"hot": 1 << 20, "cold": 16 << 20}
 
@@ -51,11 +59,15 @@ def start(stack: ExitStack, folder: Path, name: str, device: Device) -> EngineEn
     return end
 
 
-@pytest.fixture(scope="module", params=[CPU, on_cuda()], ids=str)
+@pytest.fixture(scope="module", params=[CPU, IN_LANES, on_cuda()], ids=str)
 def hot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hot]:
     device: Device = request.param
     folder = tmp_path_factory.mktemp("woven")
-    path = large_model(folder, device)
+    path, pipeline = large_model(folder, device), "off"
+    if device.pipeline is not None:
+        file = random_pipeline(device.pipeline, rows=STEP_TOKENS[device], device=cpu_name(device.num_threads))
+        pipeline = str(folder / "pipeline.json")
+        Path(pipeline).write_text(encode_pipeline(file))
     for name, kv_bytes in KV_BYTES.items():
         text = CONFIG.format(
             path=path,
@@ -63,7 +75,9 @@ def hot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             name=name,
             node=NODES[device],
             kv_bytes=kv_bytes,
-            most=device.num_requests,
+            most=min(device.num_requests, STEP_TOKENS[device]),
+            rows=STEP_TOKENS[device],
+            pipeline=pipeline,
         )
         (folder / f"{name}.yaml").write_text(text)
     with ExitStack() as stack:
@@ -133,7 +147,7 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenP
         assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
     assert pair.num_lost == 0
     assert pair.times("tiny").cold.num_served > 0
-    for end in (pair.hot, pair.cold) if hot.device is CPU else ():
+    for end in (pair.hot, pair.cold) if hot.device is not CUDA else ():
         libraries = {Path(mapped.path).name for mapped in psutil.Process(end.process.pid).memory_maps()}
         assert not any(name.startswith("libtorch") for name in libraries), "as in test_without_torch.py"
 
@@ -165,6 +179,7 @@ NUM_ENDS = int(os.environ.get("TREADLE_WOVEN_ENDS", "8"))
 """At moments drawn at random, of receivers on processors; a run takes some seconds."""
 ENDED = [
     *(pytest.param(CPU, ENDS[number % len(ENDS)], number // len(ENDS)) for number in range(NUM_ENDS)),
+    *(pytest.param(IN_LANES, how, 1) for how in ENDS),
     *(on_cuda(how, 0) for how in ENDS),  # the interpreter takes its time
 ]
 

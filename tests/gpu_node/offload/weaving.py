@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,16 +18,18 @@ from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.offload.offloading import LinkNews, PagesBack, RemoteLost
 from gpu_node.executors.cpu.executor import CpuExecutor
-from gpu_node.graph.passes.named import offload_passes
+from gpu_node.graph.passes.named import lane_passes, offload_passes
 from shared.config.engines.engine import EngineOptions, ModelSpec
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, cpu_name
 from shared.messages.requests.payload import Payload
+from tests.gpu_node.random_pipelines import random_pipeline
 
 if TYPE_CHECKING:
     from gpu_node.executors.cuda.executor import CudaExecutor
 
 LINK = LinkName("hot-1", "cold-1")
 MODEL = "tiny"
-ONE_THREAD = 1
+PIPED_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ class Device:
     num_layers: int
     head_dim: int
     """Of 4 KV heads: so large that the sender's memory is filled."""
+    num_threads: int = 1
+    pipeline: int | None = None
+    """Both engines' steps of `PIPED_ROWS` rows and more go through the random pipeline of this seed."""
 
     def __str__(self) -> str:
         return self.name
@@ -53,8 +58,15 @@ class Device:
         Threads of a CPU device need nobody.
         """
         passes = offload_passes(options.offload)
-        if self.name == "cpu":
-            return CpuExecutor(options, ONE_THREAD, passes=passes, link_folder=folder)
+        if self.name != "cuda":
+            return CpuExecutor(
+                options,
+                self.num_threads,
+                passes=passes,
+                lane_passes=lane_passes(options.offload),
+                link_folder=folder,
+                pipelines=self._pipelines,
+            )
         from gpu_node.executors.cuda.executor import CudaExecutor
 
         return CudaExecutor(
@@ -66,8 +78,19 @@ class Device:
             meanwhile=meanwhile,
         )
 
+    @property
+    def _pipelines(self) -> Pipelines:
+        if self.pipeline is None:
+            return NO_PIPELINES
+        file = random_pipeline(self.pipeline, rows=PIPED_ROWS, device=cpu_name(self.num_threads))
+        return Pipelines("any.json", PIPED_ROWS, (file,))
+
 
 CPU = Device("cpu", num_requests=12, most_tokens=24, num_layers=6, head_dim=64)
+PIPED = [
+    replace(CPU, name=f"cpu in lanes {seed}", pipeline=seed, num_threads=num_threads)
+    for seed, num_threads in ((1, 1), (2, 2), (3, 3))
+]
 CUDA = Device("cuda", num_requests=6, most_tokens=12, num_layers=2, head_dim=128)
 
 NO_INTERPRETER = os.environ.get("TRITON_INTERPRET") != "1" or find_spec("triton") is None

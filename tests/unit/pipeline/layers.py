@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.layer import LayerOperator
 from services.pipeline.operators.times import Line
+from shared.pipelines.lanes import ResourceLane
 
 US = 1e-6
 

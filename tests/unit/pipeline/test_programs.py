@@ -7,14 +7,14 @@ from itertools import pairwise, product
 import pytest
 
 from services.highs import new_solver, proven_gap
-from services.pipeline.operators.lanes import TABLE_3, ResourceLane
 from services.pipeline.operators.layer import LayerOperator, edges, split
 from services.pipeline.schedules.elastic import ElasticLayer
-from services.pipeline.schedules.periodic import Gap, shortest_period
 from services.pipeline.search.allocation import solve_allocation
 from services.pipeline.search.beginnings import candidate, greedy_schedule
 from services.pipeline.search.descent import descend
 from services.pipeline.search.structure import sequential_schedule, solve_structure
+from shared.pipelines.lanes import TABLE_3, ResourceLane
+from shared.pipelines.periodic import Gap, shortest_period
 from tests.unit.pipeline.layers import US, operator, two_lanes
 
 

@@ -25,7 +25,7 @@ from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.adapt import adapt
-from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.draft import Pass, changed
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.kernels.cpu import (
     CpuArena,
@@ -102,12 +102,14 @@ class CpuExecutor:
         level: str = "",
         optimize: bool = True,
         passes: Sequence[Pass] = (),
+        lane_passes: Sequence[Pass] | None = None,
         link_folder: Path = FOLDER,
         pipelines: Pipelines = NO_PIPELINES,
     ) -> None:
         """``cpus`` pins threads; ``level`` and ``optimize`` choose plainer kernels and the plain path, for comparison.
 
-        ``passes`` change each model's program, behind the pass `optimize`; ``pipelines`` are for what comes of that.
+        ``passes`` change each model's program, behind the pass `optimize`; ``pipelines`` are for what comes of that,
+        or of ``lane_passes`` in their place.
         Links to other engines lie in ``link_folder``.
         """
         self._options = options
@@ -116,6 +118,7 @@ class CpuExecutor:
         self._name = cpu_name(num_threads)
         self._pipelines = pipelines
         self._passes = tuple(passes)
+        self._lane_passes = self._passes if lane_passes is None else tuple(lane_passes)
         device, host = device_paging(options), host_paging(options)
         self._arena = CpuArena(device.num_pages, device.page_bytes)
         self._host = CpuArena(host.num_pages, host.page_bytes)
@@ -173,11 +176,10 @@ class CpuExecutor:
         )
         plain = served_program(spec, checkpoint)
         adapters = open_adapters(spec, checkpoint, plain)
-        program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
-        for change in self._passes:
-            program = change(program)
+        adapted = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
+        program = changed(adapted, self._passes)
         in_lanes = piped(
-            program,
+            program if self._lane_passes == self._passes else changed(adapted, self._lane_passes),
             spec,
             self._pipelines,
             self._name,

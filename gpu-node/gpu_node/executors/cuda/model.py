@@ -32,7 +32,7 @@ from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.executors.piped import piped
 from gpu_node.executors.unguessed import refuse_speculation
 from gpu_node.graph.passes.adapt import adapt
-from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.draft import Pass, changed
 from gpu_node.graph.passes.optimize import optimize as optimized
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.kernels.paged_batch import PagedSequence
@@ -151,11 +151,10 @@ class CudaBuilder:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(program) if self.optimizes else program, adapters.ranks, len(adapters.names))
-        for change in self.passes:
-            program = change(program)
+        program = changed(program, self.passes)
         heads = checkpoint.config.num_heads // world, checkpoint.config.num_kv_heads // world
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
-        in_lanes = piped(program, spec, self.pipelines, self.name, world, polls_in_lanes=False)
+        in_lanes = piped(program, spec, self.pipelines, self.name, world, links_in_lanes=False)
         return PreparedOnHost(
             spec, config, in_lanes.joined(program), checkpoint, in_lanes, adapters, image_weights=image_weights(spec)
         )

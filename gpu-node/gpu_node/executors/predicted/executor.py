@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gpu_node.engine.border.executor import ComputedStep
@@ -14,8 +15,10 @@ from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.made_up import MadeUpTokens
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import block_bytes
+from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Sampling
 from shared.messages.requests.token_logprob import TokenLogprob
+from shared.pipelines.step_pipeline import StepPipeline
 
 AnswerTokens = Callable[[Sampling], int]
 """After how many tokens a model ends its answer, by itself. What a request asks for identifies it by its seed."""
@@ -31,6 +34,18 @@ class PredictedCost(Protocol):
     def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0, /) -> float:
         """Of a step of so many rows, which read and attend to so many tokens together."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PipedCost:
+    """Of a device whose full steps go through a pipeline."""
+
+    plain: StepCost
+    pipeline: StepPipeline
+
+    def predict_s(self, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0, /) -> float:
+        """As the pipeline has it."""
+        return self.pipeline.predict_s(self.plain, num_tokens, num_context_tokens, num_attended_tokens)
 
 
 class PredictedExecutor:

@@ -1,7 +1,8 @@
 """A device that is not there: models run on it as published numbers say, and answer in words.
 
 Durations and sizes are those of a device of its kind (`shared.config.hardware`). Tokens are words of the model's own
-vocabulary, drawn from the request's seed, so its tokenizer decodes them; answers end after lengths as in ShareGPT.
+vocabulary, drawn from the request's seed, so its tokenizer decodes them; answers end after lengths as in ShareGPT. Full
+steps go through the pipeline that the node is told (`engine.pipeline`), as simulated devices have them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from gpu_node.engine.border.plan import Draw, StepPlan
 from gpu_node.engine.border.sizing import MAX_CONTEXT_LENGTH
 from gpu_node.executors.draws.counter import uniform
 from gpu_node.executors.memory.host_tier import HOST
-from gpu_node.executors.predicted.executor import PredictedExecutor
+from gpu_node.executors.piped import NOT_FOR_ENCODERS
+from gpu_node.executors.predicted.executor import PipedCost, PredictedExecutor
 from gpu_node.executors.predicted.lengths import SHAREGPT_OUTPUT
 from gpu_node.executors.predicted.made_up import MadeUpTokens
 from gpu_node.executors.predicted.made_up_embedding import made_up_embedding
@@ -30,11 +32,14 @@ from gpu_node.models.words import Words, read_words
 from shared.config import hardware
 from shared.config.engines.engine import MIN_MODEL_LEN, EngineOptions, ModelSpec
 from shared.config.hardware import ModelShape
+from shared.config.pipelines.pipeline_file import PipelineError
+from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines
 from shared.files.classifier import read_class_labels
 from shared.files.encoder import own_step_tokens, step_length
-from shared.files.model_file import checked_path
+from shared.files.model_file import ModelFileError, checked_path
 from shared.files.model_sizes import read_context_length, read_is_encoder
 from shared.messages.requests.token_logprob import TokenLogprob
+from shared.pipelines.step_pipeline import StepPipeline
 
 _WEIGHT_BYTES = {"bfloat16": 2.0, "int8": 1.0}
 _NUM_LABELS = 2  # no and yes
@@ -45,11 +50,12 @@ _LENGTH_POSITION = -1  # of the number that says how long an answer is; those th
 class VirtualExecutor:
     """Takes no time itself; `PacedExecutor` makes it take what its device would."""
 
-    def __init__(self, device: str, options: EngineOptions) -> None:
-        """``device`` is one of `shared.config.hardware.DEVICES`."""
+    def __init__(self, device: str, options: EngineOptions, pipelines: Pipelines = NO_PIPELINES) -> None:
+        """``device`` is one of `shared.config.hardware.DEVICES`; ``pipelines``: those that its models may run."""
         self.device = device
         self._hardware = hardware.device_named(device)
         self._options = options
+        self._pipelines = pipelines.for_predicted
         self._words: dict[str, Words] = {}
         self._embedding_columns: dict[str, int] = {}  # of models that embed or score
         self._models = PredictedModels(self._predicted, options)
@@ -74,6 +80,7 @@ class VirtualExecutor:
         is_encoder = read_is_encoder(path)
         if is_encoder:
             check_encoder(spec, open_checkpoint(path), self._options)
+        pipeline = self._pipeline(spec)
         model = self._models.load_model(spec, instead_of)
         if spec.task != "generate":
             if spec.predict_as is None:
@@ -81,7 +88,27 @@ class VirtualExecutor:
             self._embedding_columns[spec.name] = _num_columns(spec, path)
         vocab_size = self._words_of(spec).vocab_size
         step_tokens = own_step_tokens(self._options, is_encoder=is_encoder)
-        return replace(model, vocab_size=vocab_size, task=spec.task, is_encoder=is_encoder, step_tokens=step_tokens)
+        return replace(
+            model,
+            vocab_size=vocab_size,
+            task=spec.task,
+            is_encoder=is_encoder,
+            step_tokens=step_tokens,
+            pipeline_rows=pipeline.file.rows if pipeline is not None else 0,
+            lacks_pipeline=not is_encoder and self._pipelines.lacks(spec, self.device),
+        )
+
+    def _pipeline(self, spec: ModelSpec) -> StepPipeline | None:
+        """What full steps go through. `ModelFileError` where the one that was named is for something else."""
+        try:
+            file = self._pipelines.of(spec, self.device)
+            if file is None:
+                return None
+            if read_is_encoder(checked_path(spec)):
+                raise PipelineError(NOT_FOR_ENCODERS)
+            return StepPipeline.of(file, model_shape(spec))
+        except PipelineError as error:
+            raise ModelFileError(f"engine.pipeline: {error}") from error
 
     def _words_of(self, spec: ModelSpec) -> Words:
         """Read once: they are kept, unlike weights, when the model leaves."""
@@ -101,8 +128,9 @@ class VirtualExecutor:
             )
         kv_cache_bytes = int(hardware.kv_bytes(self._hardware, shape))
         words = self._words_of(spec)
+        plain, pipeline = hardware.step_cost(self._hardware, shape), self._pipeline(spec)
         return PredictedExecutor(
-            hardware.step_cost(self._hardware, shape),
+            plain if pipeline is None else PipedCost(plain, pipeline),
             replace(self._options, kv_cache_bytes=kv_cache_bytes),
             shape.kv_token_bytes,
             len(words.token_ids),

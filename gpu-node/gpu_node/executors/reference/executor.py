@@ -25,7 +25,7 @@ from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.lanes import first_ready
 from gpu_node.graph.passes.adapt import adapt
-from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.draft import Pass, changed
 from gpu_node.graph.passes.tensor_parallel import IndivisibleError, tensor_parallel
 from gpu_node.graph.program import Program
 from gpu_node.kernels import operations
@@ -129,8 +129,7 @@ class ReferenceExecutor:
             raise ModelFileError(f"{checkpoint.path}: {error}") from error
         adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(program, adapters.ranks, len(adapters.names))
-        for change in self._passes:
-            program = change(program)
+        program = changed(program, self._passes)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt, layout = kv_identity(spec, self._options, _KV_LAYOUT), image_layout(spec, _KV_LAYOUT)
         model = loaded_model(spec, own, self._options, _FLOAT_BYTES, layout, kv_identity=salt, checks_guesses=True)

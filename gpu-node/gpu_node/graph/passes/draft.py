@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gpu_node.graph.program import Buffer, Operator, Program
 from gpu_node.graph.weight import Weight
 
 Pass = Callable[[Program], Program]
+
+
+def changed(program: Program, passes: Iterable[Pass]) -> Program:
+    """What comes of one pass after another."""
+    for change in passes:
+        program = change(program)
+    return program
 
 
 class Draft:

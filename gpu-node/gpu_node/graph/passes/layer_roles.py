@@ -30,9 +30,19 @@ class LayerRole(Enum):
     """Its sum over devices, and with the residual."""
     COPY_OUT = auto()
     """Of full blocks to the host, anywhere in the layer."""
+    SEND = auto()
+    """Of what remote rows attend with, ahead of attention."""
+    GATHER = auto()
+    """Of what comes of them, ahead of the product behind attention."""
 
 
 _NORMS = frozenset({OperatorKind.RMS_NORM, OperatorKind.LAYER_NORM})
+_BESIDE = {
+    OperatorKind.COPY_OUT: LayerRole.COPY_OUT,
+    OperatorKind.SEND: LayerRole.SEND,
+    OperatorKind.GATHER: LayerRole.GATHER,
+}
+"""What has its role by its kind, and changes none of those around it."""
 _MULTIPLIES = PRODUCTS | {OperatorKind.EXPERTS}
 _ACTIVATES = frozenset({OperatorKind.SILU_MUL, OperatorKind.RELU, OperatorKind.GELU, OperatorKind.GATED_LINEAR})
 
@@ -54,8 +64,8 @@ def layer_roles(operators: Sequence[Operator]) -> list[LayerRole]:
     roles = []
     role, is_activated = LayerRole.FIRST_NORM, False
     for operator in operators:
-        if operator.kind is OperatorKind.COPY_OUT:
-            roles.append(LayerRole.COPY_OUT)
+        if operator.kind in _BESIDE:
+            roles.append(_BESIDE[operator.kind])
             continue
         role = _next(role, operator.kind, is_activated=is_activated)
         is_activated = is_activated or operator.kind in _ACTIVATES

@@ -37,6 +37,11 @@ def offload_passes(form: Literal["off", "on", "ahead"], *, polls: bool = True) -
             return partial(offload, runs_ahead=True), *behind
 
 
+def lane_passes(form: Literal["off", "on", "ahead"], *, polls: bool = True) -> tuple[Pass, ...]:
+    """The same ahead of `nano_batches`: in lanes, parts run ahead of one another by themselves."""
+    return offload_passes("off" if form == "off" else "on", polls=polls)
+
+
 def _parse(item: str) -> Pass:
     name, equals, number = item.partition("=")
     if name in _PLAIN and not equals:

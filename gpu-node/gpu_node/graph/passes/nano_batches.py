@@ -5,6 +5,10 @@ belongs to no layer stays whole. The program still lists all parts of an operato
 on what follows from the boxes alone. In the lanes, parts come in the order in which the pipeline starts them, as far
 as nothing has to come before.
 
+Of a program that offloads, what a part's remote rows attend with is sent when the pipeline starts the part's attention,
+and what comes of it is gathered when that is to end, both in the lane of the network; meanwhile its local rows attend,
+and other parts go on.
+
 A pipeline counts rows from the first decode to the last prompt; a step has its decodes last (`gpu_node.graph.share`).
 """
 
@@ -28,6 +32,8 @@ from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, PipelineError, P
 _PHASES: Mapping[str, Share] = {"DecAttn": DECODE, "PfAttn": PREFILL}
 _COPY_PART = 0.1
 """Where a pipeline says nothing of copies to the host, they have so much of the device, beside the last products."""
+_LINK = Placement(ProgramLane.NETWORK, 0.1)
+"""Of what is sent to other devices and gathered, of which no pipeline says anything: rows are moved, nothing more."""
 _FEED_FORWARD = ("UG", "D", "UGD")
 _AHEAD_OF_ALL, _BEHIND_ALL = -math.inf, math.inf
 
@@ -39,7 +45,8 @@ class _NanoPart:
     rows: Range
     placement: Placement
     start_s: float
-    """From the first layer's beginning."""
+    """From the first layer's beginning, as is the next."""
+    end_s: float
     phase: Share = WHOLE
 
     def of(self, operator: Operator) -> Operator:
@@ -53,8 +60,6 @@ class _NanoPart:
 
 def nano_batches(program: Program, pipeline: PipelineFile) -> Program:
     """The program in the lanes of ``pipeline``. `PipelineError` where it is not about such a program."""
-    if program.offloads:
-        raise PipelineError("no pipeline runs beside attention on other devices; set pipeline: off")
     assert not program.lanes, "a program has one pipeline"
     if gathered := [one.rows[1] for one in pipeline.operators if one.name == "O.AG"]:
         rows = Range(Part.ALL, 1 - Fraction(max(gathered), pipeline.rows), Fraction(1))
@@ -90,6 +95,8 @@ _POLL = Operator(OperatorKind.POLL, (), ())
 def _operators(program: Program, parts: _Parts) -> Iterator[tuple[Operator, bool, Sequence[_NanoPart]]]:
     """Each operator but polls, whether a poll is behind it, and the parts in which it comes."""
     roles = program_roles(program)
+    layers = [role[1] for role in roles if role is not None]
+    assert layers == sorted(layers), "parts run ahead of others in lanes, and no rows of a program before that"
     num_before = next((index for index, role in enumerate(roles) if role is not None), len(roles))
     for index, (operator, role) in enumerate(zip(program.operators, roles, strict=True)):
         if operator.kind is OperatorKind.POLL:
@@ -98,7 +105,7 @@ def _operators(program: Program, parts: _Parts) -> Iterator[tuple[Operator, bool
         if role is None:
             start_s = _AHEAD_OF_ALL if index < num_before else _BEHIND_ALL
             lane = ProgramLane.NETWORK if operator.kind in COLLECTIVES else ProgramLane.COMPUTE
-            yield operator, is_polled, [_NanoPart(Range(), Placement(lane, 1.0), start_s)]
+            yield operator, is_polled, [_NanoPart(Range(), Placement(lane, 1.0), start_s, start_s)]
         else:
             yield operator, is_polled, parts.of(*role)
 
@@ -118,13 +125,18 @@ class _Parts:
 
     def of(self, role: LayerRole, layer: int) -> list[_NanoPart]:
         """The parts of a role in a layer, under the first of its names that the pipeline knows."""
+        if role in (LayerRole.SEND, LayerRole.GATHER):
+            # both in one order, since the first that is sent is the first that comes back
+            parts = sorted(self.of(LayerRole.ATTENTION, layer), key=lambda one: one.start_s)
+            ends = (one.start_s if role is LayerRole.SEND else one.end_s for one in parts)
+            return [replace(one, placement=_LINK, start_s=start_s) for one, start_s in zip(parts, ends, strict=True)]
         for names, lag in _NAMES[role]:
             if known := [name for name in names if name in self._by_name]:
                 return list(self._parts(known, layer - lag))
         starts = [one.start_s for name in _FEED_FORWARD for one in self._by_name.get(name, ())]
         if role is LayerRole.COPY_OUT and starts:
             start_s = min(starts) + layer * self._pipeline.layer_s
-            return [_NanoPart(Range(), Placement(ProgramLane.COPY, _COPY_PART), start_s)]
+            return [_NanoPart(Range(), Placement(ProgramLane.COPY, _COPY_PART), start_s, start_s)]
         wanted = " or ".join(name for names, _ in _NAMES[role] for name in names)
         raise PipelineError(f"the pipeline has no parts of {wanted}; {SEARCH_AGAIN}")
 
@@ -140,7 +152,8 @@ class _Parts:
             first = 0 if number == 0 else one.rows[0]
             end = num_rows if number == len(parts) - 1 else one.rows[1]
             rows = Range(Part.ALL, 1 - Fraction(end, num_rows), 1 - Fraction(first, num_rows))
-            yield _NanoPart(rows, Placement(ProgramLane(one.lane), one.r), one.start_s + lap * self._pipeline.layer_s)
+            since_s = lap * self._pipeline.layer_s
+            yield _NanoPart(rows, Placement(ProgramLane(one.lane), one.r), one.start_s + since_s, one.end_s + since_s)
 
 
 _NAMES: Mapping[LayerRole, tuple[tuple[tuple[str, ...], int], ...]] = {

@@ -53,5 +53,10 @@ def test_lanes_have_no_races(library: Path, sanitizer: str, family: str) -> None
     assert races(library, sanitizer, family, "with") == 0
 
 
+@pytest.mark.parametrize("family", ["llama3", "mixtral"])
+def test_lanes_that_ask_another_device_have_no_races(library: Path, sanitizer: str, family: str) -> None:
+    assert races(library, sanitizer, family, "linked") == 0
+
+
 def test_lanes_without_events_have_some(library: Path, sanitizer: str) -> None:
     assert races(library, sanitizer, "llama3", "without") > 0

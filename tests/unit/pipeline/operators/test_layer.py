@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.machine import machine
-from services.pipeline.operators.lanes import TABLE_3, ResourceLane
 from services.pipeline.operators.layer import Edge, LayerLayout, edges, layer_operators, sequential_s, split
-from services.pipeline.operators.times import calibrate, layer_times
+from services.pipeline.operators.times import layer_times
 from shared.config.hardware import model_named
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.calibration import calibrate
+from shared.pipelines.lanes import TABLE_3, ResourceLane
+from shared.pipelines.machine import machine
 from tests.unit.pipeline.layers import US, two_lanes
 
 BATCH = DenseBatch(2048, MeanLengths(512, 1024))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.operators.lanes import ResourceLane
 from services.pipeline.operators.profiled import profiled_setting, spread, table
 from shared.config.hardware import model_named
 from shared.config.measured.pipeline_profile import OperatorTime, Pair, PipelineProfile
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.lanes import ResourceLane
 
 
 def pair(num_threads: int, product: float, other: float, rows: int = 64) -> Pair:

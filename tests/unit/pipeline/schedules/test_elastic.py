@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.pipeline.operators.lanes import TABLE_3, UNDISTURBED, ResourceLane
 from services.pipeline.schedules.elastic import Candidate, ElasticLayer
+from shared.pipelines.lanes import TABLE_3, UNDISTURBED, ResourceLane
 from tests.unit.pipeline.layers import US, operator, two_lanes
 
 BESIDE = [

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from services.pipeline.operators.lanes import TABLE_3, ResourceLane
 from services.pipeline.operators.layer import Edge, NanoOperator, edges, split
 from services.pipeline.schedules.greedy import Task, as_schedule, play
-from services.pipeline.schedules.periodic import Gap, shortest_period
 from services.pipeline.schedules.schedule import PartSlot, Schedule
 from services.pipeline.search.structure import sequential_schedule
+from shared.pipelines.lanes import TABLE_3, ResourceLane
+from shared.pipelines.periodic import Gap, shortest_period
 from tests.unit.pipeline.layers import US, two_lanes
 
 A = NanoOperator("A", ResourceLane.COMPUTE, 0, 256, 60 * US)

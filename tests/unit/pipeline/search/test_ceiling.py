@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.machine import machine
-from services.pipeline.operators.lanes import TABLE_3, ResourceLane
 from services.pipeline.operators.layer import NanoOperator
 from services.pipeline.operators.setting import Setting
 from services.pipeline.search.ceiling import ceilings, least_period_s
 from shared.config.hardware import model_named
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.lanes import TABLE_3, ResourceLane
+from shared.pipelines.machine import machine
 from tests.unit.pipeline.layers import US
 
 

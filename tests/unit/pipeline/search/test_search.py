@@ -6,13 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths, largest_batch
-from services.pipeline.cost_model.machine import machine
-from services.pipeline.cost_model.paper import FIGURE_7, FIGURE_9, FIGURE_9_LENGTHS, TRACE_LENGTHS
-from services.pipeline.operators.lanes import TABLE_3, ResourceLane
 from services.pipeline.operators.layer import LayerLayout, edges, layer_operators, split
 from services.pipeline.operators.setting import Setting
-from services.pipeline.operators.times import calibrate, layer_times
+from services.pipeline.operators.times import layer_times
 from services.pipeline.reports.prediction import dense_batch, head_s, num_tokens, throughput
 from services.pipeline.reports.search_report import optimal_layer_s, pipeline_file
 from services.pipeline.schedules.schedule import PartSlot, Schedule
@@ -21,6 +17,11 @@ from services.pipeline.search.ceiling import least_period_s
 from services.pipeline.search.search import QUICK, Found, Stage, add_copies, refine, search
 from shared.config.hardware import model_named
 from shared.config.pipelines.pipeline_file import PUBLISHED
+from shared.pipelines.batch import DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.calibration import calibrate
+from shared.pipelines.lanes import TABLE_3, ResourceLane
+from shared.pipelines.machine import machine
+from shared.pipelines.paper import FIGURE_7, FIGURE_9, FIGURE_9_LENGTHS, TRACE_LENGTHS
 
 SHORT = replace(QUICK, num_plays=600, structure_s=0.1, allocation_s=0.1)
 A100, A100_8 = machine("a100", 1), machine("a100", 8)

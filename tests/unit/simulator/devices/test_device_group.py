@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.machine import machine
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file
 from services.pipeline.search.search import QUICK, search
@@ -15,6 +13,8 @@ from services.simulator.devices.catalogue import device, with_pipeline
 from services.simulator.devices.device_group import group_named
 from shared.config.hardware import LINK_EFFICIENCY, UnknownHardwareError, model_named, step_cost
 from shared.config.pipelines.pipeline_file import PUBLISHED
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.machine import machine
 
 MODEL = model_named("llama-2-70b")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
-from services.simulator.devices.step_pipeline import StepPipeline
 from services.simulator.fast.engine import FastEngine
 from shared.config.pipelines.pipeline_file import FORMAT, PUBLISHED, PipelineFile, PipelineOperator
+from shared.pipelines.step_pipeline import StepPipeline
 from tests.unit.simulator.engine_life import COST, KV_BYTES_PER_S, SPEC, TOKEN_BYTES, Ask, options, payload
 
 FILE = PipelineFile(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.config.config import parse_config
+from shared.config.config import ConfigError, parse_config
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineError, PipelineFile, encode_pipeline
 from shared.config.pipelines.pipelines import NO_PIPELINES, Pipelines, card_name, pipelines_folder, read_pipelines
@@ -129,9 +129,13 @@ def test_cards_are_called_as_in_the_catalogue(card: str, name: str) -> None:
     assert card_name(card) == name
 
 
-def test_none_runs_beside_offload() -> None:
-    with pytest.raises(ValueError, match="cannot run beside offload: 'on'; set one to off"):
-        EngineOptions(pipeline="auto", offload="on")
+def test_offload_runs_beside_one_but_for_nvidia_devices() -> None:
+    text = "models: [{name: m, source: m.gguf}]\nnodes: [%s]\nengine: {pipeline: auto, offload: 'on', %s}"
+    config = parse_config(text % ("{name: n}", "kv_cache_bytes: 4194304"), "test")
+    assert (config.engine.pipeline, config.engine.offload) == ("auto", "on")
+    cuda = "{name: n, executor: cuda, device: 'cuda:0'}"
+    with pytest.raises(ConfigError, match=r"pipeline: 'auto' cannot run beside offload: 'on' on an NVIDIA .*\(n\)"):
+        parse_config(text % (cuda, "kv_cache_bytes: 4194304"), "test")
 
 
 def test_off_is_a_word_in_a_configuration() -> None:

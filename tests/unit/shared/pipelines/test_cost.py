@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths, largest_batch
-from services.pipeline.cost_model.cost import memory_ratio, network_ratio, operator_costs, optimal_tokens_per_s
-from services.pipeline.cost_model.machine import machine
-from services.pipeline.cost_model.paper import FIGURE_2, FIGURE_3, FIGURE_3_ORDER, FIGURE_9_LENGTHS, TRACE_LENGTHS
 from services.pipeline.reports.cost_report import cost_report, model_parameters
 from shared.config.hardware import FeedForward, ModelShape, model_named
+from shared.pipelines.batch import DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.cost import memory_ratio, network_ratio, operator_costs, optimal_tokens_per_s
+from shared.pipelines.machine import machine
+from shared.pipelines.paper import FIGURE_2, FIGURE_3, FIGURE_3_ORDER, FIGURE_9_LENGTHS, TRACE_LENGTHS
 
 TABLE_2 = DenseBatch(2048, MeanLengths(512, 1024))
 A100_8 = machine("a100", 8)

@@ -7,7 +7,7 @@ The text says in places otherwise than its own figures. 280 TFLOP/s would give a
 
 from __future__ import annotations
 
-from services.pipeline.cost_model.batch import MeanLengths
+from shared.pipelines.batch import MeanLengths
 
 MEASURED_FLOPS_PER_S = {"a100": 260e12}
 """Of one device, by the best products of 2,048 rows (§3.5)."""

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths
-from services.pipeline.cost_model.machine import machine
 from services.pipeline.operators.setting import Setting
 from services.pipeline.reports.search_report import pipeline_file
 from services.pipeline.search.search import QUICK, search
 from services.simulator.devices.catalogue import device, with_pipeline
 from services.simulator.devices.device import ModelOnDevice
-from services.simulator.devices.step_pipeline import StepPipeline
 from shared.config.hardware import model_named
 from shared.config.pipelines.pipeline_file import FORMAT, PUBLISHED, PipelineError, PipelineFile, PipelineOperator
 from shared.messages.nodes.step_cost import StepCost
+from shared.pipelines.batch import DenseBatch, MeanLengths
+from shared.pipelines.machine import machine
+from shared.pipelines.step_pipeline import StepPipeline
 
 US = 1e-6
 FILE = PipelineFile(

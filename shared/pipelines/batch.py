@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.cost_model.machine import GroupPeaks
 from shared.config.hardware import ModelShape
+from shared.pipelines.machine import GroupPeaks
 
 GRANULE_ROWS = 128
 """What sizes of batches are multiples of: the shape of a tile of a product (§4.1.1)."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+NUM_UNROLLED = 3
+"""Layers in which a schedule is looked at: one, what reaches over from the one before, and into the next (NanoFlow,
+OSDI'25, §4.1.3)."""
+TOLERANCE_S = 1e-9
 _STEPS = 28
 """Halvings of the period: a layer of some milliseconds is known to a tenth of a nanosecond."""
 

@@ -3,8 +3,9 @@
 Steps of the pipeline's dense batch take it, smaller ones the plain program. The schedule is that of the file, with the
 order of each lane and the part R of each nano-operator. A step's attention lasts longer or shorter than the one that
 was searched for, as its contexts are; then all others move with it: no two that did not overlap come to overlap, so the
-sum of R stays, and the layer's period is the longest cycle (`services.pipeline.schedules.periodic`). A step takes so
-much of its plain time as a layer of the schedule takes of a sequential one with as many tokens in its contexts.
+sum of R stays, and the layer's period is the longest cycle (`shared.pipelines.periodic`). A step takes so much of its
+plain time as a layer of the schedule takes of a sequential one with as many tokens in its contexts. Simulated devices
+(`services.simulator.devices`) and those of live nodes (`gpu_node.executors.predicted`) ask here.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from services.pipeline.cost_model.machine import machine
-from services.pipeline.operators.lanes import TABLE_3, ResourceLane
-from services.pipeline.operators.times import calibrate
-from services.pipeline.schedules.periodic import Gap, shortest_period
-from services.pipeline.schedules.schedule import NUM_UNROLLED, TOLERANCE_S
 from shared.config.hardware import ModelShape
-from shared.config.pipelines.pipeline_file import PUBLISHED, PipelineError, PipelineFile
+from shared.config.pipelines.pipeline_file import PipelineFile
 from shared.messages.nodes.step_cost import StepCost
+from shared.pipelines.calibration import calibrate
+from shared.pipelines.lanes import TABLE_3, ResourceLane
+from shared.pipelines.machine import machine
+from shared.pipelines.periodic import NUM_UNROLLED, TOLERANCE_S, Gap, shortest_period
 
 SLOWNESS = tuple(number / 4 for number in range(21))
 """Attention's time beside the one that was searched for: periods are worked out at these, straight lines between."""
@@ -45,12 +45,20 @@ class StepPipeline:
 
     def __post_init__(self) -> None:
         """`PipelineError` where no predicted device can run it."""
-        if self.file.profile != PUBLISHED:
-            raise PipelineError(f"the pipeline's times are {self.file.profile!r}; a predicted device has {PUBLISHED!r}")
+        self.file.require_published()
 
     def takes(self, num_tokens: float) -> bool:
         """Whether a step has as many rows as the pipeline."""
         return num_tokens >= self.file.rows
+
+    def predict_s(
+        self, cost: StepCost, num_tokens: float, num_context_tokens: float, num_attended_tokens: float = 0.0
+    ) -> float:
+        """Of any step: of one that takes the pipeline its time there, unless the plain step is shorter."""
+        plain_s = cost.predict_s(num_tokens, num_context_tokens, num_attended_tokens)
+        if not self.takes(num_tokens):
+            return plain_s
+        return min(plain_s, self.step_s(cost, num_tokens, num_context_tokens, num_attended_tokens))
 
     def step_s(self, cost: StepCost, num_tokens: float, num_context_tokens: float, num_attended_tokens: float) -> float:
         """Of a step that takes it; ``cost`` is that of the plain program."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.pipeline.cost_model.batch import DenseBatch, MeanLengths, largest_batch
-from services.pipeline.cost_model.machine import GroupPeaks
 from shared.config.hardware import ModelShape
+from shared.pipelines.batch import DenseBatch, MeanLengths, largest_batch
+from shared.pipelines.machine import GroupPeaks
 
 NUMBER_BYTES = 2
 """Of activations, keys and values."""

@@ -1,1 +1,0 @@
-"""NanoFlow's cost model: what a step takes of compute, memory and network."""
