@@ -53,6 +53,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of requests, as it is configured (`NodeTemplate.phases`)."""
     door: KvDoor | None = None
     """Where other nodes ask for what it has cached; None: it neither gives nor takes beginnings of prompts."""
+    reads_ahead: bool = False
+    """It reads KV of requests whose prompts are computed elsewhere, where it is told to (`ReadAhead`)."""
 
     def serves(self, phase: Phase) -> bool:
         """Whether requests come here in this phase of theirs, while another node can do the rest."""

@@ -81,6 +81,7 @@ class SelfReport:
             lacks=self.lacks,
             phases=self._phases,
             door=self._door,
+            reads_ahead=True,
         )
 
     @property
