@@ -108,8 +108,7 @@ class GrowingImages:
             log.warning("KV of request %s leaves in one piece: %s", one.request_id, error)
             self._end(one)
             return None
-        begin = BlockFormat.of(model).content_bytes(num_before)
-        image.memory[begin : begin + len(content)] = content
+        image.write(BlockFormat.of(model).content_bytes(num_before), content)
         one.image = BegunImage(image.number, image.memory, len(blocks))
         readable, most = len(blocks) * model.block_bytes, most_blocks * model.block_bytes
         return Growth(one.request_id, one.attempt, image.number, readable, most)

@@ -67,21 +67,22 @@ class Prefilled:
         return is_able and run.model in self._queue.decoded_elsewhere
 
     def opening(self) -> list[AgentAction]:
-        """Those whose images are read from now on: it is decided once, when their prompts begin."""
+        """Those whose images are read from now on; what steps of a model cost is known behind the first of them."""
         if not self._queue.read_ahead:
             return []
-        opening = []
-        for request_id, run in self._ledger.running.items():
-            if run.is_weighed or run.is_fetching or run.model not in self._queue.read_ahead:
-                continue
-            run.is_weighed = True
-            if run.is_fresh and not run.has_begun and run.attempt < MAX_MOVED_ATTEMPTS and self._pays(run):
+        able = [(request_id, run) for request_id, run in self._ledger.running.items() if self._may_open(run)]
+        if not able:
+            return []
+        node, opening = self._report.state, []
+        for request_id, run in able:
+            if _is_worth_it(node, run) and read_ahead.pays(node, run.model, run.prompt_tokens):
+                run.is_open = True
                 opening.append(request_id)
         return [Tell(OpenImages(opening))] if opening else []
 
-    def _pays(self, run: RunningAttempt) -> bool:
-        node = self._report.state
-        return _is_worth_it(node, run) and read_ahead.pays(node, run.model, run.prompt_tokens)
+    def _may_open(self, run: RunningAttempt) -> bool:
+        is_new = run.is_fresh and not (run.has_begun or run.is_open or run.is_fetching)
+        return is_new and run.attempt < MAX_MOVED_ATTEMPTS and run.model in self._queue.read_ahead
 
     def begun(self, event: ImageBegun) -> list[AgentAction]:
         """There is something to read of one of these: the queue manager knows for whom."""

@@ -93,8 +93,7 @@ class Eviction:
         if blocks:
             num_bytes = len(blocks) * model.block_bytes
             content = self.read(model.name, blocks, num_bytes)
-            begin = held.state.format.content_bytes(begun.num_blocks)
-            begun.memory[begin : begin + len(content)] = content
+            begun.write(held.state.format.content_bytes(begun.num_blocks), content)
             self._store.count(TierCounts(out_bytes=num_bytes))
         return begun.memory[: held.state.format.content_bytes(held.state.num_blocks)]
 

@@ -164,6 +164,11 @@ class BegunImage:
     num_blocks: int
     """That lie in it: the first of the prompt, all of them full."""
 
+    def write(self, begin: int, content: memoryview) -> None:
+        """Put content of blocks where their bytes begin; there may be none."""
+        if content:
+            self.memory[begin : begin + len(content)] = content
+
 
 @dataclass(frozen=True, slots=True)
 class Growth:
