@@ -73,19 +73,6 @@ async def test_a_long_prompt_is_read_while_it_is_computed(cluster: Cluster, expe
     await asyncio.to_thread(wait_for, "no image", lambda: not cluster.status("prefill")["given_images"], GONE_S)
 
 
-@pytest.mark.parametrize("dying", ["prefill", DECODE[0]])
-async def test_a_node_dies_while_kv_goes_over(cluster: Cluster, expected: list[str], dying: str) -> None:
-    """Of the nodes that decode, the first by name is told to read: nothing tells them apart."""
-    async with openai_client(cluster) as client:
-        answers = [Answer() for _ in ASKS]
-        tasks = [asyncio.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
-        await asyncio.to_thread(wait_for, "an image to read", lambda: cluster.status("prefill").get("given_images"))
-        cluster.kill(dying)
-        await asyncio.gather(*tasks)
-    assert [answer.text for answer in answers] == expected
-    assert cluster.missing() == [dying]
-
-
 async def test_a_client_leaves_while_kv_goes_over(cluster: Cluster) -> None:
     async with openai_client(cluster) as client:
         task = asyncio.create_task(stream(client, ASKS[0], Answer()))
@@ -95,3 +82,19 @@ async def test_a_client_leaves_while_kv_goes_over(cluster: Cluster) -> None:
             await task
     cluster.wait_idle()
     await asyncio.to_thread(wait_for, "no image", lambda: not cluster.status("prefill")["given_images"], GONE_S)
+
+
+@pytest.mark.parametrize("dying", ["prefill", DECODE[0]])
+async def test_a_node_dies_while_kv_goes_over(cluster: Cluster, expected: list[str], dying: str) -> None:
+    """Of the nodes that decode, the first by name is told to read: nothing tells them apart.
+
+    What it had pulled and not fetched stays at the other node for a while, so it dies last.
+    """
+    async with openai_client(cluster) as client:
+        answers = [Answer() for _ in ASKS]
+        tasks = [asyncio.create_task(stream(client, *pair)) for pair in zip(ASKS, answers, strict=True)]
+        await asyncio.to_thread(wait_for, "an image to read", lambda: cluster.status("prefill").get("given_images"))
+        cluster.kill(dying)
+        await asyncio.gather(*tasks)
+    assert [answer.text for answer in answers] == expected
+    assert cluster.missing() == [dying]

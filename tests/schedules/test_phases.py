@@ -51,4 +51,5 @@ def test_promises_are_kept_where_kv_is_read_while_prompts_are_computed(phases: t
         images = cluster.nodes[0].world.images
         num_ahead, num_moved = num_ahead + images.num_ahead, num_moved + images.num_held
         assert images.growing == {}, "whatever is read and goes nowhere has ended"
-    assert num_moved > num_ahead > SEEDS_A_TEST // 5, "some were read ahead, some went on elsewhere for other reasons"
+    assert num_ahead > SEEDS_A_TEST // 5, "some were read ahead"
+    assert num_moved > SEEDS_A_TEST // 5, "and some went on elsewhere"

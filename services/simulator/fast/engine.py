@@ -320,6 +320,7 @@ class FastEngine:
             kv_bytes_per_s=self._device.kv_bytes_per_s if self._moved_bytes else 0.0,
             cost=self._cost(),
             swapped_kv_bytes=self._swapped_kv_bytes,
+            evicted_kv_bytes=self._parking.num_bytes,
         )
 
     @property

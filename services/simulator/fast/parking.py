@@ -40,7 +40,8 @@ class FastParking:
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
-        self._num_bytes = 0
+        self.num_bytes = 0
+        """Of all that is kept, given away and not released, or lent."""
         self._parked: dict[str, Parked] = {}
         self._given: dict[int, int] = {}
         self._num_given = 0
@@ -57,13 +58,13 @@ class FastParking:
         ``number``: as which its image has begun, whose room that was.
         """
         self.release(number)
-        if not parked.num_computed_tokens or self._num_bytes + parked.num_bytes > self._capacity_bytes:
+        if not parked.num_computed_tokens or self.num_bytes + parked.num_bytes > self._capacity_bytes:
             self._ended += [number] if number else []
             return None
         if number:
             self._begun[parked.request_id] = number
         self._parked[parked.request_id] = parked
-        self._num_bytes += parked.num_bytes
+        self.num_bytes += parked.num_bytes
         return parked
 
     def resume(self, payload: Payload, model: LoadedModel, image: SerialisedImage | None) -> Parked | None:
@@ -89,7 +90,7 @@ class FastParking:
         """Forget a request; what was kept of it."""
         parked = self._parked.pop(request_id, None)
         if parked is not None:
-            self._num_bytes -= parked.num_bytes
+            self.num_bytes -= parked.num_bytes
             if request_id in self._begun:
                 self._ended.append(self._begun.pop(request_id))
         return parked
@@ -108,11 +109,11 @@ class FastParking:
 
     def lend(self, num_bytes: int) -> int | None:
         """Room for an image that grows, under a number until `release`; None without room."""
-        if self._num_bytes + num_bytes > self._capacity_bytes:
+        if self.num_bytes + num_bytes > self._capacity_bytes:
             return None
         self._num_given += 1
         self._given[self._num_given] = num_bytes
-        self._num_bytes += num_bytes
+        self.num_bytes += num_bytes
         return self._num_given
 
     def end(self, number: int) -> None:
@@ -127,16 +128,16 @@ class FastParking:
 
     def release(self, number: int) -> None:
         """It is there, or its time is over; unknown ones are ignored."""
-        self._num_bytes -= self._given.pop(number, 0)
+        self.num_bytes -= self._given.pop(number, 0)
 
     def clear(self) -> None:
         """Forget all that was not given away."""
         self._parked.clear()
         self._ended += self._begun.values()
         self._begun.clear()
-        self._num_bytes = sum(self._given.values())
+        self.num_bytes = sum(self._given.values())
 
     def check(self) -> None:
         """Assert that the bytes are counted and bounded."""
         num_kept = sum(parked.num_bytes for parked in self._parked.values())
-        assert self._num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes
+        assert self.num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes
