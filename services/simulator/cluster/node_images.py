@@ -21,8 +21,7 @@ from gpu_node.agent.decisions.actions import (
     Resume,
     StopFetch,
 )
-from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
-from gpu_node.agent.images.image_ahead import MAX_AHEAD
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S, MAX_AHEAD
 from gpu_node.engine.process.growth_protocol import ImageGrown
 from gpu_node.engine.process.protocol import NO_IMAGE, Command, EngineEvent, Image, ImageFile, ReleaseImages
 from gpu_node.engine.requests.image import Growth, HandedOver, SerialisedImage

@@ -13,8 +13,9 @@ import pytest
 from prometheus_client import REGISTRY
 
 from gpu_node.agent.decisions.actions import ImageBegun
+from gpu_node.agent.decisions.evictions import MAX_AHEAD
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
-from gpu_node.agent.images.image_ahead import AHEAD_SHARE, MAX_AHEAD
+from gpu_node.agent.images.image_ahead import AHEAD_SHARE
 from gpu_node.agent.images.image_fetcher import FetchLimits, ImageFetcher
 from gpu_node.agent.images.piece_stream import PIECE_BYTES, num_body_bytes, num_content_bytes
 from gpu_node.engine.process.growth_protocol import ImageGrown

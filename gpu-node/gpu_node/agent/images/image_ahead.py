@@ -14,13 +14,10 @@ from time import perf_counter
 
 import structlog
 
-from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S, MAX_AHEAD
 from gpu_node.agent.images.image_transfer import BegunFile, ImageTransfer, TransferError
 from gpu_node.agent.images.piece_stream import AHEAD, num_content_bytes
 from shared.messages.requests.requests import ImageTicket
-
-MAX_AHEAD = 8
-"""Images at a time, each with a thread that waits for its giver; others are fetched when they are whole."""
 
 AHEAD_SHARE = 0.5
 """Of host memory for images, what those that are read ahead may be expected to take."""
