@@ -49,7 +49,8 @@ class TakeOuts:
         for resident in self._residents:
             if resident.scheduler.attempt_of(request_id) is not None:
                 begun = self._growing.take(request_id)
-                return self._eviction.keep(resident.scheduler, resident.model, request_id, begun)
+                yields = self._growing.yield_one
+                return self._eviction.keep(resident.scheduler, resident.model, request_id, begun, yields)
         is_awaiting = self._awaiting.drop(request_id)
         state = self._eviction.state(request_id)  # it may be out already
         if state is None:

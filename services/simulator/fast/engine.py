@@ -154,7 +154,7 @@ class FastEngine:
                 chunks += roster.tell(request_id)
                 held = roster.held(request_id)
                 begun = self.growing.take(request_id, held.num_computed_tokens, is_swapped=request_id in roster.swapped)
-                parked = self._parking.keep(held, begun.number if begun is not None else 0)
+                parked = self._parking.keep(held, begun.number if begun is not None else 0, self.growing.yield_one)
                 num_moved = parked.num_blocks if parked is not None else 0
                 num_moved -= begun.num_blocks if parked is not None and begun is not None else 0
                 if parked is not None and request_id in roster.swapped:  # what is the host's already costs nothing

@@ -55,6 +55,13 @@ class FastGrowing:
             return None
         return begun
 
+    def yield_one(self) -> bool:
+        """As the live one."""
+        begun = [name for name, one in self._growing.items() if one.number]
+        if begun:
+            self._end(begun[-1])
+        return bool(begun)
+
     def release(self, numbers: Iterable[int]) -> None:
         """Nobody reads these any more."""
         gone = set(numbers)

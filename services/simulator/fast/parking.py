@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from gpu_node.engine.border.model import LoadedModel
@@ -52,12 +54,14 @@ class FastParking:
         """What is kept of a request."""
         return self._parked.get(request_id)
 
-    def keep(self, parked: Parked, number: int = 0) -> Parked | None:
+    def keep(self, parked: Parked, number: int = 0, yields: Callable[[], bool] = lambda: False) -> Parked | None:
         """Keep a request; None where there is no room, or nothing computed that would be worth it.
 
-        ``number``: as which its image has begun, whose room that was.
+        ``number``: as which its image has begun, whose room that was. ``yields``: another one gives up its room.
         """
         self.release(number)
+        while self.num_bytes + parked.num_bytes > self._capacity_bytes and yields():
+            pass
         if not parked.num_computed_tokens or self.num_bytes + parked.num_bytes > self._capacity_bytes:
             self._ended += [number] if number else []
             return None

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gpu_node.engine.border.executor import BlocksStayError, Executor
 from gpu_node.engine.border.model import LoadedModel
@@ -49,22 +49,35 @@ class Eviction:
         """What is kept of a request; None where nothing is."""
         return self._store.lot.state(request_id)
 
-    def keep(self, scheduler: Scheduler, model: LoadedModel, request_id: str, begun: BegunImage | None = None) -> int:
+    def keep(
+        self,
+        scheduler: Scheduler,
+        model: LoadedModel,
+        request_id: str,
+        begun: BegunImage | None = None,
+        yields: Callable[[], bool] = lambda: False,
+    ) -> int:
         """Keep what a request has computed, and take it out of its scheduler; the tokens whose KV is kept.
 
         0 where nothing is computed, or host memory has no room for it: then nothing is kept at all. No step may be in
-        flight. The image goes on from what has ``begun``, where it can; else that has ended.
+        flight. The image goes on from what has ``begun``, where it can; else that has ended. ``yields``: another image
+        that grows gives up its room, as long as there is one.
         """
         state = self._store.lot.state(request_id)
         if state is None:
-            state = self._copy(scheduler, model, request_id, begun)
+            state = self._copy(scheduler, model, request_id, begun, yields)
         elif begun is not None:
             self.end(begun.number)
         scheduler.abort(request_id)
         return state.kv_tokens if state is not None else 0
 
     def _copy(
-        self, scheduler: Scheduler, model: LoadedModel, request_id: str, begun: BegunImage | None
+        self,
+        scheduler: Scheduler,
+        model: LoadedModel,
+        request_id: str,
+        begun: BegunImage | None,
+        yields: Callable[[], bool],
     ) -> RequestState | None:
         held = scheduler.held_state(request_id)
         if begun is not None and (held is None or not _goes_on(held, begun)):
@@ -74,9 +87,10 @@ class Eviction:
             return None
         number = begun.number if begun is not None else 0
         try:
-            if not self._store.lot.has_room(held.state.num_bytes, number):
-                self._store.count(TierCounts(num_refused=1))
-                return None
+            while not self._store.lot.has_room(held.state.num_bytes, number):
+                if not yields():
+                    self._store.count(TierCounts(num_refused=1))
+                    return None
             content = self._content(model, held) if begun is None else self._rest(model, held, begun)
             self._store.lot.put(RequestImage(held.state, content), number)
         except BlocksStayError as error:

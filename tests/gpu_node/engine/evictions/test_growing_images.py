@@ -200,6 +200,25 @@ def test_without_room_for_all_of_it_nothing_is_read_ahead(make: Make) -> None:
     assert tokens([*chunks, *last, *drained(engine)]) == alone(make(), asked())
 
 
+def test_a_request_that_leaves_has_the_room_of_one_whose_image_grows(make: Make) -> None:
+    """Host memory has room for the image that grows and three blocks more; the other request has eleven."""
+    engine = make()
+    assert engine.model is not None
+    engine = make(evicted_kv_bytes=(10 + SPARE_BLOCKS + 3) * engine.model.block_bytes)
+    reader, chunks = begun(engine, asked())
+    other = replace(asked("b"), prompt_token_ids=prompt(2, 42))
+    engine.add(other)
+    while not any(chunk.request_id == "b" for chunk in chunks):
+        chunks += reader.step()
+    last, image = taken(engine, "b")
+    reader.look()
+    assert reader.ended == [1]
+    taker = make()
+    taker.add(other, image.data)
+    of_b = [chunk for chunk in [*chunks, *last, *drained(taker)] if chunk.request_id == "b"]
+    assert tokens(of_b) == alone(make(), other)
+
+
 def test_an_answer_that_outgrows_the_image_leaves_in_one_piece(make: Make) -> None:
     """Its prompt has 42 tokens: the image has room for 56."""
     engine = make()
