@@ -103,7 +103,9 @@ class AheadReads:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(KV_IMAGE_TTL_S, self.drop, ticket.url)
         reading = self._reads[ticket.url] = _Reading(ticket, transfer, running, timer)
-        running.add_done_callback(lambda _: loop.call_soon_threadsafe(self._over, reading))
+        running.add_done_callback(
+            lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._over, reading)
+        )
 
     def _over(self, reading: _Reading) -> None:
         """It has ended by itself: the image is gone, or its giver is. Nothing is lost by that."""

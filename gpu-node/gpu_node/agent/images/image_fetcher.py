@@ -84,9 +84,7 @@ class ImageFetcher:
             begun = await self.ahead.take(ticket)
             await self._wait_for_room(ticket.num_bytes)
             try:
-                found = await self._fetch_in_turn(ticket, begun)
-                begun = None
-                return found
+                return await self._fetch_in_turn(ticket, begun)
             finally:
                 self._coming_bytes -= ticket.num_bytes
         except TransferError as error:
@@ -135,8 +133,7 @@ class ImageFetcher:
                 fd = await asyncio.shield(asyncio.wrap_future(running))
         except (TimeoutError, asyncio.CancelledError) as error:
             transfer.stop()
-            if begun is None:
-                running.add_done_callback(close_unwanted)
+            running.add_done_callback(close_unwanted)
             if isinstance(error, TimeoutError):
                 raise TransferError("slow", f"{ticket.node} takes longer than {self._limits.fetch_s:g} s") from None
             raise

@@ -53,9 +53,16 @@ class ImageTransfer:
     """Fetches what a ticket names, once."""
 
     def __init__(self, ticket: ImageTicket, connect_s: float, stall_s: float, begun: BegunFile | None = None) -> None:
-        """``begun``: what is there of it already; its file is gone on with, and stays its owner's where that fails."""
+        """``begun``: what is there of it already; its file is gone on with, under a descriptor of this transfer's own.
+
+        (Its thread may write for a moment after it was stopped: to a number that its owner has closed, that would be
+        to whatever has the number then.) `TransferError` where there is none left.
+        """
         self._ticket = ticket
-        self._begun = begun
+        try:
+            self._begun_fd = os.dup(begun.fd) if begun is not None else None
+        except OSError as error:
+            raise TransferError("room", f"no file for it: {error}") from error
         self.num_read = begun.num_bytes if begun is not None else 0
         """Bytes from the first on that are there, and what was sent."""
         self._connect_s = connect_s
@@ -72,12 +79,11 @@ class ImageTransfer:
 
     def run(self) -> int:
         """The file descriptor of a file in memory with the whole image; `TransferError` where it does not come."""
-        fd = self._begun.fd if self._begun is not None else self._file()
+        fd = self._begun_fd if self._begun_fd is not None else self._file()
         try:
             self._fetch(fd)
         except BaseException as error:
-            if self._begun is None:
-                os.close(fd)
+            os.close(fd)
             raise self._told(error) from error
         return fd
 
