@@ -52,7 +52,10 @@ OFFLOAD = Row(
             "KV from node to node",
             "Of requests that another node goes on with, fetched from the node that they left.",
             "Bps",
-            [Query(rate("treadle_kv_transfer_bytes_total", "direction"), "{{direction}}")],
+            [
+                Query(rate("treadle_kv_transfer_bytes_total", "direction"), "{{direction}}"),
+                Query(rate("treadle_kv_transfer_ahead_bytes_total"), "in, read ahead"),
+            ],
             width=12,
         ),
         Panel(

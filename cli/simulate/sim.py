@@ -89,6 +89,7 @@ def command() -> None:
 @click.option("--rescue/--no-rescue", default=None, help="Who is far too late goes first.")
 @click.option("--warm/--no-warm", default=None, help="Who comes is weighed by what nodes have of the prompt.")
 @click.option("--fetch/--no-fetch", default=None, help="Nodes read one another's caches.")
+@click.option("--read-ahead/--no-read-ahead", default=None, help="KV of a prompt is sent while it is computed.")
 @click.option(
     "--network-bytes-per-s",
     type=FiniteRange(min=0, min_open=True),

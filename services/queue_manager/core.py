@@ -13,6 +13,7 @@ from services.queue_manager.handlers.gateways import Gateways
 from services.queue_manager.handlers.inventories import Inventories
 from services.queue_manager.handlers.locations import Locations
 from services.queue_manager.handlers.nodes import Nodes
+from services.queue_manager.handlers.readers import Readers
 from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.learnt.demand import Demand
 from services.queue_manager.plans import repair
@@ -40,7 +41,16 @@ from shared.messages.messages import AnyMessage
 from shared.messages.nodes.nodes import NodeDown, NodeUp
 from shared.messages.nodes.placement import Plan
 from shared.messages.requests.inventories import GatewayInventory, NodeInventory
-from shared.messages.requests.requests import Cancel, Evicted, Finished, GatewayBeat, GatewayGone, Pulled, Submit
+from shared.messages.requests.requests import (
+    Cancel,
+    Evicted,
+    Finished,
+    GatewayBeat,
+    GatewayGone,
+    KvOpened,
+    Pulled,
+    Submit,
+)
 from shared.service.core import Effect, Send
 
 
@@ -63,7 +73,14 @@ class QueueManagerCore:
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
         batch_limits = BatchLimits(state, groups) if options.uses("pace") else None
         shares = TenantShares(state, groups, config.tenants)
-        self._notices = NodeNotices(state, self._planning, shares, batch_limits, may_evict=options.uses("evict"))
+        self._notices = NodeNotices(
+            state,
+            self._planning,
+            shares,
+            batch_limits,
+            may_evict=options.uses("evict"),
+            reads_ahead=options.uses("read_ahead"),
+        )
         self._refusals = Refusals(config.slo_classes, self.predictions)
         prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
         self._requests = Requests(state, groups, self._queues, self._interning, prompts)
@@ -71,6 +88,7 @@ class QueueManagerCore:
         self._locations = Locations(state, self._requests, is_on=warm, fetches=fetches)
         self._nodes = Nodes(state, groups, self._queues, self._requests)
         self._evictions = Evictions(state, groups, self._queues, self._requests)
+        self._readers = Readers(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
         self._inventories = Inventories(state, self._journal, self._requests)
         self.take_overs = TakeOvers(state, groups, self._queues)
@@ -124,8 +142,8 @@ class QueueManagerCore:
                 return self._requests.pulled(message, now)
             case Finished():
                 return self._requests.finished(message, now)
-            case Evicted():
-                return self._evictions.evicted(message, now)
+            case Evicted() | KvOpened():
+                return self._given(message, now)
             case Cancel():
                 return self._requests.cancel(message)
             case Plan():
@@ -142,6 +160,11 @@ class QueueManagerCore:
                 return [*self._gateways.expire(now), *self._locations.expire(now)]
             case _:
                 raise TypeError(f"{type(message).__name__} is no message for the queue manager")
+
+    def _given(self, message: Evicted | KvOpened, now: float) -> list[Effect]:
+        if isinstance(message, KvOpened):
+            return self._readers.opened(message)
+        return self._evictions.evicted(message, now)
 
     def _submit(self, message: Submit | Located, now: float) -> list[Effect]:
         if isinstance(message, Located):

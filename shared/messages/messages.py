@@ -17,8 +17,10 @@ from shared.messages.requests.requests import (
     Finished,
     GatewayBeat,
     GatewayGone,
+    KvOpened,
     Pulled,
     QueueStatus,
+    ReadAhead,
     Rejected,
     Resubmit,
     Submit,
@@ -63,4 +65,6 @@ AnyMessage = (
     | Located
     | LeaseOrder
     | LeaseAnswer
+    | KvOpened
+    | ReadAhead
 )

@@ -94,7 +94,16 @@ class Cluster:
         ]
         self.gateways = [make_gateway(world, f"gw{number}", self.ledger) for number in range(setup.num_gateways)]
         self.nodes = [
-            make_node(world, f"n{number}", setup.options, setup.speed, orders, kv_format, phases)
+            make_node(
+                world,
+                f"n{number}",
+                setup.options,
+                setup.speed,
+                orders,
+                kv_format,
+                phases,
+                reads_ahead=setup.reads_ahead,
+            )
             for number, (kv_format, phases) in enumerate(
                 zip(setup.kv_formats, setup.phases or (BOTH,) * setup.num_nodes, strict=True)
             )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_node.engine.measures.stats import EngineStats
+from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown, OpenImages
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix, PrefixCopied, PrefixFound, PrefixTaken
 from gpu_node.engine.process.protocol import (
     AbortRequests,
@@ -92,6 +93,11 @@ class Engine:
     """Of prompts; None where none begin alike."""
     lent: set[int] = field(default_factory=set)
     """Copies of it that wait to be fetched."""
+    block_bytes: int = BLOCK_SIZE
+    step_tokens: int = 0
+    kv_bytes_per_s: float = 0.0
+    opened: dict[str, int] = field(default_factory=dict)
+    """Numbers of images that are read while their prompts are computed, by request."""
     _news: Signal = field(default_factory=Signal)
     _seen_models: dict[str, str] = field(default_factory=dict)
 
@@ -108,6 +114,7 @@ class Engine:
                 await self._do(self.commands.popleft())
             if has_news:
                 self.tell(StepReport([], self.stats()))
+            self._end_images()
             if not self.sequences:
                 await wait(self._news)
                 continue
@@ -129,6 +136,7 @@ class Engine:
             num_admittable=max(0, self.speed.max_num_seqs - len(self.sequences)) if self.model else 0,
             step_s=self.speed.step_s,
             num_received=self.num_received,
+            kv_bytes_per_s=self.kv_bytes_per_s,
             cost=COST if self.model else None,
         )
 
@@ -142,13 +150,8 @@ class Engine:
                 self._add(payload, image)
             case TakeOut(request_ids):
                 self._evict(request_ids)
-            case HandOverImages(request_ids):
-                for request_id in request_ids:
-                    parked = self.parked.pop(request_id, None)
-                    if parked is not None:
-                        self.num_images += 1
-                        attempt, text = parked.payload.attempt, encoded(parked, self.kv_format)
-                        self.tell(Image(request_id, attempt, self.num_images, ImageFile(text, len(text))))
+            case OpenImages() | HandOverImages():
+                self._about_images(command)
             case ReleaseImages(numbers):
                 self.lent -= set(numbers)
             case FindPrefix() | CopyPrefix() | AskBlocks():
@@ -159,6 +162,35 @@ class Engine:
                     self.parked.pop(request_id, None)
             case _:
                 raise AssertionError(f"{command} is not for this engine")
+
+    def _about_images(self, command: OpenImages | HandOverImages) -> None:
+        if isinstance(command, OpenImages):
+            return self._open(command.request_ids)
+        for request_id in command.request_ids:
+            parked = self.parked.pop(request_id, None)
+            if parked is not None:
+                number = self.opened.pop(request_id, 0) or self._number()
+                attempt, text = parked.payload.attempt, encoded(parked, self.kv_format)
+                self.tell(Image(request_id, attempt, number, ImageFile(text, len(text))))
+        return None
+
+    def _number(self) -> int:
+        self.num_images += 1
+        return self.num_images
+
+    def _open(self, request_ids: list[str]) -> None:
+        """Of each prompt that is not computed yet, a part is there at once."""
+        for request_id in request_ids:
+            sequence = self.sequences.get(request_id)
+            if sequence is not None and not sequence.num_tokens:
+                number = self.opened[request_id] = self._number()
+                file = ImageFile(f"growing {number}", 2)
+                self.tell(ImageGrown(request_id, sequence.payload.attempt, number, file, 1))
+
+    def _end_images(self) -> None:
+        """Who has ended, or was lost, leaves none."""
+        for request_id in self.opened.keys() - self.sequences.keys() - self.parked.keys():
+            self.tell(ImageEnded(self.opened.pop(request_id)))
 
     async def _load(self, model: str) -> None:
         if self.sequences and model != self.model:
@@ -175,12 +207,13 @@ class Engine:
                 model=model,
                 num_blocks=NUM_BLOCKS,
                 block_size=BLOCK_SIZE,
-                block_bytes=BLOCK_SIZE,
+                block_bytes=self.block_bytes,
                 max_model_len=NUM_BLOCKS * BLOCK_SIZE,
                 load_s=load_s,
                 source=source,
                 tiers=dict(self._seen_models),
                 kv_format=self.kv_format,
+                step_tokens=self.step_tokens,
             )
         )
 

@@ -30,6 +30,10 @@ class Images:
     _given: dict[str, _Given] = field(default_factory=dict)
     num_held: int = 0
     """That were ever handed over."""
+    growing: dict[str, str] = field(default_factory=dict)
+    """Epochs by the addresses of images that are read and not whole."""
+    num_ahead: int = 0
+    """That somebody was told to read while they grew, and did."""
 
     def __len__(self) -> int:
         return len(self._given)
@@ -37,10 +41,26 @@ class Images:
     def hold(self, holder: Host, node: str, epoch: str, image: Image) -> ImageTicket:
         """A node's engine has handed a request over."""
         attempt, address = Attempt(image.request_id, image.attempt), f"{epoch}/{image.number}"
+        self.growing.pop(address, None)
         until_s = holder.agenda.now + KV_IMAGE_TTL_S
         self.num_held += 1
         self._given[address] = _Given(holder, epoch, attempt, image.file, until_s)
         return ImageTicket(node, address, "secret", image.file.num_bytes)
+
+    def grow(self, node: str, epoch: str, number: int, num_bytes: int) -> ImageTicket | None:
+        """A node's engine has a part of one; the ticket, the first time."""
+        address = f"{epoch}/{number}"
+        is_new = address not in self.growing
+        self.growing[address] = epoch
+        return ImageTicket(node, address, "secret", num_bytes) if is_new else None
+
+    def end_growth(self, epoch: str, number: int) -> None:
+        """It is not going to be whole."""
+        self.growing.pop(f"{epoch}/{number}", None)
+
+    def read_ahead(self, ticket: ImageTicket) -> None:
+        """What is read is used by whoever fetches it then: as a fetch is one act here, that changes nothing."""
+        self.num_ahead += ticket.url in self.growing
 
     def drop(self, epoch: str, attempts: list[Attempt]) -> None:
         """Nobody will come for these."""
@@ -53,6 +73,7 @@ class Images:
                 given.until_s = now + IMAGE_LINGER_S
         if now is None:
             self._remove(lambda one: one.epoch == epoch)
+        self.growing = {address: whose for address, whose in self.growing.items() if whose != epoch}
 
     def expire(self, now: float) -> None:
         """What is over."""

@@ -18,14 +18,17 @@ from gpu_node.agent.decisions.actions import (
     FetchPrefix,
     GroupEntry,
     ImageAction,
+    ImageBegun,
     ImageFetched,
     ImageHeld,
     NewEpoch,
     Publish,
     Pull,
+    ReadImage,
     Resume,
     SayBlocks,
     SayInventory,
+    SayOpened,
     StopFetch,
     Taken,
     TakeStock,
@@ -33,6 +36,7 @@ from gpu_node.agent.decisions.actions import (
 )
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.process.epoch import BACKOFF_S, BLOCKS_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
@@ -41,9 +45,9 @@ from shared.messages.memory.blocks import BlockNews, TellBlocks
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
 from shared.messages.requests import inventories, requests
-from shared.messages.requests.requests import Abort, Attempt, Evict, Finished, VirtualQueue
+from shared.messages.requests.requests import Abort, Attempt, Evict, Finished, KvOpened, ReadAhead, VirtualQueue
 from tests.schedules.agenda import Killed, Signal, sleep, wait
-from tests.schedules.cached import CachedPrefixes
+from tests.schedules.cached import BLOCK_SIZE, CachedPrefixes
 from tests.schedules.doors import Doors
 from tests.schedules.engine import Engine, Speed
 from tests.schedules.keyspace import EntryId
@@ -55,6 +59,8 @@ from tests.schedules.redis_model import RedisAwayError
 
 DRAINED = "drained"
 START_S = 0.5  # from the end of an epoch to the next: an engine process has to start
+LARGE_TOKEN_BYTES = 10 << 20  # of KV: 1 ms over the network, as long as nobody has measured that
+FAST_COPY_BYTES_PER_S = 1e13  # out of such a device: whatever has tokens left is worth moving
 NEW_WEIGHTS = 0.3  # chance of an epoch that the model's files are others than before
 
 
@@ -70,8 +76,12 @@ class NodeProcess(Process):
         orders: Mapping[str, Order],
         kv_format: str = "",
         phases: Phases = BOTH,
+        *,
+        reads_ahead: bool = False,
     ) -> None:
+        """``reads_ahead``: KV is large, and prompts take several steps, so that it pays to read it meanwhile."""
         super().__init__(world, name)
+        self._reads_ahead = reads_ahead
         self.num_epochs = 0
         self._options = options
         self._speed = speed
@@ -89,6 +99,9 @@ class NodeProcess(Process):
         kv_format = self._kv_format if doors is None else self._drawn_format()
         self.engine = Engine(self, self._speed, self._orders, self._hear_engine, lambda: len(self._events), kv_format)
         self.prefixes: NodePrefixes | None = None
+        if self._reads_ahead:
+            self.engine.block_bytes, self.engine.step_tokens = BLOCK_SIZE * LARGE_TOKEN_BYTES, 1
+            self.engine.kv_bytes_per_s = FAST_COPY_BYTES_PER_S
         if doors is not None:
             self.engine.cache = self._make_cache(kv_format)
             self.prefixes = self._make_prefixes(epoch, doors)
@@ -126,6 +139,12 @@ class NodeProcess(Process):
         if isinstance(event, Image):
             ticket = self.world.images.hold(self, self.name, self.core.epoch, event)
             self._hear(ImageHeld(Attempt(event.request_id, event.attempt), ticket))
+        elif isinstance(event, ImageGrown):
+            first = self.world.images.grow(self.name, self.core.epoch, event.number, event.file.num_bytes)
+            if first is not None:
+                self._hear(ImageBegun(Attempt(event.request_id, event.attempt), first))
+        elif isinstance(event, ImageEnded):
+            self.world.images.end_growth(self.core.epoch, event.number)
         elif isinstance(event, PrefixCopied):
             assert self.prefixes is not None, "it has a door"
             self.prefixes.copied(event)
@@ -206,7 +225,7 @@ class NodeProcess(Process):
         while True:
             message = await self._reader.next()
             self.note("<-", message)
-            assert isinstance(message, VirtualQueue | Abort | Evict | Load | Fence | TellBlocks)
+            assert isinstance(message, VirtualQueue | Abort | Evict | ReadAhead | Load | Fence | TellBlocks)
             self._hear(message)
 
     async def _serve(self) -> None:
@@ -234,7 +253,7 @@ class NodeProcess(Process):
             case Tell(command):
                 self.note("tells its engine", command)
                 self.engine.send(command)
-            case Resume() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
+            case Resume() | ReadImage() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
                 self._do_images(action)
             case Publish():
                 await self._publish(action)
@@ -244,6 +263,8 @@ class NodeProcess(Process):
                 await self._send_beat(heartbeat)
             case SayBlocks(news):
                 await self._say_blocks(news)
+            case SayOpened(opened):
+                await self._say_opened(opened)
             case NewEpoch():
                 await self._be_over("fenced")
 
@@ -264,6 +285,8 @@ class NodeProcess(Process):
                     self._fetching.pop(attempt, None)
             case DropImages(attempts):
                 self.world.images.drop(self.core.epoch, attempts)
+            case ReadImage(ticket):
+                self.world.images.read_ahead(ticket)
             case DiscardImage():
                 pass
 
@@ -351,6 +374,12 @@ class NodeProcess(Process):
             await self.ask("blocks", lambda: self.redis.add((streams.KV, news)))
         except RedisAwayError:
             self.note("cached blocks not told")
+
+    async def _say_opened(self, opened: KvOpened) -> None:
+        try:
+            await self.ask("opened", lambda: self.redis.add((streams.QUEUE, opened)))
+        except RedisAwayError:
+            self.note("KV not told to be open")
 
     async def _say_inventory(self, action: SayInventory) -> None:
         self.note("says inventory", action)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from random import Random
 from typing import Literal
@@ -25,6 +25,8 @@ CALM_S = 7.0
 """All of them are over by then, or when the longest is."""
 UNLIKE = 5
 """Of seeds modulo seven: there, nodes have no use for each other's KV."""
+LARGE_ROOM = 64 << 30
+"""For KV of nodes that read it ahead."""
 LONG_TOKENS = 5_000
 """An answer that does not end while anybody looks, unless its client leaves."""
 
@@ -74,6 +76,8 @@ class Setup:
     """Of each node; empty where all serve both."""
     fetches: bool = False
     """Nodes read each other's caches (`tests.schedules.fetches`)."""
+    reads_ahead: bool = False
+    """Nodes that decode read KV while nodes that prefill compute the rest of its prompt."""
 
     @property
     def kv_formats(self) -> tuple[str, ...]:
@@ -94,7 +98,8 @@ class Setup:
     @property
     def options(self) -> EngineOptions:
         """What agents know of their engines."""
-        return EngineOptions(max_num_seqs=self.speed.max_num_seqs)
+        options = EngineOptions(max_num_seqs=self.speed.max_num_seqs)
+        return replace(options, evicted_kv_bytes=LARGE_ROOM) if self.reads_ahead else options
 
 
 @lru_cache(maxsize=8)

@@ -23,8 +23,8 @@ CLUSTERS: list[tuple[Phases, ...]] = [
 ]
 
 
-def made(seed: int, phases: tuple[Phases, ...]) -> Cluster:
-    setup = replace(drawn_setup(seed), num_nodes=len(phases), phases=phases)
+def made(seed: int, phases: tuple[Phases, ...], *, reads_ahead: bool = False) -> Cluster:
+    setup = replace(drawn_setup(seed), num_nodes=len(phases), phases=phases, reads_ahead=reads_ahead)
     return Cluster(setup, transcript=Transcript(is_kept=False), look=Looks())
 
 
@@ -40,3 +40,16 @@ def test_promises_are_kept_whatever_fails(phases: tuple[Phases, ...], first: int
         num_changed += decoding.is_alive and decoding.engine.model == "b"
     assert num_moved > SEEDS_A_TEST // 5, "some went on elsewhere"
     assert num_changed > SEEDS_A_TEST // 10, "some had another model loaded to go on with"
+
+
+@pytest.mark.parametrize("phases", CLUSTERS, ids="-".join)
+def test_promises_are_kept_where_kv_is_read_while_prompts_are_computed(phases: tuple[Phases, ...]) -> None:
+    num_ahead = num_moved = 0
+    for seed in range(SEEDS_A_TEST):
+        cluster = made(seed, phases, reads_ahead=True)
+        run(cluster)
+        images = cluster.nodes[0].world.images
+        num_ahead, num_moved = num_ahead + images.num_ahead, num_moved + images.num_held
+        assert images.growing == {}, "whatever is read and goes nowhere has ended"
+    assert num_ahead > SEEDS_A_TEST // 5, "some were read ahead"
+    assert num_moved > SEEDS_A_TEST // 5, "and some went on elsewhere"

@@ -12,6 +12,7 @@ from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
+from gpu_node.engine.growing_images import GrowingImages
 from gpu_node.engine.in_flight import StepInFlight
 from gpu_node.engine.measures.counts import Counts, SumOfCounts
 from gpu_node.engine.measures.device_time import DeviceTime
@@ -71,7 +72,8 @@ class Engine:
         self._lends = options.offload != "off"
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)
-        self._take_outs = TakeOuts(executor, self._residents, self._eviction, self._awaiting)
+        self.growing = GrowingImages(self._residents, self._eviction, self._awaiting, self._interrupt)
+        self._take_outs = TakeOuts(executor, self._residents, self._eviction, self._awaiting, self.growing)
         self.prefixes = PrefixExchange(executor, self._residents, self._eviction, self._interrupt)
         self._step_s = 0.0
         self._in_flight: deque[StepInFlight] = deque()
@@ -212,7 +214,9 @@ class Engine:
         return self._take_outs.hand_over(request_ids)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """As `Eviction.release`."""
+        """As `Eviction.release`; images that still grow do not, any more."""
+        numbers = list(numbers)
+        self.growing.release(numbers)
         self._eviction.release(numbers)
 
     # --- steps --------------------------------------------------------------------------------------------------------

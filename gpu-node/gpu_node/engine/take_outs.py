@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.evictions.eviction import Eviction
+from gpu_node.engine.growing_images import GrowingImages
 from gpu_node.engine.requests.awaited_grammars import AwaitedGrammars
 from gpu_node.engine.requests.image import HandedOver, Kept
 from gpu_node.engine.residents import Residents
@@ -15,11 +16,19 @@ from gpu_node.engine.residents import Residents
 class TakeOuts:
     """Between two steps, none of which is in flight."""
 
-    def __init__(self, executor: Executor, residents: Residents, eviction: Eviction, awaiting: AwaitedGrammars) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        residents: Residents,
+        eviction: Eviction,
+        awaiting: AwaitedGrammars,
+        growing: GrowingImages,
+    ) -> None:
         self._executor = executor
         self._residents = residents
         self._eviction = eviction
         self._awaiting = awaiting
+        self._growing = growing
 
     def keep(self, request_ids: Iterable[str]) -> list[Kept]:
         """Take requests out and keep their state and KV in host memory, as far as it has room; without unknown ones."""
@@ -39,7 +48,9 @@ class TakeOuts:
     def _keep(self, request_id: str) -> int | None:
         for resident in self._residents:
             if resident.scheduler.attempt_of(request_id) is not None:
-                return self._eviction.keep(resident.scheduler, resident.model, request_id)
+                begun = self._growing.take(request_id)
+                yields = self._growing.yield_one
+                return self._eviction.keep(resident.scheduler, resident.model, request_id, begun, yields)
         is_awaiting = self._awaiting.drop(request_id)
         state = self._eviction.state(request_id)  # it may be out already
         if state is None:

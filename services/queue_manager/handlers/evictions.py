@@ -87,6 +87,7 @@ class Evictions:
         """Have the request wait again, with its KV where the node says."""
         self._groups.learn_drawn(request, evicted.output_tokens)
         seat = self._seat(request, evicted, node)  # before it leaves: then its group may be empty
+        request.reader = ""
         origin = self._groups.leave(request)
         group = self._groups.put_back(request, origin, evicted, seat.node if seat else "")
         if group.node:
@@ -100,11 +101,14 @@ class Evictions:
     def _seat(self, request: Request, evicted: EvictedRequest, node: Node) -> Node | None:
         """Where one goes on at once whose prompt was computed at a node that only does that; None where it waits.
 
-        What a plan moves goes where the plan has it.
+        What a plan moves goes where the plan has it. Who has read its KV already takes it, where it can begin there.
         """
         if node.known.serves("decode") or evicted.kv_at != HANDED_OVER or request.group in self._state.hand_overs:
             return None
-        return self._queues.seat_of(self._groups.resumed(request, evicted), request.slo)
+        load, seat = self._groups.resumed(request, evicted), None
+        if request.reader:
+            seat = self._queues.seat_of(load, request.slo, only=request.reader)
+        return seat or self._queues.seat_of(load, request.slo)
 
     def _place(self, group: Group, origin: Group, node: Node, now: float) -> None:
         """Where a group of evicted requests goes: before the rest of its old group, for its members came earlier."""

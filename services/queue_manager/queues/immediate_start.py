@@ -59,10 +59,12 @@ class ImmediateStarts:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def best(self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "") -> Node | None:
+    def best(
+        self, load: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "", only: str = ""
+    ) -> Node | None:
         """Of the nodes at which such a request begins at once the one that it costs least; None if there is none.
 
-        All are looked at ``but`` one, which it has left.
+        All are looked at ``but`` one, which it has left; or one ``only``.
 
         Where nodes have something of its prompt, each is weighed with what it has. O(nodes x kinds of promises there),
         but for nodes that have changed.
@@ -76,6 +78,7 @@ class ImmediateStarts:
             if (
                 node.model != load.model
                 or node.node == but
+                or only not in ("", node.node)
                 or node.known.is_loading
                 or not node.known.can_serve(load.model, load.needs)
                 or not takes_phase(self._state, node, load.model, load.needs, load.phase)

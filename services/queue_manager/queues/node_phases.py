@@ -51,6 +51,12 @@ def is_undecoded(state: State, node: Node) -> bool:
     return bool(able) and all(node.model not in (one.model, one.awaits) for one in able)
 
 
+def read_ahead(state: State, models: list[str]) -> list[str]:
+    """Those of these models whose KV a node that decodes them reads while their prompts are computed elsewhere."""
+    readers = {node.model for node in decoding(state) if node.known.reads_ahead and not node.awaits}
+    return [model for model in models if model in readers]
+
+
 def decoding(state: State) -> Iterator[Node]:
     """Nodes that serve the second phase."""
     return (node for node in state.nodes.values() if node.known.serves("decode"))

@@ -64,9 +64,12 @@ class VirtualQueues:
     def _may_go_elsewhere(self, node: Node) -> bool:
         return len(node.queue) > 1 and any(not other.queue for other in self._state.nodes.values())
 
-    def seat_of(self, newcomer: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "") -> Node | None:
-        """The node at which a request that comes now is to begin at once, any ``but`` one; None if it has to wait."""
-        return self._starts.best(newcomer, slo, warm, but=but) if self._begins_at_once else None
+    def seat_of(
+        self, newcomer: GroupLoad, slo: Slo, warm: WarmPrefix | None = None, *, but: str = "", only: str = ""
+    ) -> Node | None:
+        """The node at which a request that comes now is to begin at once, any ``but`` one, or one ``only``; None if it
+        has to wait."""
+        return self._starts.best(newcomer, slo, warm, but=but, only=only) if self._begins_at_once else None
 
     def home_of(self, group: Group, load: GroupLoad, now: float) -> Node | None:
         """Of the nodes that hold its model and take it as it is the one that ends an answer of it first, by the rule.

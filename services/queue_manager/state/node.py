@@ -119,6 +119,7 @@ class Node(msgspec.Struct):
     """The model that it is to load for requests that are known to come (`Plan.loads`)."""
     told_awaits: str = ""
     told_decoded: list[str] = []
+    told_ahead: list[str] = []
     num_running: int = 0
     """Of `num_members`, those that a node works on."""
     shares: dict[str, TenantShare] = {}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from services.queue_manager.plans.planning import Planning
 from services.queue_manager.queues.batch_limit import BatchLimits
+from services.queue_manager.queues.node_phases import read_ahead
 from services.queue_manager.queues.tenant_shares import TenantShares
 from services.queue_manager.state.journal import Journal
 from services.queue_manager.state.node import Node, Told
@@ -22,7 +23,7 @@ class NodeNotices:
     """Owns `Node.told`, `Node.hurried`, `State.waiting_at`. However much changes in one message, a node is told once.
 
     Without ``batch_limits`` every group is pulled from as long as its requests fit. ``may_evict``: others give way to a
-    group in a hurry.
+    group in a hurry. ``reads_ahead``: KV may be read while prompts are computed.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class NodeNotices:
         batch_limits: BatchLimits | None,
         *,
         may_evict: bool,
+        reads_ahead: bool,
     ) -> None:
         self._state = state
         self._planning = planning
         self._shares = shares
         self._batch_limits = batch_limits
         self._may_evict = may_evict
+        self._reads_ahead = reads_ahead
         self._hurries_at_s = self._first_hurry_s()
 
     @property
@@ -86,12 +89,13 @@ class NodeNotices:
         given_up = hopeless(self._state, node, head)
         short = _short(head)
         decoded = node.known.hands_over
-        told = (node.told, node.told_yielding, node.told_hopeless, node.told_awaits, node.told_decoded)
-        if (short, giving_way, given_up, node.awaits, decoded) == told:
+        ahead = read_ahead(self._state, decoded) if self._reads_ahead and decoded else []
+        told = (node.told, node.told_yielding, node.told_hopeless, node.told_awaits, node.told_decoded, node.told_ahead)
+        if (short, giving_way, given_up, node.awaits, decoded, ahead) == told:
             return []
         self._remember(node, short)
         node.told_yielding, node.told_hopeless, node.told_awaits = giving_way, given_up, node.awaits
-        node.told_decoded = decoded
+        node.told_decoded, node.told_ahead = decoded, ahead
         message = VirtualQueue(
             node=node.node,
             epoch=node.epoch,
@@ -100,6 +104,7 @@ class NodeNotices:
             hopeless=given_up,
             awaits=node.awaits,
             decoded_elsewhere=decoded,
+            read_ahead=ahead,
         )
         return [Send(streams.node_inbox(node.node), message, max_entries=streams.MAX_NODE_INBOX)]
 
@@ -123,7 +128,7 @@ class NodeNotices:
         node.told_yielding = []
         node.told_hopeless = []
         node.told_awaits = ""
-        node.told_decoded = []
+        node.told_decoded = node.told_ahead = []
 
     def _remember(self, node: Node, head: list[Told]) -> None:
         node.told = head

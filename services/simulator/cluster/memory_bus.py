@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
@@ -31,6 +31,25 @@ class StoredImage:
     """The node that gave it hears that it is gone."""
 
 
+@dataclass(slots=True)
+class GrowingImage:
+    """One that others read before it is whole, and after."""
+
+    epoch: str
+    attempt: Attempt
+    release: Callable[[], None]
+    num_bytes: int = 0
+    """That can be read."""
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """Who is to hear of more, or of its end."""
+
+    def tell(self) -> None:
+        """They look again."""
+        waiting, self.waiting = self.waiting, []
+        for told in waiting:
+            told()
+
+
 class PrefixDoor(Protocol):
     """Where others ask an epoch of a node."""
 
@@ -47,6 +66,8 @@ class MemoryBus:
         self.payloads: dict[str, Payload] = {}
         self.images: dict[str, StoredImage] = {}
         """Requests that were handed over, by the address of their image, as long as the node that gave it has it."""
+        self.growing: dict[str, GrowingImage] = {}
+        """Of these, and of requests whose prompts are computed still, what is read ahead."""
         self.doors: dict[str, PrefixDoor] = {}
         """Of nodes that let others read what they have cached, by their addresses."""
         self._latency_s = latency_s
@@ -109,10 +130,18 @@ class MemoryBus:
     def take_image(self, address: str) -> bytes:
         """An image, which is gone with that; empty if there is none."""
         image = self.images.pop(address, None)
+        self.end_growth(address)
         if image is None:
             return b""
         image.release()
         return image.data
+
+    def end_growth(self, address: str) -> GrowingImage | None:
+        """Nothing more is read of an image; which it was, or None."""
+        growing = self.growing.pop(address, None)
+        if growing is not None:
+            growing.tell()
+        return growing
 
     def drop_images(self, epoch: str, attempts: Container[Attempt]) -> None:
         """Nobody will come for these that an epoch of a node holds."""
@@ -120,11 +149,17 @@ class MemoryBus:
         for address, image in held:
             if image.attempt in attempts:
                 self.take_image(address)
+        for address, growing in list(self.growing.items()):
+            if growing.epoch == epoch and growing.attempt in attempts:
+                self.end_growth(address)
+                growing.release()
 
     def lose_images(self, epoch: str) -> None:
         """It is over, with what it held."""
         for address in [address for address, image in self.images.items() if image.epoch == epoch]:
             del self.images[address]
+        for address in [address for address, one in self.growing.items() if one.epoch == epoch]:
+            self.end_growth(address)
 
     def group_streams(self) -> list[str]:
         """Group streams that exist."""

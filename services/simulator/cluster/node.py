@@ -21,10 +21,12 @@ from gpu_node.agent.decisions.actions import (
     NewEpoch,
     Publish,
     Pull,
+    ReadImage,
     Resume,
     SayBlocks,
     SayInventory,
     SayLease,
+    SayOpened,
     StopFetch,
     Taken,
     TakeStock,
@@ -35,6 +37,7 @@ from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
 from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.process.commands import Commands
+from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import (
     Command,
@@ -229,7 +232,7 @@ class SimulatedNode:
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
                 self._tell(command)
-            case Resume() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
+            case Resume() | ReadImage() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
                 self._move(action)
             case Publish():
                 self._publish(action)
@@ -239,6 +242,8 @@ class SimulatedNode:
             case Beat(heartbeat):
                 for stream in (streams.SCHEDULER, streams.KV):
                     self._bus.send(stream, heartbeat)
+            case SayOpened(opened):
+                self._bus.send(streams.QUEUE, opened)
             case SayBlocks(message) | SayLease(message):
                 self._bus.send(streams.KV, message)
             case NewEpoch():
@@ -332,9 +337,17 @@ class SimulatedNode:
         for event in events:
             if isinstance(event, PrefixCopied | PrefixTaken):
                 cast("NodePrefixes", self._prefixes).hear(event)
+            elif isinstance(event, ImageGrown | ImageEnded):
+                self._grown(event)
             else:
                 assert not isinstance(event, ImageOpened), "it opens nothing"
                 self._feed(self._images.hold(event) if isinstance(event, Image) else event)
+
+    def _grown(self, event: ImageGrown | ImageEnded) -> None:
+        if isinstance(event, ImageEnded):
+            self._images.end(event.number)
+        elif (begun := self._images.grow(event)) is not None:
+            self._feed(begun)
 
     def _step_until(self, end_s: float) -> None:
         """The engine computes until then, unless it is interrupted again."""
@@ -348,4 +361,5 @@ class SimulatedNode:
         self._step_end_s = None
         self.busy_s += end_s - self._started_s
         self._feed(StepReport.of(self.engine.finish(), self.engine.stats()))
+        self._told.tell_growth()
         self._run()

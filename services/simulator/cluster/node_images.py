@@ -13,16 +13,19 @@ from gpu_node.agent.decisions.actions import (
     DiscardImage,
     DropImages,
     ImageAction,
+    ImageBegun,
     ImageFetched,
     ImageHeld,
     PrefixFetched,
+    ReadImage,
     Resume,
     StopFetch,
 )
-from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
+from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S, MAX_AHEAD
+from gpu_node.engine.process.growth_protocol import ImageGrown
 from gpu_node.engine.process.protocol import NO_IMAGE, Command, EngineEvent, Image, ImageFile, ReleaseImages
-from gpu_node.engine.requests.image import HandedOver, SerialisedImage
-from services.simulator.cluster.memory_bus import MemoryBus, StoredImage
+from gpu_node.engine.requests.image import Growth, HandedOver, SerialisedImage
+from services.simulator.cluster.memory_bus import GrowingImage, MemoryBus, StoredImage
 from shared.messages.requests.requests import Attempt, ImageTicket
 
 LATENCY_S = 0.001  # of a connection
@@ -55,6 +58,8 @@ class NodeImages:
         self._given: dict[int, bytes] = {}
         self._come: dict[str, SerialisedImage] = {}
         self._fetching: dict[Attempt, float] = {}
+        self._ahead: dict[str, int] = {}
+        """By address, bytes that have been asked for of images that grow."""
         self._free_at_s = 0.0
 
     # --- the engine's end -----------------------------------------------------------------------------------------
@@ -65,6 +70,15 @@ class NodeImages:
             self._given[image.number] = image.data
             file = ImageFile(str(image.number), image.kv_bytes)
             self._hooks.send(told(image, file))
+
+    def make(self, number: int, num_bytes: int) -> memoryview:
+        """Blocks have no content."""
+        del number, num_bytes
+        return memoryview(b"")
+
+    def growing_file(self, growth: Growth) -> ImageFile:
+        """By its number, as large as if they had."""
+        return ImageFile(str(growth.number), growth.most_bytes)
 
     def release(self, numbers: Iterable[int]) -> None:
         """They are there, or of no use; unknown ones are ignored."""
@@ -79,17 +93,48 @@ class NodeImages:
 
     def hold(self, image: Image, hold_s: float = KV_IMAGE_TTL_S) -> ImageHeld:
         """The engine has handed a request over, or copied something for another node."""
-        attempt, address = Attempt(image.request_id, image.attempt), f"{self._epoch}-{image.number}"
+        attempt, address = Attempt(image.request_id, image.attempt), self._address(image.number)
 
         def release() -> None:
             self._hooks.tell(ReleaseImages([image.number]))
 
+        growing = self._bus.growing.get(address)
+        if growing is not None:
+            growing.num_bytes = image.file.num_bytes
+            growing.tell()
         self._bus.put_image(address, StoredImage(self._epoch, attempt, self._given[image.number], release), hold_s)
         return ImageHeld(attempt, ImageTicket(self._node, address, "", image.file.num_bytes))
+
+    def _address(self, number: int) -> str:
+        return f"{self._epoch}-{number}"
+
+    def grow(self, event: ImageGrown) -> ImageBegun | None:
+        """The engine has more of an image; the first time, with its ticket."""
+        attempt, address = Attempt(event.request_id, event.attempt), self._address(event.number)
+        growing = self._bus.growing.get(address)
+        is_new = growing is None
+        if growing is None:
+
+            def release() -> None:
+                self._hooks.tell(ReleaseImages([event.number]))
+
+            growing = self._bus.growing[address] = GrowingImage(self._epoch, attempt, release)
+        growing.num_bytes = event.num_bytes
+        growing.tell()
+        ticket = ImageTicket(self._node, address, "", event.file.num_bytes)
+        return ImageBegun(attempt, ticket) if is_new else None
+
+    def end(self, number: int) -> None:
+        """Nothing more comes of one that grew."""
+        self._bus.end_growth(self._address(number))
 
     def do(self, action: ImageAction) -> None:
         """As the agent's core wants it."""
         match action:
+            case ReadImage(ticket):
+                if ticket.url not in self._ahead and len(self._ahead) < MAX_AHEAD:
+                    self._ahead[ticket.url] = 0
+                    self._read_more(ticket.url)
             case Resume():
                 self._fetch(action)
             case StopFetch(attempts):
@@ -102,10 +147,27 @@ class NodeImages:
 
     def _fetch(self, resume: Resume) -> None:
         """It comes over the network, one behind the other, while the engine goes on."""
-        num_bytes = resume.ticket.num_bytes if resume.ticket is not None else 0
-        due_s, took_s = self.arrival(num_bytes)
+        ticket = resume.ticket
+        num_bytes = ticket.num_bytes if ticket is not None else 0
+        begun_bytes = self._ahead.pop(ticket.url, 0) if ticket is not None else 0
+        due_s, took_s = self.arrival(num_bytes - begun_bytes)
+        took_s += begun_bytes / self._network_bytes_per_s
         self._fetching[Attempt(resume.payload.request_id, resume.payload.attempt)] = due_s
         self._hooks.at(due_s, lambda: self._fetched(resume, due_s, took_s))
+
+    def _read_more(self, address: str) -> None:
+        """What can be read now comes over the network; then what has grown meanwhile, until it is fetched, or gone."""
+        asked_bytes, growing = self._ahead.get(address), self._bus.growing.get(address)
+        if asked_bytes is None:
+            return
+        if growing is None:
+            del self._ahead[address]
+        elif growing.num_bytes <= asked_bytes:
+            growing.waiting.append(lambda: self._read_more(address))
+        else:
+            self._ahead[address] = growing.num_bytes
+            due_s, _ = self.arrival(growing.num_bytes - asked_bytes)
+            self._hooks.at(due_s, lambda: self._read_more(address))
 
     def arrival(self, num_bytes: int) -> tuple[float, float]:
         """When so many bytes are there that begin to come now, and how long they are on their way."""

@@ -26,6 +26,7 @@ from gpu_node.executors.memory.host_tier import HostTier
 from gpu_node.executors.predicted.executor import AnswerTokens
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from services.simulator.devices.span import StepSpan
+from services.simulator.fast.growing import FastGrowing
 from services.simulator.fast.parking import FastParking
 from services.simulator.fast.plain import check_options
 from services.simulator.fast.scheduler import FastScheduler
@@ -51,6 +52,7 @@ class FastEngine:
         self._spec: ModelSpec | None = None
         self._left: HostTier[None] = HostTier(options.host_models, lambda _: None)
         self._parking = FastParking(options.evicted_kv_bytes)
+        self.growing = FastGrowing(self._parking, self._move)
         self._costs: KvCosts | None = None
         self._span: StepSpan | None = None
         self._chunks: list[OutputChunk] = []
@@ -90,6 +92,7 @@ class FastEngine:
             self._spec = spec
             self._costs = self._kv_costs(model)
             self._scheduler = FastScheduler(model, self._options, self._answer_tokens, self._costs)
+            self.growing.serve(model, self._scheduler.roster)
             self._has_run, self._learner = False, None
         return self._scheduler.model
 
@@ -149,8 +152,11 @@ class FastEngine:
             if is_here and parked is None:
                 assert roster is not None
                 chunks += roster.tell(request_id)
-                parked = self._parking.keep(roster.held(request_id))
+                held = roster.held(request_id)
+                begun = self.growing.take(request_id, held.num_computed_tokens, is_swapped=request_id in roster.swapped)
+                parked = self._parking.keep(held, begun.number if begun is not None else 0, self.growing.yield_one)
                 num_moved = parked.num_blocks if parked is not None else 0
+                num_moved -= begun.num_blocks if parked is not None and begun is not None else 0
                 if parked is not None and request_id in roster.swapped:  # what is the host's already costs nothing
                     num_moved = roster.swapped.num_late(request_id)
                 self._move(num_moved * parked.block_bytes if parked is not None else 0)
@@ -172,6 +178,8 @@ class FastEngine:
 
     def release(self, numbers: Iterable[int]) -> None:
         """The memory of images that were handed over is free."""
+        numbers = list(numbers)
+        self.growing.release(numbers)
         for number in numbers:
             self._parking.release(number)
 
@@ -312,6 +320,7 @@ class FastEngine:
             kv_bytes_per_s=self._device.kv_bytes_per_s if self._moved_bytes else 0.0,
             cost=self._cost(),
             swapped_kv_bytes=self._swapped_kv_bytes,
+            evicted_kv_bytes=self._parking.num_bytes,
         )
 
     @property

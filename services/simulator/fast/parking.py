@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from gpu_node.engine.border.model import LoadedModel
@@ -40,21 +42,33 @@ class FastParking:
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
-        self._num_bytes = 0
+        self.num_bytes = 0
+        """Of all that is kept, given away and not released, or lent."""
         self._parked: dict[str, Parked] = {}
         self._given: dict[int, int] = {}
         self._num_given = 0
+        self._begun: dict[str, int] = {}
+        self._ended: list[int] = []
 
     def get(self, request_id: str) -> Parked | None:
         """What is kept of a request."""
         return self._parked.get(request_id)
 
-    def keep(self, parked: Parked) -> Parked | None:
-        """Keep a request; None where there is no room, or nothing computed that would be worth it."""
-        if not parked.num_computed_tokens or self._num_bytes + parked.num_bytes > self._capacity_bytes:
+    def keep(self, parked: Parked, number: int = 0, yields: Callable[[], bool] = lambda: False) -> Parked | None:
+        """Keep a request; None where there is no room, or nothing computed that would be worth it.
+
+        ``number``: as which its image has begun, whose room that was. ``yields``: another one gives up its room.
+        """
+        self.release(number)
+        while self.num_bytes + parked.num_bytes > self._capacity_bytes and yields():
+            pass
+        if not parked.num_computed_tokens or self.num_bytes + parked.num_bytes > self._capacity_bytes:
+            self._ended += [number] if number else []
             return None
+        if number:
+            self._begun[parked.request_id] = number
         self._parked[parked.request_id] = parked
-        self._num_bytes += parked.num_bytes
+        self.num_bytes += parked.num_bytes
         return parked
 
     def resume(self, payload: Payload, model: LoadedModel, image: SerialisedImage | None) -> Parked | None:
@@ -80,7 +94,9 @@ class FastParking:
         """Forget a request; what was kept of it."""
         parked = self._parked.pop(request_id, None)
         if parked is not None:
-            self._num_bytes -= parked.num_bytes
+            self.num_bytes -= parked.num_bytes
+            if request_id in self._begun:
+                self._ended.append(self._begun.pop(request_id))
         return parked
 
     def give(self, request_id: str) -> HandedOver | None:
@@ -88,20 +104,44 @@ class FastParking:
         parked = self._parked.pop(request_id, None)
         if parked is None:
             return None
+        number = self._begun.pop(request_id, 0)
+        if not number:
+            self._num_given += 1
+            number = self._num_given
+        self._given[number] = parked.num_bytes
+        return HandedOver(request_id, parked.attempt, number, (parked.encode(),), parked.num_bytes)
+
+    def lend(self, num_bytes: int) -> int | None:
+        """Room for an image that grows, under a number until `release`; None without room."""
+        if self.num_bytes + num_bytes > self._capacity_bytes:
+            return None
         self._num_given += 1
-        self._given[self._num_given] = parked.num_bytes
-        return HandedOver(request_id, parked.attempt, self._num_given, (parked.encode(),), parked.num_bytes)
+        self._given[self._num_given] = num_bytes
+        self.num_bytes += num_bytes
+        return self._num_given
+
+    def end(self, number: int) -> None:
+        """Nothing more comes of an image that has begun."""
+        self.release(number)
+        self._ended.append(number)
+
+    def take_ended(self) -> list[int]:
+        """Numbers of those, since it was asked last."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def release(self, number: int) -> None:
         """It is there, or its time is over; unknown ones are ignored."""
-        self._num_bytes -= self._given.pop(number, 0)
+        self.num_bytes -= self._given.pop(number, 0)
 
     def clear(self) -> None:
         """Forget all that was not given away."""
         self._parked.clear()
-        self._num_bytes = sum(self._given.values())
+        self._ended += self._begun.values()
+        self._begun.clear()
+        self.num_bytes = sum(self._given.values())
 
     def check(self) -> None:
         """Assert that the bytes are counted and bounded."""
         num_kept = sum(parked.num_bytes for parked in self._parked.values())
-        assert self._num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes
+        assert self.num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes

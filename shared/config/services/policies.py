@@ -15,7 +15,7 @@ FIXED_BATCH = 32  # requests that a node runs together, for what counts in batch
 
 PolicyName = Literal["qlm", "edf", "edf-affine", "fcfs", "shepherd"]
 OperationName = Literal[
-    "evict", "balance", "migrate", "swap", "pace", "immediate", "overtake", "rescue", "warm", "fetch"
+    "evict", "balance", "migrate", "swap", "pace", "immediate", "overtake", "rescue", "warm", "fetch", "read_ahead"
 ]
 """What the engine and the queue can do for any policy, as `shared.config.services.queue.OperationOptions` describes
 it."""

@@ -39,6 +39,8 @@ class OperationOptions(Section):
     """Nodes tell what they have cached, and a request is weighed by what of its prompt each node has."""
     fetch: bool | None = None
     """A node reads what another one has cached of a prompt, where that is quicker than computing it (with ``warm``)."""
+    read_ahead: bool | None = None
+    """A node that decodes reads KV of a prompt while a node that prefills computes the rest of it."""
 
 
 class QueueOptions(Section):

@@ -55,6 +55,8 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where other nodes ask for what it has cached; None: it neither gives nor takes beginnings of prompts."""
     gone_models: list[str] = []
     """Models that it could load and that its configuration has no more."""
+    reads_ahead: bool = False
+    """It reads KV of requests whose prompts are computed elsewhere, where it is told to (`ReadAhead`)."""
 
     def serves(self, phase: Phase) -> bool:
         """Whether requests come here in this phase of theirs, while another node can do the rest."""

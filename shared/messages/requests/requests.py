@@ -198,6 +198,9 @@ class VirtualQueue(Message, frozen=True, kw_only=True):
     decoded_elsewhere: list[str] = []
     """Of a node that only prefills, models that others go on with: their requests are handed over once their prompts
     are computed."""
+    read_ahead: list[str] = []
+    """Of these, models whose KV others read while prompts are computed, where it says that there is some
+    (`KvOpened`)."""
 
 
 class Evict(Message, frozen=True, kw_only=True):
@@ -236,6 +239,28 @@ class Evicted(Message, frozen=True, kw_only=True):
     requests: list[EvictedRequest]
     number: int = 0
     """As in `Pulled`; the same where it is told again because nobody knows whether it was heard."""
+
+
+class KvOpened(Message, frozen=True, kw_only=True):
+    """Node to queue manager: KV of this request can be read while its prompt is computed. It goes on here meanwhile."""
+
+    node: str
+    epoch: str
+    request: Attempt
+    image: ImageTicket
+    """Of what is there so far and comes; the size is what all of it is expected to have."""
+
+
+class ReadAhead(Message, frozen=True, kw_only=True):
+    """Queue manager to node: the request will probably go on here. Nothing is answered.
+
+    What has been read is used when the node pulls the request with the same image, and dropped when that is gone.
+    """
+
+    node: str
+    epoch: str
+    request: Attempt
+    image: ImageTicket
 
 
 class Pulled(Message, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Whatever a node's settings and its load, each request gets the tokens that it gets alone in a plain engine.
 
 Two nodes, each with settings of its own and too little memory for its load. Requests of every kind come, leave, give
-way to others and come back, and go on at the other node in the midst of their output, with their KV or without.
+way to others and come back, and go on at the other node in the midst of their output, with their KV or without. What
+leaves the first node has been copied out behind its steps, as far as there was room for that.
 """
 
 from __future__ import annotations
@@ -206,10 +207,12 @@ def run(engines: list[Engine], clients: list[Client]) -> None:
     for step in range(MAX_STEPS):
         for client in clients:
             happen(client, step, engines)
+        engines[0].growing.open(by_id)
         give_way([client for client in clients if client.evicted_at == step], engines, by_id)
         for engine in engines:
             for chunk in engine.step(now=float(step)):
                 by_id[chunk.request_id].take(chunk)
+            engine.growing.grow(lambda _, num_bytes: memoryview(bytearray(num_bytes)))
             engine.check()
         if step > LAST_EVENT and not any(engine.has_work for engine in engines):
             return

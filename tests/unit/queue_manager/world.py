@@ -56,6 +56,7 @@ class WorldNode:
     parked: dict[str, int] = field(default_factory=dict)
     """Attempts of which it keeps the KV."""
     decoded_elsewhere: list[str] = field(default_factory=list)
+    read_ahead: list[str] = field(default_factory=list)
     awaits: str = ""
     phases: Phases = BOTH
 
@@ -109,13 +110,20 @@ class World:
         network_bytes_per_s: float = 0.0,
         kv_token_bytes: int = 0,
         phases: Phases = BOTH,
+        reads_ahead: bool = False,
     ) -> None:
         self.num_epochs += 1
         self._lose_images(name)
         self.nodes[name] = WorldNode(name, f"{name}.{self.num_epochs}", phases=phases)
         rates = [ModelRate(model, COST, 0, kv_token_bytes, 0.0, kv_format=kv_format)] if kv_format else []
         known = NodeState(
-            name, model, max_num_seqs=2, network_bytes_per_s=network_bytes_per_s, rates=rates, phases=phases
+            name,
+            model,
+            max_num_seqs=2,
+            network_bytes_per_s=network_bytes_per_s,
+            rates=rates,
+            phases=phases,
+            reads_ahead=reads_ahead,
         )
         self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=known))
 
@@ -169,6 +177,7 @@ class World:
             case VirtualQueue(groups=groups) as told if told.epoch == node.epoch:
                 node.window = [ref.group for ref in groups]
                 node.decoded_elsewhere, node.awaits = told.decoded_elsewhere, told.awaits
+                node.read_ahead = told.read_ahead
             case Abort(requests=attempts):
                 for attempt in attempts:
                     self.images.discard((node.name, attempt))

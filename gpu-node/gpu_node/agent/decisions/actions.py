@@ -21,6 +21,8 @@ from shared.messages.requests.requests import (
     EvictedRequest,
     FinishedRequest,
     ImageTicket,
+    KvOpened,
+    ReadAhead,
     Tokens,
     VirtualQueue,
 )
@@ -60,6 +62,14 @@ class ImageHeld:
     attempt: Attempt
     ticket: ImageTicket | None
     """None where there is no image: it is computed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageBegun:
+    """The beginning of the image of an attempt can be read here, while the engine goes on with it."""
+
+    attempt: Attempt
+    ticket: ImageTicket
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +124,7 @@ AgentEvent = (
     | VirtualQueue
     | Abort
     | Evict
+    | ReadAhead
     | Load
     | Fence
     | TellBlocks
@@ -129,6 +140,7 @@ AgentEvent = (
     | StepReport
     | protocol.TakenOut
     | ImageHeld
+    | ImageBegun
     | ImageFetched
     | PrefixFound
     | PrefixFetched
@@ -188,6 +200,20 @@ class DropImages:
     """Nobody will fetch the images of these attempts that wait here; unknown ones are ignored."""
 
     attempts: list[Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class SayOpened:
+    """Tell the queue manager that KV of a request can be read; once: it is a hint."""
+
+    opened: KvOpened
+
+
+@dataclass(frozen=True, slots=True)
+class ReadImage:
+    """Read an image that grows at another node, for a `Resume` that will probably come. Nothing is answered."""
+
+    ticket: ImageTicket
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +286,7 @@ class NewEpoch:
     """This epoch is over: drop everything and begin another one."""
 
 
-ImageAction = Resume | FetchPrefix | StopFetch | DiscardImage | DropImages
+ImageAction = Resume | ReadImage | FetchPrefix | StopFetch | DiscardImage | DropImages
 """About images that go to other nodes, or come."""
 
-AgentAction = Pull | Tell | ImageAction | Publish | SayInventory | Beat | SayBlocks | SayLease | NewEpoch
+AgentAction = Pull | Tell | ImageAction | Publish | SayInventory | Beat | SayBlocks | SayLease | SayOpened | NewEpoch

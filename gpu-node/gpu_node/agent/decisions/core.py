@@ -15,6 +15,7 @@ from gpu_node.agent.decisions.actions import (
     Configured,
     Drain,
     DropImages,
+    ImageBegun,
     ImageFetched,
     ImageHeld,
     LeasesDue,
@@ -22,6 +23,7 @@ from gpu_node.agent.decisions.actions import (
     PrefixFetched,
     Publish,
     Pull,
+    ReadImage,
     SayInventory,
     Taken,
     TakeStock,
@@ -46,7 +48,7 @@ from shared.messages.memory.blocks import TellBlocks
 from shared.messages.memory.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, Phases
 from shared.messages.prefixes.prefix_sources import KvDoor
-from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, VirtualQueue
+from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, ReadAhead, VirtualQueue
 
 MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
@@ -78,7 +80,7 @@ class AgentCore:
         self._blocks = BlockReports(node, epoch)
         self._leases = NodeLeases(node, epoch)
         self._queue = ToldQueue(self.models)
-        self._prefilled = Prefilled(options, self._ledger, self.report, self._queue)
+        self._prefilled = Prefilled(node, epoch, options, self._ledger, self.report, self._queue)
         self._is_pulling = False
         self._is_draining = False
 
@@ -122,8 +124,8 @@ class AgentCore:
                 actions = [NewEpoch()] if self._is_mine(event) else []
             case Abort():
                 actions = self._abort(event)
-            case Evict():
-                actions = self._evict(event) if self._is_mine(event) else []
+            case Evict() | ReadAhead():
+                actions = self._kv_ordered(event) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
             case TakeStock() | Drain() | TellBlocks() | BlocksDue():
@@ -132,12 +134,13 @@ class AgentCore:
                 actions = self._told(event)
             case StepReport():
                 actions = self._step(event)
-            case protocol.TakenOut() | ImageHeld() | ImageFetched() | PrefixFound() | PrefixFetched():
+            case protocol.TakenOut() | ImageBegun() | ImageHeld() | ImageFetched() | PrefixFound() | PrefixFetched():
                 actions = self._moved(event)
             case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
         actions += self._hand_over_prefilled()
-        return [*actions, *self.intake.stop_fetching(), *self.intake.begin(), *self._next()]
+        actions += [*self.intake.stop_fetching(), *self.intake.begin(), *self._prefilled.opening()]
+        return [*actions, *self._next()]
 
     def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
         if isinstance(event, LeasesDue):
@@ -150,7 +153,7 @@ class AgentCore:
         """What this node is and holds."""
         return self.report.heartbeat()
 
-    def _is_mine(self, message: VirtualQueue | Evict | Load | Fence | TellBlocks | LeaseOrder) -> bool:
+    def _is_mine(self, message: VirtualQueue | Evict | ReadAhead | Load | Fence | TellBlocks | LeaseOrder) -> bool:
         return message.epoch == self.epoch
 
     # --- what to do next ------------------------------------------------------------------------------------------
@@ -258,7 +261,9 @@ class AgentCore:
         self._is_draining = True
         return self._hand_over(self._ledger.attempts(), KvDestination.MOVES)
 
-    def _evict(self, event: Evict) -> list[AgentAction]:
+    def _kv_ordered(self, event: Evict | ReadAhead) -> list[AgentAction]:
+        if isinstance(event, ReadAhead):
+            return [ReadImage(event.image)] if not self._is_draining else []
         return self._hand_over(event.requests, KvDestination.DROPPED if event.drops_kv else KvDestination.MOVES)
 
     def _hand_over(self, attempts: list[Attempt], destination: KvDestination) -> list[AgentAction]:
@@ -320,8 +325,10 @@ class AgentCore:
         return self._hand_over(leaving, KvDestination.MOVES) if leaving else []
 
     def _moved(
-        self, event: protocol.TakenOut | ImageHeld | ImageFetched | PrefixFound | PrefixFetched
+        self, event: protocol.TakenOut | ImageBegun | ImageHeld | ImageFetched | PrefixFound | PrefixFetched
     ) -> list[AgentAction]:
+        if isinstance(event, ImageBegun):
+            return self._prefilled.begun(event)
         if isinstance(event, PrefixFound):
             return self.intake.prefix_found(event)
         if isinstance(event, ImageFetched | PrefixFetched):

@@ -18,6 +18,9 @@ from shared.messages.requests.requests import HANDED_OVER, Attempt
 KV_IMAGE_TTL_S = 120.0
 """Migration takes seconds; an image that nobody has fetched by then has lost its request, and is large."""
 
+MAX_AHEAD = 8
+"""Images that a node reads while they grow elsewhere, at a time; others are fetched when they are whole."""
+
 IMAGE_LINGER_S = 10.0
 """A node that was asked to stop and has handed over waits so long for those who fetch the KV."""
 

@@ -40,6 +40,10 @@ class RunningAttempt:
     """It began with its prompt: none of its KV has been kept for it."""
     has_begun: bool = False
     """It has brought a token: its prompt is computed."""
+    is_open: bool = False
+    """Its image is read while its prompt is computed, if the engine has room for that."""
+    image_bytes: int = 0
+    """Host memory that the engine has taken for such an image."""
     prompt_tokens: int = 0
     max_tokens: int = 0
     """Of each choice, all attempts together."""

@@ -82,6 +82,7 @@ class SelfReport:
             phases=self._phases,
             door=self._door,
             gone_models=self._models.gone,
+            reads_ahead=True,
         )
 
     @property

@@ -28,12 +28,15 @@ class ToldQueue:
         """The model that the node is to load where no group waits, or ``""``."""
         self.decoded_elsewhere: frozenset[str] = frozenset()
         """Models that others go on with once their prompts are computed here."""
+        self.read_ahead: frozenset[str] = frozenset()
+        """Of these, models whose KV is read while prompts are computed."""
 
     def tell(self, message: VirtualQueue) -> None:
         """All of it is new."""
         self._groups, self._yielding, self._hopeless = message.groups, message.yielding, message.hopeless
         self.awaits = message.awaits
         self.decoded_elsewhere = frozenset(message.decoded_elsewhere)
+        self.read_ahead = frozenset(message.read_ahead)
         self._empty = set()
 
     def head(self, headroom_of: Callable[[GroupRef], int]) -> GroupRef | None:

@@ -11,16 +11,17 @@ import mmap
 import os
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hmac import compare_digest
 
 import structlog
 
-from gpu_node.agent.decisions.actions import ImageHeld
+from gpu_node.agent.decisions.actions import ImageBegun, ImageHeld
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from gpu_node.agent.images.piece_stream import PATH
 from gpu_node.agent.telemetry.image_metrics import count_failure
-from gpu_node.engine.process.protocol import Image
+from gpu_node.engine.process.growth_protocol import ImageGrown
+from gpu_node.engine.process.protocol import Image, ImageFile
 from shared.messages.requests.requests import Attempt, ImageTicket
 
 TOKEN_BYTES = 16
@@ -37,8 +38,26 @@ class GivenImage:
     number: int
     token: str
     content: memoryview
+    """All of it, or all that is expected where it grows."""
+    num_readable: int
+    """Bytes of it that are there."""
+    is_whole: bool = False
     is_fetched: bool = False
     """Somebody is at it."""
+    told_bytes: int = 0
+    """Its size as those who read it while it grows were told."""
+    grown: asyncio.Event = field(default_factory=asyncio.Event)
+    """There is more of it, or it is gone."""
+
+    @property
+    def end_ahead(self) -> int:
+        """Up to where it may be read while it grows."""
+        return min(self.num_readable, self.told_bytes)
+
+    def tell(self) -> None:
+        """Whoever waits for more looks again."""
+        self.grown.set()
+        self.grown = asyncio.Event()
 
 
 class ImageRefusedError(Exception):
@@ -75,32 +94,81 @@ class GivenImages:
         """Keep what the engine has written until it is fetched; for so long, or for as long as requests' are kept."""
         attempt = Attempt(event.request_id, event.attempt)
         if not event.file.num_bytes:
+            self.end(event.number)
             return ImageHeld(attempt, None)
-        try:
-            content = _mapped(event.file.path, event.file.num_bytes)
-        except (OSError, ValueError) as error:  # the engine is gone, and with it the epoch
-            log.warning("image not held", request_id=event.request_id, error=str(error))
-            self.release(event.number)
+        image = self._kept(attempt, event.number, event.file)
+        if image is None:
             return ImageHeld(attempt, None)
-        name = f"{self._epoch}-{event.number}"
-        image = GivenImage(name, attempt, event.number, secrets.token_hex(TOKEN_BYTES), content)
-        self._images[name] = image
-        self._timers[name] = asyncio.get_running_loop().call_later(
-            self._ttl_s if ttl_s is None else ttl_s, self._expire, image
-        )
-        url = f"{self._base_url}{PATH}/{name}"
-        return ImageHeld(attempt, ImageTicket(self._node, url, image.token, event.file.num_bytes))
+        image.num_readable, image.is_whole = event.file.num_bytes, True
+        self._stays(image, self._ttl_s if ttl_s is None else ttl_s)
+        return ImageHeld(attempt, self._ticket(image))
 
-    def claim(self, name: str, token: str) -> GivenImage:
-        """An image, for one who has its token and begins to fetch it. Raises `ImageRefusedError`."""
+    def grow(self, event: ImageGrown) -> ImageBegun | None:
+        """There is more of an image that the engine is still at; the first time it is told, with its ticket."""
+        image = self._kept(Attempt(event.request_id, event.attempt), event.number, event.file)
+        if image is None:
+            return None
+        is_new = not image.num_readable
+        image.num_readable, image.told_bytes = event.num_bytes, event.file.num_bytes
+        self._stays(image, self._ttl_s)
+        return ImageBegun(image.attempt, self._ticket(image)) if is_new else None
+
+    def end(self, number: int) -> None:
+        """Nothing more comes of one that grew; unknown ones are ignored."""
+        image = self._images.get(self._name(number))
+        if image is not None:
+            self._remove(image)
+
+    def _name(self, number: int) -> str:
+        return f"{self._epoch}-{number}"
+
+    def _kept(self, attempt: Attempt, number: int, file: ImageFile) -> GivenImage | None:
+        """The image of this number, with what is in the file; None where that is gone."""
+        name = self._name(number)
+        image = self._images.get(name)
+        try:
+            if image is None:
+                token, content = secrets.token_hex(TOKEN_BYTES), _mapped(file.path, file.num_bytes)
+                image = self._images[name] = GivenImage(name, attempt, number, token, content, 0)
+            elif len(image.content) != file.num_bytes:
+                image.content = _mapped(file.path, file.num_bytes)
+        except (OSError, ValueError) as error:  # the engine is gone, and with it the epoch
+            log.warning("image not held", request_id=attempt.request_id, error=str(error))
+            self.end(number)
+            self.release(number)
+            return None
+        return image
+
+    def _stays(self, image: GivenImage, ttl_s: float) -> None:
+        """For so long from now on."""
+        if image.name in self._timers:
+            self._timers[image.name].cancel()
+        self._timers[image.name] = asyncio.get_running_loop().call_later(ttl_s, self._expire, image)
+        image.tell()
+
+    def _ticket(self, image: GivenImage) -> ImageTicket:
+        return ImageTicket(self._node, f"{self._base_url}{PATH}/{image.name}", image.token, len(image.content))
+
+    def claim(self, name: str, token: str, first: int = 0) -> GivenImage:
+        """An image, for one who has its token and begins to fetch it, from its byte ``first`` on.
+
+        Raises `ImageRefusedError`.
+        """
+        image = self.read(name, token)
+        if first > len(image.content):
+            raise ImageRefusedError(416, f"it has {len(image.content)} bytes")
+        if image.is_fetched or not image.is_whole:
+            raise ImageRefusedError(409, "it is being fetched" if image.is_fetched else "it is not whole")
+        image.is_fetched = True
+        return image
+
+    def read(self, name: str, token: str) -> GivenImage:
+        """An image, for one who has its token and reads what there is of it. Raises `ImageRefusedError`."""
         image = self._images.get(name)
         if image is None:
             raise ImageRefusedError(404, "there is no such image")
         if not compare_digest(image.token.encode(), token.encode(errors="surrogateescape")):
             raise ImageRefusedError(403, "it is not this image's token")
-        if image.is_fetched:
-            raise ImageRefusedError(409, "it is being fetched")
-        image.is_fetched = True
         return image
 
     def unclaim(self, image: GivenImage, *, is_whole: bool) -> None:
@@ -143,7 +211,10 @@ class GivenImages:
 
     def _remove(self, image: GivenImage) -> None:
         if self._images.pop(image.name, None) is not None:
-            self._timers.pop(image.name).cancel()
+            timer = self._timers.pop(image.name, None)
+            if timer is not None:
+                timer.cancel()
+            image.tell()
             self.release(image.number)
 
     def release(self, number: int) -> None:

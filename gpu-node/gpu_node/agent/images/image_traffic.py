@@ -10,9 +10,11 @@ from gpu_node.agent.decisions.actions import (
     DropImages,
     FetchPrefix,
     ImageAction,
+    ImageBegun,
     ImageFetched,
     ImageHeld,
     PrefixFetched,
+    ReadImage,
     Resume,
     StopFetch,
 )
@@ -20,6 +22,7 @@ from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.prefix_asker import PrefixAsker
 from gpu_node.agent.telemetry.spans import RunSpans
+from gpu_node.engine.process.growth_protocol import ImageGrown
 from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Attempt
@@ -49,6 +52,14 @@ class ImageTraffic:
         """As `GivenImages.hold`."""
         return self._given.hold(image)
 
+    def grow(self, image: ImageGrown) -> ImageBegun | None:
+        """As `GivenImages.grow`."""
+        return self._given.grow(image)
+
+    def end(self, number: int) -> None:
+        """As `GivenImages.end`."""
+        self._given.end(number)
+
     async def released(self) -> list[int]:
         """As `GivenImages.released`."""
         return await self._given.released()
@@ -62,6 +73,8 @@ class ImageTraffic:
                 self._begin(action.payload, self._fetch(action))
             case FetchPrefix():
                 self._begin(action.payload, self._fetch_prefix(action))
+            case ReadImage(ticket):
+                self._fetcher.read_ahead(ticket)
             case StopFetch(attempts):
                 self._stop(attempts)
             case DiscardImage(file):

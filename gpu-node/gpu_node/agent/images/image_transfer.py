@@ -10,6 +10,8 @@ import contextlib
 import http.client
 import os
 import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 from zlib import crc32
 
@@ -37,11 +39,32 @@ class TransferError(Exception):
         self.reason = reason
 
 
+@dataclass(frozen=True, slots=True)
+class BegunFile:
+    """A file in memory with the beginning of an image."""
+
+    fd: int
+    num_bytes: int
+    seconds: float
+    """That these took on their way."""
+
+
 class ImageTransfer:
     """Fetches what a ticket names, once."""
 
-    def __init__(self, ticket: ImageTicket, connect_s: float, stall_s: float) -> None:
+    def __init__(self, ticket: ImageTicket, connect_s: float, stall_s: float, begun: BegunFile | None = None) -> None:
+        """``begun``: what is there of it already; its file is gone on with, under a descriptor of this transfer's own.
+
+        (Its thread may write for a moment after it was stopped: to a number that its owner has closed, that would be
+        to whatever has the number then.) `TransferError` where there is none left.
+        """
         self._ticket = ticket
+        try:
+            self._begun_fd = os.dup(begun.fd) if begun is not None else None
+        except OSError as error:
+            raise TransferError("room", f"no file for it: {error}") from error
+        self.num_read = begun.num_bytes if begun is not None else 0
+        """Bytes from the first on that are there, and what was sent."""
         self._connect_s = connect_s
         self._stall_s = stall_s
         self._socket: socket.socket | None = None
@@ -56,16 +79,20 @@ class ImageTransfer:
 
     def run(self) -> int:
         """The file descriptor of a file in memory with the whole image; `TransferError` where it does not come."""
-        try:
-            fd = os.memfd_create("fetched-image", os.MFD_CLOEXEC)
-        except OSError as error:
-            raise TransferError("room", f"no memory for it: {error}") from error
+        fd = self._begun_fd if self._begun_fd is not None else self._file()
         try:
             self._fetch(fd)
         except BaseException as error:
             os.close(fd)
             raise self._told(error) from error
         return fd
+
+    @staticmethod
+    def _file() -> int:
+        try:
+            return os.memfd_create("fetched-image", os.MFD_CLOEXEC)
+        except OSError as error:
+            raise TransferError("room", f"no memory for it: {error}") from error
 
     def _told(self, error: BaseException) -> BaseException:
         """What went wrong, as others hear of it; a defect as it is."""
@@ -81,33 +108,48 @@ class ImageTransfer:
         return error
 
     def _fetch(self, fd: int) -> None:
+        with self._connected() as asking, asking(f"?from={self.num_read}" if self.num_read else "") as response:
+            self._check(response)
+            node, num_bytes = self._ticket.node, self._ticket.num_bytes
+            if response.length != num_body_bytes(num_bytes - self.num_read):
+                raise TransferError("truncated", f"{node} has {response.length} bytes, for an image of {num_bytes}")
+            self._read(response, fd, num_bytes)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Callable[[str], http.client.HTTPResponse]]:
+        """What asks the giver for the image's address with this behind it."""
         place = urlsplit(self._ticket.url)
         assert place.hostname is not None
         connection = http.client.HTTPConnection(place.hostname, place.port, timeout=self._connect_s)
+
+        def asking(behind: str) -> http.client.HTTPResponse:
+            headers = {"Authorization": f"Bearer {self._ticket.token}"}
+            connection.request("GET", place.path + behind, headers=headers)
+            return connection.getresponse()
+
         try:
             connection.connect()
             self._socket = connection.sock
             connection.sock.settimeout(self._stall_s)
             if self._is_stopped:
                 raise TransferError("stopped", "nobody waits for it any more")
-            connection.request("GET", place.path, headers={"Authorization": f"Bearer {self._ticket.token}"})
-            with connection.getresponse() as response:
-                self._read(response, fd)
+            yield asking
         finally:
             connection.close()
 
-    def _read(self, response: http.client.HTTPResponse, fd: int) -> None:
-        node, num_bytes = self._ticket.node, self._ticket.num_bytes
+    def _check(self, response: http.client.HTTPResponse) -> None:
+        """It is given."""
         if response.status != 200:
             reason = _REASONS.get(response.status, "unreachable")
-            raise TransferError(
-                reason, f"{node} answers {response.status}: {response.read(200).decode(errors='replace')}"
-            )
-        if response.length != num_body_bytes(num_bytes):
-            raise TransferError("truncated", f"{node} has {response.length} bytes, for an image of {num_bytes}")
+            said = response.read(200).decode(errors="replace")
+            raise TransferError(reason, f"{self._ticket.node} answers {response.status}: {said}")
+
+    def _read(self, response: http.client.HTTPResponse, fd: int, end: int) -> None:
+        """The pieces up to the image's byte ``end``."""
+        node, num_bytes = self._ticket.node, self._ticket.num_bytes
         head = memoryview(bytearray(HEAD.size))
         buffer = memoryview(bytearray(BUFFER_BYTES))
-        for part in parts(num_bytes):
+        for part in parts(end, self.num_read):
             self._read_into(response, head, part.start)
             checksum = 0
             for begin in range(part.start, part.stop, BUFFER_BYTES):
@@ -118,6 +160,7 @@ class ImageTransfer:
                     raise TransferError("room", f"no memory for all of its {num_bytes} bytes")
             if HEAD.unpack(head) != (checksum,):
                 raise TransferError("damaged", f"{node}: bytes {part.start} to {part.stop} are not what was sent")
+            self.num_read = part.stop
 
     def _read_into(self, response: http.client.HTTPResponse, memory: memoryview, begin: int) -> None:
         if response.readinto(memory) < len(memory):

@@ -24,10 +24,12 @@ from gpu_node.agent.decisions.actions import (
     NewEpoch,
     Publish,
     Pull,
+    ReadImage,
     Resume,
     SayBlocks,
     SayInventory,
     SayLease,
+    SayOpened,
     StopFetch,
     Taken,
     TakeStock,
@@ -47,6 +49,7 @@ from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.agent.telemetry.prefix_metrics import count_taken
 from gpu_node.agent.telemetry.run_times import RunTimes
 from gpu_node.agent.telemetry.spans import RunSpans
+from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import (
     AbortRequests,
@@ -60,10 +63,10 @@ from shared.bus import streams
 from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
 from shared.config.engines.engine import EngineOptions
-from shared.messages.memory.blocks import BlockNews, TellBlocks
-from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
+from shared.messages.memory.blocks import TellBlocks
+from shared.messages.memory.leases import LeaseOrder
 from shared.messages.nodes.nodes import Fence, Load
-from shared.messages.requests.requests import Abort, Evict, VirtualQueue
+from shared.messages.requests.requests import Abort, Evict, ReadAhead, VirtualQueue
 from shared.service.tasks import cancel_all
 
 HEARTBEAT_S = 1.0
@@ -72,6 +75,8 @@ DRAIN_S = 5.0  # to hand over what runs when the process is asked to stop; what 
 MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
+
+InboxMessage = VirtualQueue | Abort | Evict | ReadAhead | Load | Fence | TellBlocks | LeaseOrder
 
 log = structlog.get_logger()
 
@@ -183,6 +188,12 @@ class Epoch:
                 match event:
                     case Image():
                         await self._events.put(self._images.hold(event))
+                    case ImageGrown():
+                        begun = self._images.grow(event)
+                        if begun is not None:
+                            await self._events.put(begun)
+                    case ImageEnded(number):
+                        self._images.end(number)
                     case ImageOpened(file):
                         self._images.close_file(file)
                     case PrefixCopied():
@@ -207,7 +218,7 @@ class Epoch:
                 await asyncio.sleep(BACKOFF_S)
                 continue
             for message in messages:
-                if isinstance(message, VirtualQueue | Abort | Evict | Load | Fence | TellBlocks | LeaseOrder):
+                if isinstance(message, InboxMessage):
                     await self._events.put(message)
                 else:
                     log.error("not a message for a node", type=type(message).__name__)
@@ -255,7 +266,7 @@ class Epoch:
                 await self._pull(action)
             case Tell(command):
                 await self._tell(command)
-            case Resume() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
+            case Resume() | ReadImage() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
                 self._images.do(action)
             case Publish():
                 self._spans.publish(action)
@@ -268,10 +279,12 @@ class Epoch:
                 await self._until_done(lambda: self._bus.say_inventory(action, number), "inventory not said")
             case Beat():
                 await self._send_beat(action)
-            case SayBlocks(news):
-                await self._say_blocks(news)
-            case SayLease(answer):
-                await self._say_lease(answer)
+            case SayBlocks(news):  # what is not told, the KV manager misses by its number, and asks
+                await self._say_once(self._bus.say_blocks(news), "cached blocks not told")
+            case SayLease(answer):  # the KV manager ends what is not answered
+                await self._say_once(self._bus.say_lease(answer), "answer about a lease not said")
+            case SayOpened(opened):  # what is not told is read when all of it is there
+                await self._say_once(self._bus.say_opened(opened), "KV not told to be open")
             case NewEpoch():
                 raise EpochOverError("fenced: the scheduler had declared this node dead")
 
@@ -321,17 +334,11 @@ class Epoch:
                     await asyncio.sleep(backoff_s)
                     backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
-    async def _say_blocks(self, news: BlockNews) -> None:
+    async def _say_once(self, write: Awaitable[None], failed: str) -> None:
         try:
-            await self._bus.say_blocks(news)
+            await write
         except (RedisError, OSError) as error:
-            log.warning("cached blocks not told", error=str(error))  # the KV manager misses the number, and asks
-
-    async def _say_lease(self, answer: LeaseAnswer) -> None:
-        try:
-            await self._bus.say_lease(answer)
-        except (RedisError, OSError) as error:
-            log.warning("answer about a lease not said", error=str(error))  # the KV manager ends what is not answered
+            log.warning(failed, error=str(error))
 
     async def _send_beat(self, action: Beat) -> None:
         try:

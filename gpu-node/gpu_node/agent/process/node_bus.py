@@ -19,7 +19,7 @@ from shared.messages.memory.leases import LeaseAnswer
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import Heartbeat, NodeGone
 from shared.messages.requests import inventories
-from shared.messages.requests.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished
+from shared.messages.requests.requests import Attempt, Enqueued, Evicted, EvictedRequest, Finished, KvOpened
 
 log = structlog.get_logger()
 
@@ -138,6 +138,10 @@ class NodeBus:
     async def say_lease(self, answer: LeaseAnswer) -> None:
         """What has come of an order about a lease, to the KV manager."""
         await self._writer.write(add(streams.KV, answer, streams.MAX_KV_LOG))
+
+    async def say_opened(self, opened: KvOpened) -> None:
+        """That KV of a request can be read, to the queue manager."""
+        await self._writer.write(add(streams.QUEUE, opened))
 
     async def say_goodbye(self, *, has_crashed: bool = False, blamed: Sequence[Attempt] = ()) -> None:
         """Hand the node's work back at once instead of letting the heartbeats run out."""

@@ -12,6 +12,10 @@ SECONDS = Histogram(
     "Time to fetch the KV of a request from another node",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
 )
+AHEAD_BYTES = Counter(
+    "treadle_kv_transfer_ahead_bytes_total",
+    "Of KV fetched from other nodes, what came while its prompt was computed there",
+)
 FAILURES = Counter(
     "treadle_kv_transfer_failures_total",
     "Images that did not go over, or not whole: `expired` and `refused` at the giver; at the node that fetches "
@@ -38,6 +42,11 @@ def count_fetched(num_bytes: int, seconds: float) -> None:
     """An image has come."""
     BYTES.labels("in").inc(num_bytes)
     SECONDS.observe(seconds)
+
+
+def count_read_ahead(num_bytes: int) -> None:
+    """So much of an image that has come was there before it was whole."""
+    AHEAD_BYTES.inc(num_bytes)
 
 
 def count_failure(reason: str) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gpu_node.engine.border.executor import BlocksStayError, Executor
 from gpu_node.engine.border.model import LoadedModel
@@ -14,7 +14,7 @@ from gpu_node.engine.border.plan import Restore
 from gpu_node.engine.evictions.image_store import ImageStore
 from gpu_node.engine.measures.counts import Counts, TierCounts
 from gpu_node.engine.measures.throughput import Throughput
-from gpu_node.engine.requests.image import HandedOver, RequestImage, RequestState, SerialisedImage
+from gpu_node.engine.requests.image import BegunImage, HandedOver, RequestImage, RequestState, SerialisedImage
 from gpu_node.engine.steps.batch.resumption import HeldState
 from gpu_node.engine.steps.scheduler import Scheduler
 from shared.messages.requests.payload import Payload
@@ -49,32 +49,67 @@ class Eviction:
         """What is kept of a request; None where nothing is."""
         return self._store.lot.state(request_id)
 
-    def keep(self, scheduler: Scheduler, model: LoadedModel, request_id: str) -> int:
+    def keep(
+        self,
+        scheduler: Scheduler,
+        model: LoadedModel,
+        request_id: str,
+        begun: BegunImage | None = None,
+        yields: Callable[[], bool] = lambda: False,
+    ) -> int:
         """Keep what a request has computed, and take it out of its scheduler; the tokens whose KV is kept.
 
         0 where nothing is computed, or host memory has no room for it: then nothing is kept at all. No step may be in
-        flight.
+        flight. The image goes on from what has ``begun``, where it can; else that has ended. ``yields``: another image
+        that grows gives up its room, as long as there is one.
         """
         state = self._store.lot.state(request_id)
         if state is None:
-            state = self._copy(scheduler, model, request_id)
+            state = self._copy(scheduler, model, request_id, begun, yields)
+        elif begun is not None:
+            self.end(begun.number)
         scheduler.abort(request_id)
         return state.kv_tokens if state is not None else 0
 
-    def _copy(self, scheduler: Scheduler, model: LoadedModel, request_id: str) -> RequestState | None:
+    def _copy(
+        self,
+        scheduler: Scheduler,
+        model: LoadedModel,
+        request_id: str,
+        begun: BegunImage | None,
+        yields: Callable[[], bool],
+    ) -> RequestState | None:
         held = scheduler.held_state(request_id)
+        if begun is not None and (held is None or not _goes_on(held, begun)):
+            self.end(begun.number)
+            begun = None
         if held is None:
             return None
-        if not self._store.lot.has_room(held.state.num_bytes):
-            self._store.count(TierCounts(num_refused=1))
-            return None
+        number = begun.number if begun is not None else 0
         try:
-            content = self._content(model, held)
+            while not self._store.lot.has_room(held.state.num_bytes, number):
+                if not yields():
+                    self._store.count(TierCounts(num_refused=1))
+                    return None
+            content = self._content(model, held) if begun is None else self._rest(model, held, begun)
+            self._store.lot.put(RequestImage(held.state, content), number)
         except BlocksStayError as error:
             log.warning("KV of request %s not kept: %s", request_id, error)
             return None
-        self._store.lot.put(RequestImage(held.state, content))
+        finally:
+            if begun is not None and request_id not in self._store.lot:
+                self.end(number)
         return held.state
+
+    def _rest(self, model: LoadedModel, held: HeldState, begun: BegunImage) -> memoryview:
+        """The content of all blocks: what has begun, and behind it what is copied now."""
+        blocks = held.device_blocks[begun.num_blocks :]
+        if blocks:
+            num_bytes = len(blocks) * model.block_bytes
+            content = self.read(model.name, blocks, num_bytes)
+            begun.write(held.state.format.content_bytes(begun.num_blocks), content)
+            self._store.count(TierCounts(out_bytes=num_bytes))
+        return begun.memory[: held.state.format.content_bytes(held.state.num_blocks)]
 
     def _content(self, model: LoadedModel, held: HeldState) -> memoryview:
         """Of its blocks, in their order; only what is on the device has to be moved."""
@@ -117,6 +152,17 @@ class Eviction:
         """As `ParkingLot.lend`."""
         return self._store.lot.lend(num_bytes)
 
+    def end(self, number: int) -> None:
+        """Nothing more comes of an image that has begun: its room is free, and whoever reads it is to be told."""
+        self._store.lot.release(number)
+        self._store.lot.ended.append(number)
+
+    def take_ended(self) -> list[int]:
+        """Numbers of images that have begun and to which nothing more comes, since it was asked last."""
+        ended = self._store.lot.ended
+        self._store.lot.ended = []
+        return ended
+
     # --- what is kept goes --------------------------------------------------------------------------------------------
 
     def hand_over(self, request_id: str) -> HandedOver | None:
@@ -139,3 +185,11 @@ class Eviction:
     def check(self) -> None:
         """Assert that the books balance."""
         self._store.lot.check()
+
+
+def _goes_on(held: HeldState, begun: BegunImage) -> bool:
+    """Whether the blocks that have begun are the first of these, and the others have room behind them."""
+    state = held.state
+    first = state.sequences[0].num_computed_tokens // state.format.block_size
+    has_room = state.format.content_bytes(state.num_blocks) <= len(begun.memory)
+    return not held.host_blocks and begun.num_blocks <= first and has_room

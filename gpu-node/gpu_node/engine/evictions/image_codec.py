@@ -1,6 +1,7 @@
 """The serialised form of an image, in which it travels to another engine.
 
-The length of a header, the header (MessagePack), and the content of the blocks as it is: neither end copies that.
+The content of the blocks as it is, a header (MessagePack), and the length of that: neither end copies the content, and
+blocks of a prompt that are full can leave while later ones are computed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import msgspec
 from gpu_node.engine.evictions.image_frame import framed, unframed
 from gpu_node.engine.requests.image import ImageError, RequestImage, RequestState, SerialisedImage
 
-IMAGE_VERSION = 2
+IMAGE_VERSION = 3
 """Engines of another one give the request back."""
 
 
@@ -19,8 +20,8 @@ class _Header(msgspec.Struct, frozen=True):
     state: RequestState
 
 
-def image_pieces(image: RequestImage) -> tuple[bytes, memoryview]:
-    """The serialised form, but for its content, and the content."""
+def image_pieces(image: RequestImage) -> tuple[memoryview, bytes]:
+    """The content, and what comes behind it in the serialised form."""
     return framed(_Header(IMAGE_VERSION, image.state), image.content)
 
 

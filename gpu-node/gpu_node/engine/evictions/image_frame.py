@@ -1,4 +1,7 @@
-"""What serialised KV of any kind has around it: the length of a header, the header (MessagePack), and the content."""
+"""What serialised KV of any kind has around it: the content, a header (MessagePack), and the length of that.
+
+What is known last comes last: content that has been made can be sent while the rest is computed.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ Header = TypeVar("Header", bound=msgspec.Struct)
 _LENGTH = struct.Struct(">I")
 
 
-def framed(header: msgspec.Struct, content: memoryview) -> tuple[bytes, memoryview]:
-    """The serialised form, but for its content, and the content."""
+def framed(header: msgspec.Struct, content: memoryview) -> tuple[memoryview, bytes]:
+    """The content, and what comes behind it in the serialised form."""
     encoded = msgspec.msgpack.encode(header)
-    return _LENGTH.pack(len(encoded)) + encoded, content
+    return content, encoded + _LENGTH.pack(len(encoded))
 
 
 def unframed(data: SerialisedImage, kind: type[Header]) -> tuple[Header, memoryview]:
     """The header of a serialised form, and its content, whose memory it keeps; `ImageError` where it is torn."""
     view = memoryview(data)
     try:
-        (num_header,) = _LENGTH.unpack_from(view)
-        begin = _LENGTH.size + num_header
-        if begin > len(view):
-            raise ImageError(f"it does not decode: it ends inside its header of {num_header} bytes")
-        return msgspec.msgpack.decode(view[_LENGTH.size : begin], type=kind), view[begin:]
+        end = len(view) - _LENGTH.size
+        (num_header,) = _LENGTH.unpack(view[max(0, end) :])
+        if num_header > end:
+            raise ImageError(f"it does not decode: it begins inside its header of {num_header} bytes")
+        return msgspec.msgpack.decode(view[end - num_header : end], type=kind), view[: end - num_header]
     except ImageError:
         raise
     except Exception as error:  # struct's and msgspec's own, and what bad UTF-8 and deep nesting raise

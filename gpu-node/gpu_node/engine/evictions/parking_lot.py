@@ -18,23 +18,30 @@ class ParkingLot:
         self._given: dict[int, int] = {}
         """By number, bytes of images that were given away and are not released."""
         self._num_given = 0
+        self._begun: dict[str, int] = {}
+        """By request that is kept, the number under which others have read the beginning of its image already."""
+        self.ended: list[int] = []
+        """Such numbers of which nothing more comes, for whoever tells those who read; cleared by him."""
         self.num_bytes = 0
         """Of all images, those that were given away included."""
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._images
 
-    def has_room(self, num_bytes: int) -> bool:
-        """Whether an image of so many bytes would be taken."""
-        return self.num_bytes + num_bytes <= self._capacity_bytes
+    def has_room(self, num_bytes: int, number: int = 0) -> bool:
+        """Whether an image of so many bytes would be taken, in the place of what is lent under ``number``."""
+        return self.num_bytes - self._given.get(number, 0) + num_bytes <= self._capacity_bytes
 
-    def put(self, image: RequestImage) -> bool:
-        """Keep an image; False without room. The request has none here."""
+    def put(self, image: RequestImage, number: int = 0) -> bool:
+        """Keep an image; False without room. The request has none here. ``number``: as which it has been begun."""
         state = image.state
         assert state.request_id not in self._images
-        if not self.has_room(state.num_bytes):
+        if not self.has_room(state.num_bytes, number):
             return False
+        self.release(number)
         self._images[state.request_id] = image
+        if number:
+            self._begun[state.request_id] = number
         self.num_bytes += state.num_bytes
         return True
 
@@ -48,6 +55,8 @@ class ParkingLot:
         image = self._images.pop(request_id, None)
         if image is not None:
             self.num_bytes -= image.state.num_bytes
+            if request_id in self._begun:
+                self.ended.append(self._begun.pop(request_id))
         return image
 
     def give(self, request_id: str) -> tuple[int, RequestImage] | None:
@@ -55,12 +64,15 @@ class ParkingLot:
         image = self._images.pop(request_id, None)
         if image is None:
             return None
-        self._num_given += 1
-        self._given[self._num_given] = image.state.num_bytes
-        return self._num_given, image
+        number = self._begun.pop(request_id, 0)
+        if not number:
+            self._num_given += 1
+            number = self._num_given
+        self._given[number] = image.state.num_bytes
+        return number, image
 
     def lend(self, num_bytes: int) -> int | None:
-        """Room for a copy of what no request has left here, under a number until `release`; None without room."""
+        """Room for what no request has left here (yet), under a number until `release`; None without room."""
         if not self.has_room(num_bytes):
             return None
         self._num_given += 1
@@ -75,9 +87,13 @@ class ParkingLot:
     def clear(self) -> None:
         """Forget all images but those that were given away."""
         self._images.clear()
+        self.ended += self._begun.values()
+        self._begun.clear()
         self.num_bytes = sum(self._given.values())
 
     def check(self) -> None:
         """Assert that the bytes are counted and bounded."""
+        assert self._begun.keys() <= self._images.keys(), "who is kept has a number of his own"
+        assert not self._given.keys() & set(self._begun.values()), "room is counted once"
         num_kept = sum(image.state.num_bytes for image in self._images.values())
         assert self.num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes

@@ -1,6 +1,6 @@
 """The serialised form of a prompt's beginning, in which its KV travels to another engine that goes on from it.
 
-The length of a header, the header (MessagePack), and the content of the blocks as it is, first to last: as
+The content of the blocks as it is, first to last, a header (MessagePack), and the length of that: as
 `gpu_node.engine.evictions.image_codec` writes requests.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from gpu_node.engine.evictions.image_frame import framed, unframed
 from gpu_node.engine.requests.image import BlockFormat, ImageError, SerialisedImage
 
-PREFIX_VERSION = 1
+PREFIX_VERSION = 2
 """Engines of another one compute it themselves."""
 
 
@@ -38,8 +38,8 @@ class PrefixImage:
     content: memoryview
 
 
-def prefix_pieces(image: PrefixImage) -> tuple[bytes, memoryview]:
-    """The serialised form, but for its content, and the content."""
+def prefix_pieces(image: PrefixImage) -> tuple[memoryview, bytes]:
+    """The content, and what comes behind it in the serialised form."""
     head = _Header(PREFIX_VERSION, image.format, image.first, image.num_blocks, image.digest)
     return framed(head, image.content)
 

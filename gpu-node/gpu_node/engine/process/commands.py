@@ -9,6 +9,8 @@ from typing import Protocol
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
+from gpu_node.engine.process.growth_commands import GrowthCommands
+from gpu_node.engine.process.growth_protocol import OpenImages
 from gpu_node.engine.process.prefix_commands import PrefixCommands
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix
 from gpu_node.engine.process.protocol import (
@@ -32,7 +34,7 @@ from gpu_node.engine.process.protocol import (
 )
 from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
-from gpu_node.engine.requests.image import BlockFormat, HandedOver, Kept, SerialisedImage
+from gpu_node.engine.requests.image import BlockFormat, Growth, HandedOver, Kept, SerialisedImage
 from shared.messages.memory.blocks import MAX_NAMES_TOLD
 from shared.messages.requests.payload import Payload
 
@@ -97,6 +99,14 @@ class ImagePort(Protocol):
         """Have the agent told of each, at once or later, with what ``told`` makes of it and its file."""
         ...
 
+    def make(self, number: int, num_bytes: int) -> memoryview:
+        """Memory for an image that is read while it grows; `give` goes on with it. `OSError` where there is none."""
+        ...
+
+    def growing_file(self, growth: Growth) -> ImageFile:
+        """Where such an image is, and how large; `NO_IMAGE` where there is nothing to read."""
+        ...
+
     def take(self, file: ImageFile) -> SerialisedImage:
         """What another engine has handed over; empty where it is lost."""
         ...
@@ -114,6 +124,7 @@ class Commands:
         self._send = send
         self._images = images
         self._prefixes = PrefixCommands(engine, send, images)
+        self._growth = GrowthCommands(engine, send, images)
         self._chunks: list[OutputChunk] = []
 
     def carry_out(self, commands: deque[Command]) -> LoadModel | LinkCommandFrame | Shutdown | None:
@@ -139,12 +150,19 @@ class Commands:
                     self._chunks += last
                     self.report()
                     self._send(TakenOut(kept, self._engine.stats()))
-                case HandOverImages(request_ids):
-                    self._images.give(self._engine.hand_over(request_ids), told_of)
-                case ReleaseImages(numbers):
-                    self._images.release(numbers)
-                    self._engine.release(numbers)
+                case OpenImages() | HandOverImages() | ReleaseImages() as about_images:
+                    self._about_images(about_images)
         return None
+
+    def _about_images(self, command: OpenImages | HandOverImages | ReleaseImages) -> None:
+        match command:
+            case OpenImages(request_ids):
+                self._growth.open(request_ids)
+            case HandOverImages(request_ids):
+                self._images.give(self._engine.hand_over(request_ids), told_of)
+            case ReleaseImages(numbers):
+                self._images.release(numbers)
+                self._engine.release(numbers)
 
     def _run(self, run: RunAttempt) -> None:
         if run.prefix is not None:
@@ -163,6 +181,11 @@ class Commands:
         chunks, self._chunks = self._chunks, []
         for report in reports(chunks, self._engine.stats()):
             self._send(report)
+        self.tell_growth()
+
+    def tell_growth(self) -> None:
+        """Behind a step: what can be read of images that grow."""
+        self._growth.tell()
 
     def loaded(self, model: LoadedModel, load_s: float, source: str) -> None:
         """Tell that a model has become the current one, from where its weights were, in so many seconds."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, ImageFile, ImageOpened
-from gpu_node.engine.requests.image import HandedOver, SerialisedImage
+from gpu_node.engine.requests.image import Growth, HandedOver, SerialisedImage
 
 PIECE_BYTES = 16 << 20
 """Written between two steps: some milliseconds."""
@@ -47,6 +47,8 @@ class ImageFiles:
         self._writing: deque[_Writing] = deque()
         self._open: dict[int, int] = {}
         """File descriptors of those that the agent has been told of, by number."""
+        self._growing: dict[int, ImageFile] = {}
+        """Of those, images that are not whole: where each is, and how large it is expected to become."""
 
     @property
     def is_writing(self) -> bool:
@@ -56,12 +58,36 @@ class ImageFiles:
     def give(self, images: Iterable[HandedOver], told: Callable[[HandedOver, ImageFile], EngineEvent]) -> None:
         """Begin to write them; the agent is told of each when it is whole, with what ``told`` makes of it."""
         for image in images:
+            pieces = deque(memoryview(piece) for piece in image.pieces)
+            if self._growing.pop(image.number, None) is not None:
+                num_written = len(pieces.popleft())  # the content has grown there
+                self._writing.append(_Writing(image, self._open.pop(image.number), pieces, told, num_written))
+                continue
             try:
                 fd = os.memfd_create(f"image-{image.number}", os.MFD_CLOEXEC)
             except OSError as error:
                 self._fail(image, told, error)
             else:
-                self._writing.append(_Writing(image, fd, deque(memoryview(piece) for piece in image.pieces), told))
+                self._writing.append(_Writing(image, fd, pieces, told))
+
+    def make(self, number: int, num_bytes: int) -> memoryview:
+        """Memory that the agent can read while it is written; what is not written takes none."""
+        if not num_bytes:
+            return memoryview(b"")
+        fd = os.memfd_create(f"image-{number}", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, num_bytes)
+            memory = memoryview(mmap.mmap(fd, num_bytes))
+        except OSError:
+            os.close(fd)
+            raise
+        self._open[number] = fd
+        self._growing[number] = ImageFile(f"/proc/{os.getpid()}/fd/{fd}", num_bytes)
+        return memory
+
+    def growing_file(self, growth: Growth) -> ImageFile:
+        """As `gpu_node.engine.process.growth_commands.GrowthFiles`: blocks without content leave nothing to read."""
+        return self._growing.get(growth.number, NO_IMAGE)
 
     def advance(self) -> None:
         """Write the next piece of the first."""
@@ -119,6 +145,7 @@ class ImageFiles:
     def release(self, numbers: Iterable[int]) -> None:
         """Close those that are open; unknown ones are ignored."""
         for number in numbers:
+            self._growing.pop(number, None)
             fd = self._open.pop(number, None)
             if fd is not None:
                 os.close(fd)

@@ -9,6 +9,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.frames import NO_IMAGE as NO_IMAGE
 from gpu_node.engine.process.frames import Frame
 from gpu_node.engine.process.frames import ImageFile as ImageFile
+from gpu_node.engine.process.growth_protocol import GrowthEvent, OpenImages
 from gpu_node.engine.process.prefix_protocol import PrefixCommand, PrefixEvent
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
@@ -181,6 +182,7 @@ Command = (
     LoadModel
     | RunAttempt
     | TakeOut
+    | OpenImages
     | HandOverImages
     | ReleaseImages
     | AbortRequests
@@ -264,6 +266,7 @@ class Image(Frame, frozen=True):
     """Answer to `HandOverImages`: state and KV of an attempt, for another engine with the same model.
 
     It is whole, and the engine keeps it open and counts its memory until it is told to release it (`ReleaseImages`).
+    One that has grown before (`ImageGrown`) has the same number and the same beginning.
     """
 
     request_id: str
@@ -344,6 +347,7 @@ EngineEvent = (
     | StepReport
     | TakenOut
     | Image
+    | GrowthEvent
     | ImageOpened
     | PrefixEvent
     | BlocksTold

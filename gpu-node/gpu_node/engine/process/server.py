@@ -75,6 +75,7 @@ class EngineServer:
                 self._images.advance()
                 if self._engine.has_work:
                     self._step()
+                    self._commands.tell_growth()
         except AgentGoneError as gone:
             log.info("engine ends", reason=str(gone))
 

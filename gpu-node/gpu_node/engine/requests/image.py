@@ -154,6 +154,36 @@ class RequestImage:
 
 
 @dataclass(frozen=True, slots=True)
+class BegunImage:
+    """The beginning of a request's image, which others may read while its prompt is computed."""
+
+    number: int
+    """As in `HandedOver`; its room in host memory is taken under this number."""
+    memory: memoryview
+    """Of all that it is expected to hold, blocks first; nothing where blocks have no content."""
+    num_blocks: int
+    """That lie in it: the first of the prompt, all of them full."""
+
+    def write(self, begin: int, content: memoryview) -> None:
+        """Put content of blocks where their bytes begin; there may be none."""
+        if content:
+            self.memory[begin : begin + len(content)] = content
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """There is more of an image than before."""
+
+    request_id: str
+    attempt: int
+    number: int
+    num_bytes: int
+    """Of blocks that can be read, from the first on; also where they have no content."""
+    most_bytes: int
+    """Of all blocks that it is expected to have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """A request that was taken out."""
 

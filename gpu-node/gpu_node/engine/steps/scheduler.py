@@ -14,7 +14,7 @@ A pure state machine: no clock, no tensors, no I/O. Plans are committed in the o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gpu_node.engine.border.grammar import Grammar
@@ -31,7 +31,7 @@ from gpu_node.engine.steps.admission.decisions import Decisions, decisions
 from gpu_node.engine.steps.admission.preemption import PreemptionPolicy
 from gpu_node.engine.steps.advance import RowAdvance
 from gpu_node.engine.steps.batch.arrival import Arrival
-from gpu_node.engine.steps.batch.resumption import HeldState, held_state
+from gpu_node.engine.steps.batch.resumption import HeldState, held_state, prompt_blocks
 from gpu_node.engine.steps.batch.roster import MAX_STEPS_IN_FLIGHT, Roster
 from gpu_node.engine.steps.batch.step import Step
 from gpu_node.engine.steps.batch.step_counts import StepCounts
@@ -196,6 +196,11 @@ class Scheduler:
         request = self._roster.requests[request_id]
         assert request.parked is None
         return held_state(request, self.blocks, self._model)
+
+    def prompt_blocks(self, request_id: str) -> tuple[Sequence[int], int]:
+        """As `gpu_node.engine.steps.batch.resumption.prompt_blocks`, of a request that is here."""
+        request = self._roster.requests[request_id]
+        return prompt_blocks(request, self.blocks) if request.parked is None else ((), 0)
 
     def abort(self, request_id: str) -> bool:
         """Forget a request and free its blocks; False if it is not here. Results that are still due are dropped."""

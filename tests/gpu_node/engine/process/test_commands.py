@@ -27,7 +27,7 @@ from gpu_node.engine.process.protocol import (
     TakenOut,
     TakeOut,
 )
-from gpu_node.engine.requests.image import HandedOver, Kept
+from gpu_node.engine.requests.image import Growth, HandedOver, Kept
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.nodes.step_cost import StepCost
@@ -53,6 +53,13 @@ class InOnePiece:
     def give(self, images: Iterable[HandedOver], told: ImageEvent) -> None:
         for image in images:
             self._send(told(image, ImageFile(str(image.number), image.num_bytes)))
+
+    def make(self, number: int, num_bytes: int) -> memoryview:
+        del number
+        return memoryview(bytearray(num_bytes))
+
+    def growing_file(self, growth: Growth) -> ImageFile:
+        return ImageFile(str(growth.number), growth.most_bytes)
 
     def take(self, file: ImageFile) -> bytes:
         return file.path.encode()

@@ -6,13 +6,32 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_node.agent.decisions.actions import AgentAction, Drain, GroupEntry, ImageHeld, Publish, Tell
+from gpu_node.agent.decisions.actions import (
+    AgentAction,
+    Drain,
+    DropImages,
+    GroupEntry,
+    ImageBegun,
+    ImageHeld,
+    Publish,
+    ReadImage,
+    SayOpened,
+    Tell,
+)
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefilled import MAX_MOVED_ATTEMPTS
+from gpu_node.engine.process.growth_protocol import OpenImages
 from gpu_node.engine.process.protocol import HandOverImages, StepReport, TakeOut
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Sampling
-from shared.messages.requests.requests import HANDED_OVER, EvictedRequest, ImageTicket, VirtualQueue
+from shared.messages.requests.requests import (
+    HANDED_OVER,
+    EvictedRequest,
+    ImageTicket,
+    KvOpened,
+    ReadAhead,
+    VirtualQueue,
+)
 from tests.unit.agent.events import (
     EPOCH,
     OPTIONS,
@@ -33,9 +52,12 @@ KV_TOKEN_BYTES = 16
 """Of `loaded`: blocks of 64 bytes for four tokens."""
 
 
-def told(*decoded: str) -> VirtualQueue:
-    """What other nodes decode."""
-    return VirtualQueue(node="n0", epoch=EPOCH, groups=[], decoded_elsewhere=list(decoded))
+def told(*decoded: str, read_ahead: tuple[str, ...] = ()) -> VirtualQueue:
+    """What other nodes decode, and of what they read KV ahead."""
+    decoded_elsewhere = list(decoded)
+    return VirtualQueue(
+        node="n0", epoch=EPOCH, groups=[], decoded_elsewhere=decoded_elsewhere, read_ahead=list(read_ahead)
+    )
 
 
 def prefilling(*entries: GroupEntry, evicted_kv_bytes: int = 1 << 20, kv_bytes: int = 0) -> AgentCore:
@@ -126,3 +148,75 @@ def test_a_node_that_is_to_stop_gives_back_all_it_has_once() -> None:
     agent = prefilling()
     assert leaving(agent.handle(Drain())) == ["r0", "r1"]
     assert leaving(agent.handle(step(tokens("r0", 5)))) == []
+
+
+# --- KV that is read while its prompt is computed ---------------------------------------------------------------------
+
+LONG = 64 + 625_000
+"""Tokens of a prompt of which all but one step's 64 rows leave 10 MB: 2 ms by two ways of 10 GB/s each."""
+
+
+def long(request_id: str, prompt_tokens: int = LONG, attempt: int = 0) -> GroupEntry:
+    payload = replace(payload_of(request_id, attempt), prompt_token_ids=[1] * prompt_tokens)
+    return entry(request_id, attempt, payload=replace(payload, sampling=Sampling(max_tokens=900)))
+
+
+def opening(actions: list[AgentAction]) -> list[str]:
+    """Requests whose images the engine is told to open."""
+    return [
+        name
+        for one in actions
+        if isinstance(one, Tell) and isinstance(one.command, OpenImages)
+        for name in one.command.request_ids
+    ]
+
+
+def reading(*entries: GroupEntry, models: tuple[str, ...] = ("a",)) -> tuple[AgentCore, list[AgentAction]]:
+    """A node whose images others read ahead, when it has pulled these."""
+    agent = prefilling(evicted_kv_bytes=1 << 30)
+    agent.handle(told("a", read_ahead=models))
+    return agent, agent.handle(taken("g1", 5, *entries))
+
+
+def test_images_of_long_prompts_are_open_while_they_are_computed() -> None:
+    agent, actions = reading(long("r2"), long("r3", LONG - 1), entry("r4"))
+    assert opening(actions) == ["r2"]
+    assert opening(agent.handle(step())) == [], "once"
+    assert opening(reading(long("r2"), models=())[1]) == [], "nobody reads them"
+    assert opening(reading(long("r2", attempt=MAX_MOVED_ATTEMPTS))[1]) == [], "it stays"
+
+
+def test_the_engine_has_the_request_before_it_is_told_to_open_its_image() -> None:
+    _, actions = reading(long("r2"))
+    kinds = [type(one.command).__name__ for one in actions if isinstance(one, Tell)]
+    assert kinds == ["RunAttempt", "OpenImages"]
+
+
+def test_the_queue_manager_hears_of_it_when_there_is_something_to_read() -> None:
+    agent, _ = reading(long("r2"))
+    (said,) = agent.handle(ImageBegun(attempt_of("r2"), TICKET))
+    assert said == SayOpened(KvOpened(node="n0", epoch=EPOCH, request=attempt_of("r2"), image=TICKET))
+    assert agent.handle(ImageBegun(attempt_of("r9"), TICKET)) == [DropImages([attempt_of("r9")])], "it is not here"
+
+
+def test_room_that_the_engine_has_taken_for_the_image_is_not_asked_for_again() -> None:
+    """Of the image, which has the prompt, a token and two blocks of 16 more, 30 tokens' room is taken."""
+    for taken_tokens, leaves in ((30, ["r2"]), (29, [])):
+        agent, _ = reading(long("r2"))
+        agent.handle(ImageBegun(attempt_of("r2"), replace_bytes(TICKET, taken_tokens * KV_TOKEN_BYTES)))
+        used = (1 << 30) - (LONG + 1 + 32 - 30) * KV_TOKEN_BYTES
+        report = StepReport([tokens("r2", 5)], replace(stats(cost=COST), evicted_kv_bytes=used))
+        assert leaving(agent.handle(report)) == leaves
+
+
+def replace_bytes(ticket: ImageTicket, num_bytes: int) -> ImageTicket:
+    return ImageTicket(ticket.node, ticket.url, ticket.token, num_bytes)
+
+
+def test_a_node_that_is_told_reads_ahead_unless_it_is_to_stop() -> None:
+    agent = prefilling()
+    message = ReadAhead(node="n0", epoch=EPOCH, request=attempt_of("r7"), image=TICKET)
+    assert agent.handle(message) == [ReadImage(TICKET)]
+    assert agent.handle(ReadAhead(node="n0", epoch="n0.0", request=attempt_of("r7"), image=TICKET)) == []
+    agent.handle(Drain())
+    assert agent.handle(message) == []

@@ -175,7 +175,9 @@ def test_a_loaded_model_is_reported_at_once() -> None:
     beat = Heartbeat(
         node="n0",
         epoch="n0.1",
-        facts=NodeFacts(device="cpu", swap_s=1.5, max_num_seqs=8, step_tokens=64, max_image_bytes=256 << 20),
+        facts=NodeFacts(
+            device="cpu", swap_s=1.5, max_num_seqs=8, step_tokens=64, max_image_bytes=256 << 20, reads_ahead=True
+        ),
         model="b",
         num_blocks=100,
         num_free_blocks=100,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
@@ -58,6 +59,18 @@ def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel)
         num_cached_tokens=request.num_cached_tokens,
     )
     return HeldState(state, device_blocks, host_blocks)
+
+
+def prompt_blocks(request: EngineRequest, blocks: BlockManager) -> tuple[AnySequence[int], int]:
+    """Blocks of the device that hold the first tokens of a prompt and are full, steps in flight included, in their
+    order; and the tokens of the prompt. None of a request that has no blocks there.
+    """
+    leader = request.sequences[0]
+    num_full = min(leader.num_computed_tokens, leader.num_prompt_tokens) // blocks.block_size
+    is_here = (
+        num_full > 0 and not blocks.is_swapped_out(leader.sequence_id) and not blocks.remote.has(leader.sequence_id)
+    )
+    return (blocks.table(leader.sequence_id)[:num_full] if is_here else ()), leader.num_prompt_tokens
 
 
 def resumed(state: RequestState, payload: Payload, order: int, ids: Iterator[int], max_model_len: int) -> EngineRequest:

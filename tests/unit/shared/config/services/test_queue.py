@@ -20,8 +20,8 @@ def test_a_policy_gets_every_operation_that_it_has_a_use_for() -> None:
     everything = list(OperationOptions.model_fields)
     assert used("qlm") == used("edf-affine") == everything
     assert used("edf") == [name for name in everything if name != "rescue"]
-    assert used("shepherd") == ["balance", "swap", "pace", "immediate", "overtake", "warm", "fetch"]
-    assert used("fcfs") == ["balance", "swap", "immediate", "warm", "fetch"]
+    assert used("shepherd") == ["balance", "swap", "pace", "immediate", "overtake", "warm", "fetch", "read_ahead"]
+    assert used("fcfs") == ["balance", "swap", "immediate", "warm", "fetch", "read_ahead"]
 
 
 def test_each_is_a_switch_of_any_policy() -> None:
