@@ -59,9 +59,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
     return FilesAndGroups(config, log)
 
 
-@pytest.hookimpl(trylast=True)  # behind those of folders, which put tests into groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Properties are slow, for their many examples."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Tests have their marks before pytest chooses among them (`-m`), and groups behind hooks of folders.
+
+    Properties are slow, for their many examples.
+    """
     if os.environ.get(NO_TENSORS_ENV) and "torch" in sys.modules:
         raise pytest.UsageError("a test module imports torch, which takes as long as all of test-fast: see TENSORS")
     for item in items:
@@ -70,6 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(mark)
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.slow)
+    yield
     items.sort(key=_place)
     if hasattr(config, "workerinput"):  # one of several processes that share them
         name_groups(items)
