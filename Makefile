@@ -124,7 +124,7 @@ test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) -n $(or $(JOBS),auto) $(TESTS) $(ARGS)
 
 test-fast: setup-dev ## Run the tests that need no Redis, no model and no tensors
-	@TREADLE_NO_TENSORS=1 $(PYTEST) -n $(or $(JOBS),logical) -m '$(FAST)' $(addprefix --ignore=,$(TENSORS)) $(TESTS) $(ARGS)
+	@TREADLE_NO_TENSORS='$(TENSORS)' $(PYTEST) -n $(or $(JOBS),logical) -m '$(FAST)' -p no:hypothesispytest $(TESTS) $(ARGS)
 
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
 	@$(TREADLE) models pull

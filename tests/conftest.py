@@ -34,7 +34,10 @@ __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal
 NUM_CORES = len(os.sched_getaffinity(0))
 START_TRIES = 200
 REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
-NO_TENSORS_ENV = "TREADLE_NO_TENSORS"  # set by `make test-fast`, with what its Makefile leaves out
+NO_TENSORS_ENV = "TREADLE_NO_TENSORS"
+LEFT_OUT = frozenset(Path(__file__).parents[1] / name for name in os.environ.get(NO_TENSORS_ENV, "").split())
+"""Files and folders of `make test-fast` alone. Pytest's own `--ignore` goes through all of them for each path: a tenth of
+what collecting takes."""
 MARKED_BY_FIXTURE = {
     "redis_program": pytest.mark.redis,
     "model_file": pytest.mark.model,
@@ -59,13 +62,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
     return FilesAndGroups(config, log)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if collection_path in LEFT_OUT else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     """Tests have their marks before pytest chooses among them (`-m`), and groups behind hooks of folders.
 
     Properties are slow, for their many examples.
     """
-    if os.environ.get(NO_TENSORS_ENV) and "torch" in sys.modules:
+    if LEFT_OUT and "torch" in sys.modules:
         raise pytest.UsageError("a test module imports torch, which takes as long as all of test-fast: see TENSORS")
     for item in items:
         for fixture, mark in MARKED_BY_FIXTURE.items():
@@ -81,12 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays: to look through it again and again for cycles took a tenth of the time."""
+    """What is imported and collected stays: to look through it again and again for cycles took a tenth of the time.
+
+    Also what of it is garbage: it is looked for at the end (`_all_garbage`), and once is enough.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
 
