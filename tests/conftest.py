@@ -36,8 +36,7 @@ START_TRIES = 200
 REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
 NO_TENSORS_ENV = "TREADLE_NO_TENSORS"
 LEFT_OUT = frozenset(Path(__file__).parents[1] / name for name in os.environ.get(NO_TENSORS_ENV, "").split())
-"""Files and folders of `make test-fast` alone. Pytest's own `--ignore` goes through all of them for each path: a tenth of
-what collecting takes."""
+"""By `make test-fast` alone. Pytest's `--ignore` goes through all of its list for each path: a tenth of collecting."""
 MARKED_BY_FIXTURE = {
     "redis_program": pytest.mark.redis,
     "model_file": pytest.mark.model,
