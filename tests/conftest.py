@@ -37,6 +37,7 @@ REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
 NO_TENSORS_ENV = "TREADLE_NO_TENSORS"
 LEFT_OUT = frozenset(Path(__file__).parents[1] / name for name in os.environ.get(NO_TENSORS_ENV, "").split())
 """By `make test-fast` alone. Pytest's `--ignore` goes through all of its list for each path: a tenth of collecting."""
+SO_LONG = "which takes seconds of each process: see TENSORS in the Makefile"
 MARKED_BY_FIXTURE = {
     "redis_program": pytest.mark.redis,
     "model_file": pytest.mark.model,
@@ -72,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Properties are slow, for their many examples.
     """
     if LEFT_OUT and "torch" in sys.modules:
-        raise pytest.UsageError("a test module imports torch, which takes as long as all of test-fast: see TENSORS")
+        raise pytest.UsageError(f"a test module imports torch, {SO_LONG}")
     for item in items:
         for fixture, mark in MARKED_BY_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
@@ -97,6 +98,12 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_tensors() -> Iterator[None]:
+    yield
+    assert not (LEFT_OUT and "torch" in sys.modules), f"a test or a fixture has imported torch, {SO_LONG}"
 
 
 @pytest.fixture(autouse=True, scope="session")
