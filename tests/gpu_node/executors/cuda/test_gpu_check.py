@@ -23,8 +23,10 @@ FOLDER = ROOT / "benchmarks" / "gpu"
 SCRIPT = FOLDER / "check.py"
 NOT_NEEDED = ("msgspec", "pydantic", "structlog", "safetensors", "gguf", "yaml", "redis", "aiohttp")
 """numpy is, by Triton's interpreter alone: see tests/gpu_node/engine/test_needs_torch_alone.py."""
+BEGUN = "begun"
 IN_EACH_PROCESS = f"""
 import sys
+from pathlib import Path
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -32,6 +34,8 @@ class Blocked:
             raise ModuleNotFoundError(f"{{name}} is not installed here")
 
 sys.meta_path.insert(0, Blocked())
+with Path(__file__).with_name("{BEGUN}").open("a") as begun:
+    begun.write("a process\\n")
 from tests.gpu_node.quick_interpreter import quicken
 
 quicken()
@@ -74,6 +78,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Rows]:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\nnothing wrong, " in done.stdout
+    assert len((folder / BEGUN).read_text().splitlines()) > len(INTERPRETED_PARTS), "one a part, and others"
     found: dict[str, Rows] = json.loads(result.read_text())["parts"]
     return found
 
