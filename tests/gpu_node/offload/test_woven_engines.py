@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +18,7 @@ from shared.messages.requests.payload import Output, Payload, Sampling
 from tests.gpu_node import tiny
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.models.test_families_models import save
-from tests.gpu_node.offload.weaving import CPU, CUDA, LINK, MODEL, Device, Weaving, engine_of, on_cuda
+from tests.gpu_node.offload.weaving import CPU, CUDA, LINK, MODEL, Device, Weaving, on_cuda
 
 MAX_MODEL_LEN = 48
 SENDER = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, step_tokens=32, offload="on")
@@ -55,22 +53,6 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[Device, Path]:
     return {device: large_model(folder, device) for device in (CPU, CUDA)}
 
 
-Alone = Callable[[Device], list[list[int]]]
-
-
-@pytest.fixture(scope="module")
-def alone(paths: dict[Device, Path], tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    """Tokens of `requests` by an engine that has no receiver, once for all tests: the interpreter takes its time."""
-
-    @cache
-    def tokens(device: Device) -> list[list[int]]:
-        with ExitStack() as stack:
-            engine = engine_of(stack, tmp_path_factory.mktemp("alone"), spec(paths[device]), SENDER, device)
-            return tiny.run(engine, requests(device))
-
-    return tokens
-
-
 @pytest.mark.parametrize(
     ("device", "ratio", "form"),
     [
@@ -86,16 +68,15 @@ def test_tokens_are_those_of_home(
     stack: ExitStack,
     tmp_path: Path,
     paths: dict[Device, Path],
-    alone: Alone,
     device: Device,
     ratio: float,
     form: Literal["on", "ahead"],
 ) -> None:
     sender = replace(SENDER, offload=form)
     both = Weaving(stack, tmp_path, spec(paths[device]), sender=sender, receiver=RECEIVER, device=device)
-    expected = alone(device)
+    alone = tiny.run(both.hot, requests(device))
     assert both.lend(3, ratio)
-    assert tiny.run(both.hot, requests(device)) == expected
+    assert tiny.run(both.hot, requests(device)) == alone
     assert (both.num_served > 0) == (ratio > 0)
     both.hot.check()
 
@@ -120,7 +101,7 @@ def test_adapters_read_remote_rows_as_local_ones(
 
 @pytest.mark.parametrize("device", [CPU, on_cuda()], ids=str)
 def test_two_engines_can_be_each_others_receiver(
-    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], alone: Alone, device: Device
+    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device
 ) -> None:
     """Who waits for the other serves it meanwhile."""
     sender = replace(RECEIVER, block_size=4, step_tokens=32)
@@ -128,7 +109,7 @@ def test_two_engines_can_be_each_others_receiver(
     back = LinkName("cold-1", "hot-1")
     both.hot.offload.receive(back, both.cold.make_link(back, MODEL))
     asked = requests(device)[: device.num_requests // 2]
-    expected = alone(device)[: len(asked)]
+    alone = tiny.run(both.hot, asked)
     both.lend(2, 1.0)
     both.cold.offload.grant(back, both.hot.offload.lend(back, 2), both.hot.offload.page_bytes)
     both.cold.offload.set_ratio(back, 0.5)
@@ -140,7 +121,7 @@ def test_two_engines_can_be_each_others_receiver(
         for engine, found in zip(engines, outputs, strict=True):
             for chunk in engine.step(now=0.0) if engine.has_work else ():
                 found[chunk.request_id] += chunk.token_ids
-    assert [list(found.values()) for found in outputs] == [expected, expected]
+    assert [list(found.values()) for found in outputs] == [alone, alone]
     assert min(engine.offload.num_served for engine in engines) > 0
 
 
@@ -159,11 +140,11 @@ def test_each_family_gives_the_tokens_of_home(stack: ExitStack, tmp_path: Path, 
 
 @pytest.mark.parametrize(("device", "seed"), [*((CPU, seed) for seed in range(4)), on_cuda(0)], ids=str)
 def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
-    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], alone: Alone, device: Device, seed: int
+    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device, seed: int
 ) -> None:
     numbers = random.Random(seed)
     both = Weaving(stack, tmp_path, spec(paths[device]), sender=SENDER, receiver=RECEIVER, device=device)
-    expected = alone(device)
+    alone = tiny.run(both.hot, requests(device))
     granted = both.lend(3, 0.7)
     num_wanted = 0
 
@@ -177,7 +158,7 @@ def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
             granted.extend(both.lend(numbers.randint(1, 3), 0.7))
 
     for _ in range(3):
-        assert both.run(requests(device), happen) == expected
+        assert both.run(requests(device), happen) == alone
     both.want_back(len(granted))
     both.take_news()
     assert sorted(both.returned) == sorted(granted), "every page comes back"
@@ -187,10 +168,10 @@ def test_pages_that_are_wanted_back_call_requests_home_at_any_step(
 
 @pytest.mark.parametrize("device", [CPU, on_cuda()], ids=str)
 def test_requests_that_come_with_images_go_over_and_no_token_of_a_prompt_is_computed_again(
-    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], alone: Alone, device: Device
+    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device
 ) -> None:
     both = Weaving(stack, tmp_path, spec(paths[device]), sender=SENDER, receiver=RECEIVER, device=device)
-    expected = alone(device)
+    alone = tiny.run(both.hot, requests(device))
     outputs: dict[str, list[int]] = {payload.request_id: [] for payload in requests(device)}
     images: dict[str, bytes] = {}
     num_kv_tokens = 0
@@ -211,7 +192,7 @@ def test_requests_that_come_with_images_go_over_and_no_token_of_a_prompt_is_comp
         for chunk in both.hot.step(now=0.0):
             outputs[chunk.request_id] += chunk.token_ids
     counts = both.hot.counts - before
-    assert list(outputs.values()) == expected
+    assert list(outputs.values()) == alone
     assert (counts.restored_tokens, counts.num_recomputed, counts.first_queried_tokens) == (num_kv_tokens, 0, 0)
     assert both.num_served > 0
 
@@ -230,7 +211,7 @@ def test_who_is_evicted_from_a_receiver_goes_on_where_it_was_unless_it_was_lost(
     )
     name = str(device.num_requests - 5)
     (payload,) = (one for one in requests(device) if one.request_id == name)
-    (expected,) = tiny.run(both.hot, [payload])  # and it has learnt how long outputs are
+    (alone,) = tiny.run(both.hot, [payload])
     both.lend(3, 1.0)
     assert both.hot.add(payload) == []
     tokens: list[int] = []
@@ -246,18 +227,18 @@ def test_who_is_evicted_from_a_receiver_goes_on_where_it_was_unless_it_was_lost(
     assert both.hot.add(replace(payload, outputs=[Output(tokens)])) == []
     while both.hot.has_work:
         tokens += [token for chunk in both.hot.step(now=0.0) for token in chunk.token_ids]
-    assert tokens == expected
+    assert tokens == alone
     assert bool(both.hot.counts.restored_tokens) != is_lost
 
 
 @pytest.mark.parametrize(("device", "seed"), [*((CPU, seed) for seed in range(3)), on_cuda(0), on_cuda(1)], ids=str)
 def test_what_a_receiver_loses_is_computed_again(
-    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], alone: Alone, device: Device, seed: int
+    stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device, seed: int
 ) -> None:
     """It leaves at any step: its blocks are gone, and somebody else's content lies there."""
     numbers = random.Random(seed)
     both = Weaving(stack, tmp_path, spec(paths[device]), sender=SENDER, receiver=RECEIVER, device=device)
-    expected = alone(device)
+    alone = tiny.run(both.hot, requests(device))
     both.lend(3, 1.0)
     leaves_at = numbers.randint(2, 8)
 
@@ -269,8 +250,8 @@ def test_what_a_receiver_loses_is_computed_again(
             both.connect()
             both.lend(3, 0.5)
 
-    assert both.run(requests(device), happen) == expected
+    assert both.run(requests(device), happen) == alone
     assert both.num_lost > 0
     num_served = both.num_served
-    assert both.run(requests(device), lambda step: None) == expected
+    assert both.run(requests(device), lambda step: None) == alone
     assert both.num_served > num_served, "the next link is used"
