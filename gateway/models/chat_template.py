@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from types import CodeType
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, meta, nodes
@@ -25,6 +26,8 @@ Settings = Mapping[str, str | float | bool]
 NO_SETTINGS: Settings = {}
 MAX_KNOWN_SETTINGS = 16
 """Of a template, of which it is remembered whether they leave its prompts among thoughts."""
+MAX_COMPILED = 16
+"""Templates whose code is kept: to compile a long one takes tens of milliseconds."""
 _ASKS_FOR_NONE = re.compile(r"\bcontent(?:['\"]\])? is (?:not )?none\b")
 _READS_THINKING = re.compile(r"\bmessage(?:\.thinking\b|\[['\"]thinking['\"]\])")
 _PROBE = "loom"
@@ -46,19 +49,14 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, **special_tokens: str) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
-        )
-        environment.filters["tojson"] = _tojson
+        environment = _environment()
         environment.globals |= special_tokens | {
             "raise_exception": _raise_exception,
             "strftime_now": _strftime_now,
         }
         self.source = source
         try:
-            tree = environment.parse(source)
-            variables = meta.find_undeclared_variables(tree)
-            self._template = environment.from_string(tree)
+            variables, code = _compiled(source)
         except TemplateError as error:
             raise ChatTemplateError(_text(error)) from error
         except Exception as error:  # nested so deeply that Jinja, or Python behind it, gives up
@@ -75,7 +73,7 @@ class ChatTemplate:
         self.takes_parts = lru_cache(1)(self._takes_parts)
         self._leaves_open = lru_cache(MAX_KNOWN_SETTINGS)(self._is_left_open)
         # Jinja joins globals and messages for every prompt; of its chain of mappings, that takes half of a rendering
-        self._template.globals = dict(self._template.globals)
+        self._template = environment.template_class.from_code(environment, code, dict(environment.globals))
 
     def render(
         self,
@@ -130,6 +128,23 @@ class ChatTemplate:
         except ChatTemplateError:  # it wants other messages: what it says of those is heard there
             return False
         return is_left_open(prompt, marks)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """All but the names that a template may use."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+    environment.filters["tojson"] = _tojson
+    return environment
+
+
+@lru_cache(MAX_COMPILED)
+def _compiled(source: str) -> tuple[frozenset[str], CodeType]:
+    """Names that a template wants to be given, and its code. Models of one kind have the same template."""
+    environment = _environment()
+    tree = environment.parse(source)
+    return frozenset(meta.find_undeclared_variables(tree)), environment.compile(tree)
 
 
 def _text(error: Exception) -> str:

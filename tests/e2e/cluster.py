@@ -29,7 +29,9 @@ HOST = "127.0.0.1"
 COMMAND_TIMEOUT_S = 240  # a busy machine takes long to read weights
 PROBE_TIMEOUT_S = 10
 WAIT_S = 150.0
-POLL_S = 0.05
+POLL_S, MAX_POLL_S = 0.05, 0.25
+POLLED_SHARE = 20
+"""Looks are so much shorter apart than what has been waited: each takes processors from what is waited for."""
 TAIL_LINES = 30
 NUM_SERVICES = 4  # with admin ports of their own, before the nodes
 
@@ -38,12 +40,17 @@ T = TypeVar("T")
 
 def wait_for(what: str, find: Callable[[], T], timeout_s: float = WAIT_S) -> T:
     """Poll until ``find`` answers something true; fails with ``what`` when it has not in time."""
-    deadline = time.monotonic() + timeout_s
+    began_s = time.monotonic()
     while not (found := find()):
-        if time.monotonic() > deadline:
+        if time.monotonic() - began_s > timeout_s:
             raise TimeoutError(f"not within {timeout_s:g} s: {what}")
-        time.sleep(POLL_S)
+        time.sleep(poll_s(began_s))
     return found
+
+
+def poll_s(began_s: float) -> float:
+    """How long to wait between two looks, of a wait that began then."""
+    return min(max(POLL_S, (time.monotonic() - began_s) / POLLED_SHARE), MAX_POLL_S)
 
 
 def runs(pid: int) -> bool:
@@ -250,10 +257,10 @@ class Cluster:
 
     def wait_idle(self, timeout_s: float = WAIT_S, *, is_told: bool = True) -> None:
         """Until nothing is left of any request: in no process, no block of memory, no key."""
-        deadline = time.monotonic() + timeout_s
+        began_s = time.monotonic()
         while remains := self.remains(is_told=is_told):
-            assert time.monotonic() < deadline, f"after {timeout_s:g} s there are still: {remains}"
-            time.sleep(POLL_S)
+            assert time.monotonic() - began_s < timeout_s, f"after {timeout_s:g} s there are still: {remains}"
+            time.sleep(poll_s(began_s))
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 

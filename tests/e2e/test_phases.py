@@ -1,4 +1,7 @@
-"""A node that prefills and one that decodes: requests change between them with their KV, and no token changes."""
+"""A node that prefills and one that decodes: requests change between them with their KV, and no token changes.
+
+The model is a small one: what it answers depends on all before it, too.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,33 @@ from pathlib import Path
 
 import pytest
 
-from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 from tests.e2e.alone import answers_alone
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.collector import Collector, collecting
 from tests.e2e.traffic import PROMPTS, Answer, Ask, complete, openai_client, stream, underway
+from tests.e2e.wide_model import write_wide_model
 
-pytestmark = pytest.mark.usefixtures("model_file")
-
-NUM_TOKENS = 120  # some seconds of work
-ASKS = [Ask("smol", prompt, NUM_TOKENS) for prompt in PROMPTS]
+NUM_TOKENS = 300  # about a second of work
+ASKS = [Ask("small", prompt, NUM_TOKENS) for prompt in PROMPTS]
 MAX_ROUNDS = 10
+NUM_KV_HEADS = 4
+Weights = dict[str, str | int]
 
 
-WEIGHTS = {"source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 1024}
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Weights:
+    source = write_wide_model(tmp_path_factory.mktemp("weights") / "wide.gguf", NUM_KV_HEADS)
+    return {"source": str(source), "max_model_len": 1024}
 
 
 @contextmanager
-def started(folder: Path, models: tuple[str, ...], collector: Collector | None = None) -> Iterator[Cluster]:
+def started(
+    folder: Path, weights: Weights, models: tuple[str, ...], collector: Collector | None = None
+) -> Iterator[Cluster]:
     """A cluster with a node for each phase, called as they are; ``models`` are names of the same weights."""
     cluster = Cluster.create(
         folder,
-        models=[{"name": name, **WEIGHTS} for name in models],
+        models=[{"name": name, **weights} for name in models],
         nodes=[{"name": one, "phases": one} for one in ("prefill", "decode")],
         engine={"max_num_seqs": len(ASKS), "kv_cache_bytes": 128 << 20},
         **({"otlp_endpoint": collector.url} if collector is not None else {}),
@@ -48,8 +56,10 @@ def shared_collector() -> Iterator[Collector]:
 
 
 @pytest.fixture(scope="module")
-def shared_phases(tmp_path_factory: pytest.TempPathFactory, shared_collector: Collector) -> Iterator[Cluster]:
-    with started(tmp_path_factory.mktemp("phases"), ("smol",), shared_collector) as cluster:
+def shared_phases(
+    tmp_path_factory: pytest.TempPathFactory, weights: Weights, shared_collector: Collector
+) -> Iterator[Cluster]:
+    with started(tmp_path_factory.mktemp("phases"), weights, ("small",), shared_collector) as cluster:
         yield cluster
 
 
@@ -62,9 +72,9 @@ def two_phases(shared_phases: Cluster) -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def expected() -> list[str]:
+def expected(weights: Weights) -> list[str]:
     """What `ASKS` are answered by an engine that does all of it."""
-    return answers_alone({"name": "smol", **WEIGHTS}, ASKS)
+    return answers_alone({"name": "small", **weights}, ASKS)
 
 
 METRICS: dict[str, tuple[str, dict[str, str]]] = {
@@ -87,7 +97,7 @@ async def test_prompts_are_computed_at_one_node_and_tokens_drawn_at_the_other(
     num_spans, before = len(shared_collector.spans), counted(two_phases)
     async with openai_client(two_phases) as client:
         answers = await complete(client, ASKS)
-        ended_at_once = await complete(client, [Ask("smol", PROMPTS[0], 1)])
+        ended_at_once = await complete(client, [Ask("small", PROMPTS[0], 1)])
     assert [answer.text for answer in answers] == expected
     assert [answer.num_tokens for answer in ended_at_once] == [1], "it had no reason to move"
     two_phases.wait_idle()
@@ -128,13 +138,15 @@ async def test_either_node_dies_in_the_middle_of_answers_and_the_other_one_does_
     assert two_phases.missing() == [dying]
 
 
-async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(tmp_path: Path, expected: list[str]) -> None:
+async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(
+    tmp_path: Path, weights: Weights, expected: list[str]
+) -> None:
     """Each node has room for one model; both begin with the first.
 
     What they load afterwards, for those who are expected to come, is another matter.
     """
-    with started(tmp_path, ("smol", "other")) as cluster:
-        for model in ("smol", "other", "smol"):
+    with started(tmp_path, weights, ("small", "other")) as cluster:
+        for model in ("small", "other", "small"):
             before = num_resumed(cluster)
             for _ in range(MAX_ROUNDS):  # the first of a model may be over before the other node has loaded it
                 async with openai_client(cluster) as client:

@@ -54,7 +54,11 @@ def image_file(kind: str = "PNG", size: tuple[int, int] = (48, 40), *, orientati
     file, exif = io.BytesIO(), Image.Exif()
     if orientation:
         exif[ExifTags.Base.Orientation] = orientation
-    Image.new("RGB", size, (colour, 8, 9)).save(file, kind, exif=exif)
+    image = Image.new("RGB", size, (colour, 8, 9))
+    if kind == "GIF":  # which has a palette: to find one of a large image takes a second
+        image = Image.new("P", size)
+        image.putpalette((colour, 8, 9))
+    image.save(file, kind, exif=exif)
     return file.getvalue()
 
 

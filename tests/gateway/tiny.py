@@ -31,6 +31,9 @@ TEMPLATE = """{%- for message in messages %}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
 
+_made: dict[str, bytes] = {}
+"""Files by what is asked of them: many tests want the same, and some of them again and again."""
+
 
 def ids(text: str) -> list[int]:
     """Text as byte tokens, none merged."""
@@ -48,6 +51,10 @@ def write_model(
     **changed: Any,
 ) -> Path:
     """A model file without weights; ``changed`` replaces tokenizer fields, None leaves one out."""
+    key = repr((arch, template, tool_template, rerank_template, context_length, sorted(changed.items())))
+    if key in _made:
+        path.write_bytes(_made[key])
+        return path
     writer = GGUFWriter(path, arch)
     writer.add_context_length(context_length)
     fields: dict[str, Any] = {"model": "gpt2", "pre": "smollm", "eos": END, "bos": START, "kinds": KINDS} | changed
@@ -76,4 +83,5 @@ def write_model(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    _made[key] = path.read_bytes()
     return path

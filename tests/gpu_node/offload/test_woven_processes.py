@@ -17,7 +17,15 @@ import pytest
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
-from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt, StepReport
+from gpu_node.engine.process.protocol import (
+    CloseLink,
+    EngineEvent,
+    EngineReady,
+    LoadModel,
+    ModelLoaded,
+    RunAttempt,
+    StepReport,
+)
 from shared.config.pipelines.pipeline_file import encode_pipeline
 from shared.config.pipelines.pipelines import cpu_name
 from shared.messages.requests.payload import Payload
@@ -86,16 +94,39 @@ def hot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         yield Hot(device, end, folder)
 
 
+@dataclass(slots=True)
+class Receivers:
+    """One at a time: whoever is killed has a successor."""
+
+    hot: Hot
+    stack: ExitStack
+    _last: EngineEnd | None = None
+
+    def living(self) -> EngineEnd:
+        if self._last is None or self._last.process.poll() is not None:
+            self._last = start(self.stack, self.hot.folder, "cold", self.hot.device)
+            self._last.ask(ModelLoaded, LoadModel("tiny"))
+        return self._last
+
+
+@pytest.fixture(scope="module")
+def receivers(hot: Hot) -> Iterator[Receivers]:
+    with ExitStack() as stack:
+        yield Receivers(hot, stack)
+
+
 @pytest.fixture
-def pair(stack: ExitStack, hot: Hot, request: pytest.FixtureRequest) -> WovenPair:
-    """With a receiver of its own."""
+def pair(hot: Hot, receivers: Receivers, request: pytest.FixtureRequest) -> Iterator[WovenPair]:
+    """With a link of its own; its receiver may have served others."""
     epoch = re.sub(r"[^a-z0-9]+", "-", f"{os.getpid()}-{request.node.name}".lower()).strip("-")
-    cold = start(stack, hot.folder, "cold", hot.device)
-    cold.ask(ModelLoaded, LoadModel("tiny"))
-    pair = WovenPair(hot.end, cold, "tiny", LinkName("hot", epoch))
-    stack.callback(pair.close_sender)
+    pair = WovenPair(hot.end, receivers.living(), "tiny", LinkName("hot", epoch))
     pair.connect()
-    return pair
+    yield pair
+    pair.close_sender()
+    if pair.cold.process.poll() is None:
+        pair.cold.process.send_signal(signal.SIGCONT)  # where a test has failed that had stopped it
+        pair.cold.hear = bool
+        pair.cold.send(CloseLink(pair.link))
 
 
 def answers(
@@ -126,7 +157,13 @@ def alone(hot: Hot) -> list[list[int]]:
     return answers(hot.end, lambda event: event, requests(hot.device), lambda number: None)
 
 
+def num_served(pair: WovenPair) -> int:
+    """By the receiver, over all of its links."""
+    return pair.times("tiny").cold.num_served
+
+
 def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenPair, alone: list[list[int]]) -> None:
+    served_before = num_served(pair)
     pair.lend(3)
     pair.set_ratio(0.7)
     numbers = random.Random(1)
@@ -146,7 +183,7 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenP
         next_at = 10
         assert answers(pair.hot, pair.hear, requests(hot.device), happen) == alone
     assert pair.num_lost == 0
-    assert pair.times("tiny").cold.num_served > 0
+    assert num_served(pair) > served_before
     for end in (pair.hot, pair.cold) if hot.device is not CUDA else ():
         libraries = {Path(mapped.path).name for mapped in psutil.Process(end.process.pid).memory_maps()}
         assert not any(name.startswith("libtorch") for name in libraries), "as in test_without_torch.py"
@@ -155,6 +192,7 @@ def test_tokens_are_those_of_home_while_pages_come_and_go(hot: Hot, pair: WovenP
 def test_a_receiver_with_requests_of_its_own_answers_between_its_operators(
     hot: Hot, pair: WovenPair, alone: list[list[int]]
 ) -> None:
+    served_before = num_served(pair)
     pair.lend(3)
     pair.set_ratio(0.5)
     asked = requests(hot.device)
@@ -171,7 +209,7 @@ def test_a_receiver_with_requests_of_its_own_answers_between_its_operators(
         assert pair.cold.listen(30.0), "it goes on"
     assert list(own.values()) == alone
     assert pair.num_lost == 0
-    assert pair.times("tiny").cold.num_served > 0
+    assert num_served(pair) > served_before
 
 
 ENDS = (signal.SIGKILL, signal.SIGSTOP)

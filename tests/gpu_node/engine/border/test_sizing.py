@@ -11,6 +11,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import cut, loaded_model
 from gpu_node.models.checkpoint import open_checkpoint
 from shared.config.engines.engine import EngineOptions, ModelSpec
+from tests.e2e.wide_model import write_wide_model
 
 MIB = 1 << 20
 
@@ -71,12 +72,18 @@ def test_memory_for_no_request_at_all_is_too_little() -> None:
         model(token_bytes=100_000, kv_cache_bytes=MIB, max_models=1, max_model_len=None)
 
 
+@pytest.fixture(scope="module")
+def small_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a model that is made without tensors of torch."""
+    return write_wide_model(tmp_path_factory.mktemp("small") / "small.gguf")
+
+
 @pytest.mark.parametrize(("checks_guesses", "is_on", "most"), [(True, True, 16), (True, False, 0), (False, True, 0)])
 def test_structured_output_is_guessed_where_guesses_are_checked_and_nobody_forbids_it(
-    tiny_path: Path, checks_guesses: bool, is_on: bool, most: int
+    small_file: Path, checks_guesses: bool, is_on: bool, most: int
 ) -> None:
     """NVIDIA and predicted devices check none."""
     options = EngineOptions(kv_cache_bytes=MIB, structured_guesses=is_on)
-    config = open_checkpoint(tiny_path).config
-    loaded = loaded_model(ModelSpec("m", str(tiny_path)), config, options, 2, "", checks_guesses=checks_guesses)
+    config = open_checkpoint(small_file).config
+    loaded = loaded_model(ModelSpec("m", str(small_file)), config, options, 2, "", checks_guesses=checks_guesses)
     assert (loaded.max_structured_tokens, loaded.max_draft_tokens) == (most, 0)

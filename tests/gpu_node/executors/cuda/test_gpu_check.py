@@ -8,7 +8,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,10 @@ FOLDER = ROOT / "benchmarks" / "gpu"
 SCRIPT = FOLDER / "check.py"
 NOT_NEEDED = ("msgspec", "pydantic", "structlog", "safetensors", "gguf", "yaml", "redis", "aiohttp")
 """numpy is, by Triton's interpreter alone: see tests/gpu_node/engine/test_needs_torch_alone.py."""
-WITHOUT_PACKAGES = f"""
-import runpy, sys
+BEGUN = "begun"
+IN_EACH_PROCESS = f"""
+import sys
+from pathlib import Path
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -32,14 +34,16 @@ class Blocked:
             raise ModuleNotFoundError(f"{{name}} is not installed here")
 
 sys.meta_path.insert(0, Blocked())
-sys.path.insert(0, {str(ROOT)!r})
+with Path(__file__).with_name("{BEGUN}").open("a") as begun:
+    begun.write("a process\\n")
 from tests.gpu_node.quick_interpreter import quicken
 
 quicken()
-sys.argv = sys.argv[1:]
-sys.path.insert(0, {str(FOLDER)!r})
-runpy.run_path(sys.argv[0], run_name="__main__")
 """
+"""Python runs it first: to this process and to all that it starts other packages are not there."""
+INTERPRETED_PARTS = "abehi"
+Rows = Sequence[Mapping[str, Any]]
+"""Of the JSON, a line each."""
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
@@ -55,66 +59,63 @@ def test_without_a_device_it_says_so_and_writes_nothing(tmp_path: Path) -> None:
     assert not result.exists()
 
 
-@pytest.mark.timeout(300)  # some 20 s of a processor
-@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
-def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone() -> None:
-    kernels, engines, serving = (_lines_of(letter) for letter in "abe")
-    assert {line.verdict for line in (*kernels, *engines)} == {"right"}
-    assert len({line.what.partition(",")[0] for line in kernels}) == 12, "every kernel has cases"
-    assert "1 preemptions" in engines[0].note
-    throughput = next(line.value for line in serving if line.what.startswith("total throughput"))
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Rows]:
+    """By title, what is found by the interpreter, each part in processes of its own."""
+    if not INTERPRETED:
+        pytest.skip("there is a CUDA device: run `make gpu-check`")
+    folder = tmp_path_factory.mktemp("check")
+    (folder / "sitecustomize.py").write_text(IN_EACH_PROCESS)
+    result = folder / "result.json"
+    options = ["--interpret", "--parts", INTERPRETED_PARTS, "--output", str(result)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, ROOT / "gpu-node")))}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nnothing wrong, " in done.stdout
+    assert len((folder / BEGUN).read_text().splitlines()) > len(INTERPRETED_PARTS), "one a part, and others"
+    found: dict[str, Rows] = json.loads(result.read_text())["parts"]
+    return found
+
+
+def verdicts(rows: Rows) -> list[str]:
+    return [row["verdict"] for row in rows]
+
+
+all_parts = pytest.mark.timeout(600)  # some 40 s of a processor
+
+
+@all_parts
+def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_triton_alone(
+    parts: Mapping[str, Rows],
+) -> None:
+    kernels, engines = parts["Kernels against the reference"], parts["Engines against the reference"]
+    assert set(verdicts(kernels)) == {"right"}
+    assert len({row["what"].partition(",")[0] for row in kernels}) == 12, "every kernel has cases"
+    assert verdicts(engines) == ["right"]
+    assert "1 preemptions" in engines[0]["note"]
+    serving = parts["Llama 3 8B"]
+    throughput = next(row["value"] for row in serving if row["what"].startswith("total throughput"))
     assert throughput > 0
-    steps = [line.what for line in serving if line.what.startswith("decode step")]
+    steps = [row["what"] for row in serving if row["what"].startswith("decode step")]
     assert steps == [f"decode step of {batch}, {way}" for way in ("graphs", "launch by launch") for batch in (1, 3)]
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
-def test_two_processes_are_linked_and_a_killed_one_is_lost() -> None:
-    lines = _lines_of("h")
-    assert [line.verdict for line in lines] == ["right", "right", "", "right"]
+@all_parts
+def test_two_processes_are_linked_and_a_killed_one_is_lost(parts: Mapping[str, Rows]) -> None:
+    assert verdicts(parts["Two processes on the device"]) == ["right", "right", "", "right"]
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
-def test_two_engines_are_woven_with_torch_and_triton_alone(tmp_path: Path) -> None:
-    (line,) = _lines_of("i", quickened(tmp_path))
-    assert (line.value, line.verdict) == (0, "right")
-    assert " 0 tasks served" not in line.note
-
-
-def quickened(folder: Path) -> str:
-    """Paths by which each process has the quick interpreter, and ``folder`` for what makes it so."""
-    (folder / "sitecustomize.py").write_text("from tests.gpu_node.quick_interpreter import quicken\n\nquicken()\n")
-    return os.pathsep.join(map(str, (folder, ROOT, ROOT / "gpu-node")))
-
-
-def _lines_of(letter: str, path: str | None = None) -> list[Any]:
-    """What the process of a part says, to which other packages are not there; ``path`` is for those it starts."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        line = importlib.import_module("line").Line
-    finally:
-        sys.path.remove(str(FOLDER))
-    command = [sys.executable, "-W", "ignore", "-c", WITHOUT_PACKAGES, str(SCRIPT), "--interpret"]
-    environment = {**os.environ, "GPU_CHECK_MEASURED": "{}"}
-    if path is not None:
-        environment["PYTHONPATH"] = path
-    done = subprocess.run(
-        [*command, "--run-share", f"{letter}0"], capture_output=True, text=True, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line(**json.loads(text)) for text in done.stdout.splitlines()]
-
-
-@pytest.mark.skipif(not INTERPRETED, reason="there is a CUDA device: run `make gpu-check`")
-def test_parts_run_in_processes_of_their_own(tmp_path: Path) -> None:
-    result = tmp_path / "result.json"
-    command = [sys.executable, str(SCRIPT), "--interpret", "--parts", "b", "--output", str(result)]
-    environment = {**os.environ, "PYTHONPATH": quickened(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    parts: dict[str, list[dict[str, Any]]] = json.loads(result.read_text())["parts"]
-    assert [line["verdict"] for line in parts["Engines against the reference"]] == ["right"]
-    assert done.stdout.rstrip().endswith("nothing wrong, 0 goals missed")
+@all_parts
+def test_two_engines_are_woven_with_torch_and_triton_alone(parts: Mapping[str, Rows]) -> None:
+    (row,) = parts["Two engines on the device"]
+    assert (row["value"], row["verdict"]) == (0, "right")
+    assert " 0 tasks served" not in row["note"]
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ the CPU, and a driver stands where that of CUDA does, which launches nothing.
 
 from __future__ import annotations
 
+import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +44,7 @@ from gpu_node.kernels.triton.route import route
 from gpu_node.kernels.triton.whole_texts import mean_pool, segment_embedding, select_first
 from shared.config.engines.adapters import MAX_RANK
 from shared.messages.requests.payload import Sampling
+from tests.gpu_node.kernels.triton.kept_code import use
 
 SHARED_MEMORY_BYTES = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 """Of one program, by compute capability: A100, L40S, H100, B200."""
@@ -185,8 +188,21 @@ def _draws() -> None:
     draw_tokens(logits, adjusted_logits(logits, draws.adjustments, cells), draws, cells, cells)
 
 
+def hand_out(folder: Path) -> None:
+    """From now on, a copy of all that is compiled, or was kept so from an earlier run."""
+
+    def copy(*, metadata_group: dict[str, str], **_: object) -> None:
+        use(metadata_group=metadata_group)
+        for path in map(Path, metadata_group.values()):
+            (folder / path.parent.name).mkdir(exist_ok=True)
+            shutil.copy(path, folder / path.parent.name)
+
+    triton.knobs.compilation.listener = copy
+
+
 if __name__ == "__main__":
-    for capability in map(int, sys.argv[1:]):
+    hand_out(Path(sys.argv[1]))
+    for capability in map(int, sys.argv[2:]):
         driver = CompilingDriver(capability)
         triton.runtime.driver.set_active(driver)
         compile_all()

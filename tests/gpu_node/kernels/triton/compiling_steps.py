@@ -17,6 +17,7 @@ from gpu_node.executors.cuda.executor import CudaExecutor
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.requests.payload import Sampling
 from tests.gpu_node.kernels.triton.compiling_device import CPU, CompilingDriver
+from tests.gpu_node.kernels.triton.kept_code import use
 
 SAMPLINGS = [
     Sampling(max_tokens=8, temperature=0.0),
@@ -47,6 +48,7 @@ def main(source: Path) -> None:
     """Load, warm up, and run steps."""
     driver = CompilingDriver(90)
     triton.runtime.driver.set_active(driver)
+    triton.knobs.compilation.listener = use
     options = EngineOptions(kv_cache_bytes=1 << 20, block_size=4, max_num_seqs=12, step_tokens=48)
     executor = CudaExecutor(options, CPU, graphs=False)  # a device runs what it captures, a recording does not
     executor.load_model(ModelSpec(name="tiny", source=str(source), max_model_len=80))

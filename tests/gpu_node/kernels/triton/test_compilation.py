@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpu_node.kernels.triton.attention.poll import PROGRAMS_A_PROCESSOR
+from tests.gpu_node.kernels.triton.kept_code import compiling_environment
 
 CAPABILITIES = (90,)
 """All that `compiling_device` knows compile; one is enough here, for it takes a minute of a slow processor."""
@@ -26,15 +26,13 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiler's cache, with each kernel's code in every language on its way."""
-    cache = tmp_path_factory.mktemp("compiled")
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.gpu_node.kernels.triton.compiling_device", *map(str, CAPABILITIES)]
-    done = subprocess.run(
-        command, env=environment | {"TRITON_CACHE_DIR": str(cache)}, capture_output=True, text=True, check=False
-    )
+    """Each kernel's code in every language on its way, in a folder each."""
+    folder = tmp_path_factory.mktemp("compiled")
+    module = "tests.gpu_node.kernels.triton.compiling_device"
+    command = [sys.executable, "-m", module, str(folder), *map(str, CAPABILITIES)]
+    done = subprocess.run(command, env=compiling_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return cache
+    return folder
 
 
 def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
