@@ -2,35 +2,90 @@
 
 A name is one model for as long as anybody who served it lives: its tokenizer is at the gateway, its weights are at the
 nodes, its KV is in caches, and whatever is in flight goes on with what it began with. So a name whose model has changed
-is not taken over by who runs; another name is, at once.
+is not taken over by who runs; another name is, at once. The same holds for each adapter under its own name: those of a
+model come and go, and what one of them stands for stays, also where it is away in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 
+from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 
-ALL_FIELDS = frozenset(field.name for field in fields(ModelSpec)) - {"aliases"}
-"""All that makes a model what it is to clients; they may call it by other names."""
-WEIGHT_FIELDS = frozenset({"source", "sha256", "weights", "load_format", "task", "adapters"})
+ALL_FIELDS = frozenset(field.name for field in fields(ModelSpec)) - {"aliases", "adapters"}
+"""All that makes a model what it is to clients; they may call it by other names, and its adapters by theirs."""
+WEIGHT_FIELDS = frozenset({"source", "sha256", "weights", "load_format", "task"})
 """Those by which a node computes something else."""
 
 
-def differences(known: ModelSpec, told: ModelSpec, among: Set[str] = ALL_FIELDS) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Why names cannot be what the file now says."""
+
+    models: Mapping[str, str] = field(default_factory=dict)
+    """By name."""
+    adapters: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By the names of model and adapter."""
+
+    @property
+    def problems(self) -> list[str]:
+        """All of it."""
+        return [*self.models.values(), *self.adapters.values()]
+
+
+NO_CHANGES = Changes()
+
+
+class KnownModels:
+    """What names have stood for since a process began; what is learnt of a name first holds to the end."""
+
+    def __init__(self, specs: Iterable[ModelSpec] = (), among: Set[str] = ALL_FIELDS) -> None:
+        """``among``: the fields of a model that must not change."""
+        self._among = among
+        self._models: dict[str, ModelSpec] = {}
+        self._adapters: dict[str, dict[str, AdapterSpec]] = {}
+        for spec in specs:
+            self.learn(spec)
+
+    def learn(self, spec: ModelSpec) -> None:
+        """This model is served from now on, and these adapters of it."""
+        self._models.setdefault(spec.name, spec)
+        known = self._adapters.setdefault(spec.name, {})
+        for adapter in spec.adapters:
+            known.setdefault(adapter.name, adapter)
+
+    def model(self, name: str) -> ModelSpec | None:
+        """A model, with the adapters that it had first; None for one that is not known."""
+        return self._models.get(name)
+
+    def adapter(self, model: str, name: str) -> AdapterSpec | None:
+        """An adapter of a model; likewise."""
+        return self._adapters.get(model, {}).get(name)
+
+    def changed(self, told: Iterable[ModelSpec]) -> Changes:
+        """Which names stand for something else in ``told`` than they did."""
+        models: dict[str, str] = {}
+        adapters: dict[tuple[str, str], str] = {}
+        for spec in told:
+            known = self._models.get(spec.name)
+            if known is not None and (names := _differences(known, spec, self._among)):
+                models[spec.name] = f"model {spec.name!r}: {_changed(names)}"
+            for one in spec.adapters:
+                first = self.adapter(spec.name, one.name)
+                if first is not None and (names := _differences(first, one)):
+                    adapters[spec.name, one.name] = f"adapter {one.name!r} of model {spec.name!r}: {_changed(names)}"
+        return Changes(models, adapters)
+
+
+def _differences(
+    known: ModelSpec | AdapterSpec, told: ModelSpec | AdapterSpec, among: Set[str] | None = None
+) -> list[str]:
     """Fields in which two specifications of one name differ."""
-    names = [field.name for field in fields(known) if field.name in among]
+    names = [field.name for field in fields(known) if among is None or field.name in among]
     return [name for name in names if getattr(known, name) != getattr(told, name)]
 
 
-def changed_models(
-    known: Mapping[str, ModelSpec], told: Iterable[ModelSpec], among: Set[str] = ALL_FIELDS
-) -> dict[str, str]:
-    """By name, why a model that is known cannot be what the file now says under that name."""
-    found = {spec.name: differences(known[spec.name], spec, among) for spec in told if spec.name in known}
-    return {
-        name: f"model {name!r}: its {', '.join(changed)} changed; restart nodes and gateways, or give it another name"
-        for name, changed in found.items()
-        if changed
-    }
+def _changed(names: list[str]) -> str:
+    return f"its {', '.join(names)} changed; restart nodes and gateways, or give it another name"

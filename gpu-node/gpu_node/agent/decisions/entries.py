@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from gpu_node.agent.decisions.actions import GroupEntry
-from shared.messages.requests.requests import Chunk, EvictedRequest
+from shared.messages.requests.requests import Attempt, Chunk, EvictedRequest
 
 
 class EntryFate(Enum):
@@ -38,9 +38,13 @@ def fate(entry: GroupEntry, model: str, broken: Mapping[str, str]) -> tuple[Entr
 
 def refusal(entry: GroupEntry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
-    enqueued = entry.enqueued
     num_done = sum(len(output.token_ids) for output in entry.payload.outputs) if entry.payload else 0
-    return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
+    return refusal_of(Attempt(entry.enqueued.request_id, entry.enqueued.attempt), num_done, error)
+
+
+def refusal_of(attempt: Attempt, num_done: int, error: str) -> Chunk:
+    """The same, of an attempt whose earlier ones have brought so many tokens."""
+    return Chunk(attempt.request_id, attempt.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
 
 
 def given_back(entry: GroupEntry, node: str) -> EvictedRequest:

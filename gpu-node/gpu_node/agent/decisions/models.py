@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from gpu_node.agent.decisions.node_adapters import NodeAdapters
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import WEIGHT_FIELDS, changed_models
+from shared.config.engines.model_changes import WEIGHT_FIELDS, KnownModels
 from shared.messages.nodes.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
 
 DEVICE = "device"
@@ -25,8 +26,9 @@ class NodeModels:
         """The current model: the one that was asked for last."""
         self.loading = ""
         """The model that the engine has been told to load, or ``""``."""
-        self._configured: dict[str, ModelSpec] = {}
-        """By name, as the configuration had it first in this epoch."""
+        self._known = KnownModels(among=WEIGHT_FIELDS)
+        """As the configuration had each name first in this epoch."""
+        self.adapters = NodeAdapters(self._known)
         self._failed: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._changed: dict[str, str] = {}
@@ -70,13 +72,20 @@ class NodeModels:
         self.loaded, self.loading = event, ""
         self._seen[event.model] = event
         self._tiers = event.tiers | {event.model: DEVICE}
+        self.adapters.on_loaded(event)
         if event.load_s > 0:
             self.swap_s = event.load_s
             self._load_s.setdefault(event.model, {})[event.source] = event.load_s
 
-    def on_failed(self, event: ModelFailed) -> None:
-        """A model cannot be loaded; what was loaded before still is."""
-        (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
+    def on_failed(self, event: ModelFailed, in_use: Iterable[str] = ()) -> None:
+        """A model cannot be loaded; what was loaded before still is.
+
+        One that is there is served on: it could not have other adapters, beside those that requests here are for.
+        """
+        if self.is_on_device(event.model):
+            self.adapters.on_failed(event.model, in_use, event.error)
+        else:
+            (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
         self.loading = ""
 
     def on_configured(self, specs: Sequence[ModelSpec]) -> None:
@@ -85,9 +94,11 @@ class NodeModels:
         A name that stands for another model than before stands for none here, until it does again or the epoch ends.
         """
         for spec in specs:
-            self._configured.setdefault(spec.name, spec)
+            self._known.learn(spec)
             self._unknown.pop(spec.name, None)
-        self._changed = changed_models(self._configured, specs, WEIGHT_FIELDS)
+        changes = self._known.changed(specs)
+        self._changed = dict(changes.models)
+        self.adapters.on_configured(specs, changes)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

@@ -62,8 +62,10 @@ class Executor(Protocol):
     def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
 
-        ``instead_of`` names a loaded model that is unloaded for it. Raises `ModelFileError` or `ModelTooLargeError`;
-        then nothing has changed, but for `BlocksLostError`.
+        ``instead_of`` names a loaded model that is unloaded for it. It may be the same one with other adapters: then
+        what its blocks hold stays, no step of it is in flight, and it has no links. Raises `ModelFileError` or
+        `ModelTooLargeError`; then nothing has changed, but for `BlocksLostError`. `AdapterFilesError`: without these
+        adapters it could be loaded.
         """
         ...
 

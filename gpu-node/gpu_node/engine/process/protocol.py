@@ -12,6 +12,7 @@ from gpu_node.engine.process.frames import ImageFile as ImageFile
 from gpu_node.engine.process.prefix_protocol import PrefixCommand, PrefixEvent
 from gpu_node.engine.requests.chunk import OutputChunk as EngineChunk
 from gpu_node.engine.requests.image import Kept
+from shared.config.engines.adapters import AdapterSpec
 from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.memory.tiers import TierNews
 from shared.messages.requests.payload import Payload
@@ -34,10 +35,13 @@ class LinkCommandFrame(LinkFrame, frozen=True):
 class LoadModel(Frame, frozen=True):
     """Load the model configured under this name. Answered by `ModelLoaded` or `ModelFailed`.
 
-    Refused while all models that could go for it have sequences: drain, abort or `Reset` first.
+    Refused while all models that could go for it have sequences: drain, abort or `Reset` first. One that is loaded with
+    other adapters than these is loaded in place of itself: its requests go on, with the KV that they have.
     """
 
     model: str
+    adapters: tuple[AdapterSpec, ...] | None = None
+    """Those that it is to have, whatever the engine's configuration says; None: those that this says."""
 
 
 class RunAttempt(Frame, frozen=True):
@@ -200,6 +204,8 @@ class EngineReady(Frame, frozen=True):
     """Or ``vllm``."""
     lacks: list[str] = []
     """What requests may ask for that it refuses, in words."""
+    has_fixed_adapters: bool = False
+    """A model that is loaded keeps the adapters that it was loaded with."""
 
 
 class EngineRefused(Frame, frozen=True):
@@ -226,6 +232,10 @@ class ModelLoaded(Frame, frozen=True):
     kv_format: str = ""
     step_tokens: int = 0
     """Both as in `ModelRate`."""
+    adapters: tuple[str, ...] = ()
+    """That it has now."""
+    broken_adapters: dict[str, str] = {}
+    """Of those that were asked for, by name: why it is served without them."""
 
 
 class ModelFailed(Frame, frozen=True):

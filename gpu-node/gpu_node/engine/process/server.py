@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from gpu_node.engine.border.executor import ModelTooLargeError
+from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
@@ -20,8 +22,10 @@ from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
 from gpu_node.engine.residents import EngineBusyError
 from shared.config.config import ConfigError
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
-from shared.files.model_file import ModelFileError
+from shared.files.model_file import AdapterFilesError, ModelFileError
 from shared.messages.requests.payload import Payload
 from shared.processes import garbage
 
@@ -100,8 +104,8 @@ class EngineServer:
             match self._commands.carry_out(left):
                 case Shutdown():
                     return False
-                case LoadModel(model):
-                    self._load(model)
+                case LoadModel(model, adapters):
+                    self._load(model, adapters)
                 case None:
                     pass
                 case about_links:
@@ -111,24 +115,39 @@ class EngineServer:
             self._links.tell_news()
         return True
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str, adapters: Sequence[AdapterSpec] | None) -> None:
         started_s = self._clock()
         source = self._engine.tiers.get(name, "disk")
         try:
-            model = self._engine.load_model(self._specs.spec(name))
+            model, broken = self._loaded(self._specs.spec(name, adapters))
         except KeyError:
             self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
         except (ConfigError, ModelFileError, ModelTooLargeError, EngineBusyError) as error:
             self._fail(name, str(error))
         else:
             load_s = 0.0 if source == "device" else self._clock() - started_s
-            log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
-            self._commands.loaded(model, load_s, source)
+            took_s = round(self._clock() - started_s, 3)
+            names = list(model.adapters)
+            log.info(
+                "model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=took_s, adapters=names
+            )
+            self._commands.loaded(model, load_s, source, broken)
             if source == "disk":
                 garbage.settle()  # beside what loading took, its time is little
             if model.lacks_pipeline and name not in self._unpiped:
                 self._unpiped.add(name)
                 log.warning("no pipeline known: steps run plainly", model=name)
+
+    def _loaded(self, spec: ModelSpec) -> tuple[LoadedModel, dict[str, str]]:
+        """A model, without those of its adapters that cannot be used; and why not. Raises as `Engine.load_model`."""
+        broken: dict[str, str] = {}
+        while True:
+            usable = tuple(one for one in spec.adapters if one.name not in broken)
+            try:
+                return self._engine.load_model(replace(spec, adapters=usable)), broken
+            except AdapterFilesError as error:
+                log.error("adapters not loaded", model=spec.name, error=str(error))
+                broken |= error.problems
 
     def _fail(self, name: str, error: str, *, is_unknown: bool = False) -> None:
         log.error("model not loaded", model=name, error=error)

@@ -22,7 +22,7 @@ from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
+from gpu_node.executors.memory.kv_identity import adapter_weights, image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass
@@ -149,9 +149,11 @@ class CpuExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        assert spec.name not in self._models
+        assert spec.name not in self._models or spec.name == instead_of
         ready = self._left.take(spec) or self._prepare(spec)
-        if instead_of is not None:
+        if instead_of == spec.name:
+            self._take_off(instead_of).program.close()
+        elif instead_of is not None:
             self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready)
         return ready.model
@@ -169,6 +171,7 @@ class CpuExecutor:
             _BFLOAT16_BYTES,
             image_layout(spec, _KV_LAYOUT),
             kv_identity=salt,
+            adapter_layouts=adapter_weights(spec),
             checks_guesses=True,
         )
         plain = served_program(spec, checkpoint)
@@ -207,9 +210,12 @@ class CpuExecutor:
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory when the queue is empty."""
-        self._device.drain()
-        prepared = self._models.pop(name).prepared
+        prepared = self._take_off(name)
         self._left.put(prepared.spec, prepared)
+
+    def _take_off(self, name: str) -> _Prepared:
+        self._device.drain()
+        return self._models.pop(name).prepared
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """Copy blocks out of an arena when the queue is empty."""

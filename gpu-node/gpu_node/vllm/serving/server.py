@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -29,6 +29,7 @@ from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.serving.translation import LACKS
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, ModelRefusedError
 from shared.config.config import ConfigError
+from shared.config.engines.adapters import AdapterSpec
 from shared.config.model_specs import ModelSpecs
 
 MAX_EVENTS = 1024
@@ -90,7 +91,7 @@ class VllmServer:
     def run(self) -> None:
         """Take event after event. Raises `CoreDiedError` and `ProtocolError`."""
         try:
-            self._connection.send(EngineReady(self._device, engine="vllm", lacks=list(LACKS)))
+            self._connection.send(EngineReady(self._device, "vllm", list(LACKS), has_fixed_adapters=True))
             while self._take(self._next()):
                 self._images.advance()
         except AgentGoneError as gone:
@@ -138,8 +139,8 @@ class VllmServer:
             match self._commands.carry_out(deque([command])):
                 case Shutdown():
                     return False
-                case LoadModel(model):
-                    self._load(model)
+                case LoadModel(model, adapters):
+                    self._load(model, adapters)
                 case LinkCommandFrame(link):
                     self._connection.send(LinkRefused(link, f"no link {link}: a vLLM engine has none"))
         self._commands.report()
@@ -157,11 +158,11 @@ class VllmServer:
                 case event:
                     self._take(event)
 
-    def _load(self, name: str) -> None:
+    def _load(self, name: str, adapters: Sequence[AdapterSpec] | None) -> None:
         started_s = self._clock()
         source = self._engine.tiers.get(name, "disk")
         try:
-            model = self._engine.load_model(self._specs.spec(name))
+            model = self._engine.load_model(self._specs.spec(name, adapters))
         except KeyError:
             self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
         except (ConfigError, ModelRefusedError, ModelsBusyError) as error:

@@ -32,7 +32,7 @@ def test_a_model_that_is_not_configured_here_yet_is_loaded_once_it_is() -> None:
     beat, load, *_ = told(agent, A, B)
     assert isinstance(beat, Beat)
     assert beat.heartbeat.facts.broken_models == []
-    assert load == Tell(LoadModel("b"))
+    assert load == Tell(LoadModel("b", ()))
 
 
 def test_a_name_that_stands_for_another_model_is_served_no_more_until_it_is_what_it_was() -> None:

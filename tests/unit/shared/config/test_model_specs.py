@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shared.config.config import ClusterConfig, ConfigError
+from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import changed_models, differences
 from shared.config.model_specs import ModelSpecs
 
 A = ModelSpec(name="a", source="a.gguf")
@@ -19,16 +19,13 @@ def config(*models: ModelSpec) -> ClusterConfig:
     return ClusterConfig.model_validate({"models": list(models)})
 
 
-def test_differences_name_fields_and_leave_aliases_out() -> None:
-    assert differences(A, replace(A, aliases=("x",))) == []
-    assert differences(A, replace(A, source="c.gguf", weights="int8", aliases=("x",))) == ["source", "weights"]
-
-
-def test_only_names_that_are_known_and_told_can_have_changed() -> None:
-    assert changed_models({"a": A}, [B]) == {}
-    assert changed_models({"a": A, "b": B}, [replace(A, max_model_len=128), B]) == {
-        "a": "model 'a': its max_model_len changed; restart nodes and gateways, or give it another name"
-    }
+def test_adapters_are_those_that_are_asked_for() -> None:
+    legal = AdapterSpec("legal", "folders/legal")
+    specs = ModelSpecs(config(replace(A, adapters=(legal,))))
+    assert specs.spec("a").adapters == (legal,)
+    assert specs.spec("a", ()).adapters == ()
+    other = AdapterSpec("other", "folders/other")
+    assert specs.spec("a", [other, legal]) == replace(A, adapters=(other, legal))
 
 
 def test_a_model_that_is_unknown_is_looked_for_in_the_file_and_is_from_then_on_what_it_was_there() -> None:
