@@ -163,6 +163,8 @@ class CpuExecutor:
         config = checkpoint.config
         check_encoder(spec, checkpoint, self._options)
         check_heads(checkpoint)
+        plain = served_program(spec, checkpoint)
+        adapters = open_adapters(spec, checkpoint, plain)  # first: what cannot be used of them is told as theirs
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(
             spec,
@@ -174,8 +176,6 @@ class CpuExecutor:
             adapter_layouts=adapter_weights(spec),
             checks_guesses=True,
         )
-        plain = served_program(spec, checkpoint)
-        adapters = open_adapters(spec, checkpoint, plain)
         program = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
         for change in self._passes:
             program = change(program)
