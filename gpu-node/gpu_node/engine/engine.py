@@ -12,6 +12,7 @@ from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
 from gpu_node.engine.in_flight import StepsInFlight
 from gpu_node.engine.measures.counts import Counts, SumOfCounts
+from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCostTables
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.measures.step_log import StepLog
@@ -84,6 +85,11 @@ class Engine:
     def has_work(self) -> bool:
         """Whether `step` has anything to do: requests, or steps whose outcome is not taken in yet."""
         return self._steps.has_any or bool(self._awaiting) or any(one.has_work for one in self._schedulers)
+
+    @property
+    def device_time(self) -> DeviceTime:
+        """How busy the device was."""
+        return self._steps.device_time
 
     @property
     def num_preemptions(self) -> int:
@@ -288,9 +294,9 @@ class Engine:
             page_bytes=room.page_bytes,
             num_spare_pages=room.num_spare,
             num_missing_pages=room.num_missing,
-            busy_s=self._steps.device_time.busy_s,
-            served_s=self._steps.device_time.served_s,
-            waited_s=self._steps.device_time.waited_s,
+            busy_s=self.device_time.busy_s,
+            served_s=self.device_time.served_s,
+            waited_s=self.device_time.waited_s,
             counts=self.counts,
             num_remote_blocks=current.residences.num_blocks if current else 0,
         )

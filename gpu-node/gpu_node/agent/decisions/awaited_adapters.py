@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.agent.decisions.models import NodeModels
-from gpu_node.agent.decisions.node_adapters import unknown
+from gpu_node.agent.decisions.node_adapters import refusal
 from gpu_node.agent.decisions.probation import Beginning
 from shared.messages.requests.requests import Attempt
 
@@ -86,14 +86,12 @@ class AwaitedAdapters:
         return [one.beginning for _, one in ready]
 
     def take_refused(self) -> list[tuple[Attempt, str]]:
-        """Those whose adapter will not come, and why: they wait no more."""
+        """Those whose adapter will not come, and what their clients hear: they wait no more."""
         refused: list[tuple[Attempt, str]] = []
         for attempt, one in list(self._awaiting.items()):
-            problem = self._models.broken.get(one.model) or self._models.adapters.problem(one.model, one.adapter)
-            if not problem and attempt in self._late:
-                problem = unknown(one.model, one.adapter)
-            if problem:
-                refused.append((attempt, problem))
+            is_broken = one.model in self._models.broken or self._models.adapters.problem(one.model, one.adapter)
+            if is_broken or attempt in self._late:
+                refused.append((attempt, refusal(one.model, one.adapter)))
                 self.forget(attempt)
         return refused
 

@@ -39,12 +39,16 @@ def fate(entry: GroupEntry, model: str, broken: Mapping[str, str]) -> tuple[Entr
 def refusal(entry: GroupEntry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
     num_done = sum(len(output.token_ids) for output in entry.payload.outputs) if entry.payload else 0
-    return refusal_of(Attempt(entry.enqueued.request_id, entry.enqueued.attempt), num_done, error)
+    return _end(Attempt(entry.enqueued.request_id, entry.enqueued.attempt), num_done, "error", error)
 
 
-def refusal_of(attempt: Attempt, num_done: int, error: str) -> Chunk:
-    """The same, of an attempt whose earlier ones have brought so many tokens."""
-    return Chunk(attempt.request_id, attempt.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
+def lacks_adapter(attempt: Attempt, num_done: int, error: str) -> Chunk:
+    """Likewise, where earlier attempts have brought so many tokens. Its client is told what it has asked for."""
+    return _end(attempt, num_done, "refused", error)
+
+
+def _end(attempt: Attempt, num_done: int, reason: str, error: str) -> Chunk:
+    return Chunk(attempt.request_id, attempt.attempt, num_done, [], finish_reason=reason, error=error, is_last=True)
 
 
 def given_back(entry: GroupEntry, node: str) -> EvictedRequest:

@@ -17,7 +17,7 @@ from gpu_node.agent.decisions.actions import (
     Tell,
 )
 from gpu_node.agent.decisions.awaited_adapters import MAX_AWAITING, AwaitedAdapters
-from gpu_node.agent.decisions.entries import EntryFate, fate, given_back, refusal, refusal_of
+from gpu_node.agent.decisions.entries import EntryFate, fate, given_back, lacks_adapter, refusal
 from gpu_node.agent.decisions.ledger import Ledger
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
@@ -130,7 +130,7 @@ class Intake:
         for attempt, error in self._awaited.take_refused():
             leaving.append(attempt)
             running = self._ledger.running.pop(attempt.request_id)
-            last = refusal_of(attempt, running.output_tokens, error)
+            last = lacks_adapter(attempt, running.output_tokens, error)
             outbox.add(running.gateway, last)
             outbox.finish(last, last.index, running.ack)
         for beginning in self._awaited.take_ready():

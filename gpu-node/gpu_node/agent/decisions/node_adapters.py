@@ -13,9 +13,9 @@ RETRY_S = 10.0
 """Until files that could not be used are looked at again, though the configuration has not changed."""
 
 
-def unknown(model: str, adapter: str) -> str:
-    """What a request hears that is for no adapter of the model."""
-    return f"{model!r} has no adapter {adapter!r} at this node"
+def refusal(model: str, adapter: str) -> str:
+    """What a client hears. Why, the node's log and status say: that may name files."""
+    return f"{model!r} has no adapter {adapter!r} at this node that can be used"
 
 
 class NodeAdapters:
@@ -37,9 +37,11 @@ class NodeAdapters:
     @property
     def broken(self) -> dict[str, dict[str, str]]:
         """By model and name: adapters that nobody is served with here, and why."""
+        here = [(model, name) for model in self._loaded for name in self._configured.get(model, ())]
         found: dict[str, dict[str, str]] = {}
-        for (model, name), problem in (self._failed | dict(self._changes.adapters)).items():
-            found.setdefault(model, {})[name] = problem
+        for model, name in dict.fromkeys([*self._changes.adapters, *self._failed, *here]):
+            if problem := self.problem(model, name):
+                found.setdefault(model, {})[name] = problem
         return found
 
     def loaded(self, model: str) -> tuple[str, ...]:
@@ -82,7 +84,7 @@ class NodeAdapters:
         if problem := self._changes.adapters.get((model, name)) or self._failed.get((model, name)):
             return problem
         if not self._configured and not self.is_loaded(model, name):
-            return unknown(model, name)  # no file is watched that could bring it
+            return refusal(model, name)  # no file is watched that could bring it
         if self.are_fixed and not self.is_loaded(model, name) and self.is_known(model, name):
             return f"{model!r} was loaded without adapter {name!r}, and this node's engine adds none: restart the node"
         return ""

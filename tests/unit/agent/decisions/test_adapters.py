@@ -63,6 +63,10 @@ def errors(actions: list[AgentAction]) -> dict[str, str]:
     return {chunk.request_id: chunk.error for sent in told for chunk in sent.chunks}
 
 
+def refused(adapter: str) -> str:
+    return f"'a' has no adapter {adapter!r} at this node that can be used"
+
+
 def test_an_idle_node_loads_what_comes_at_once(agent: AgentCore) -> None:
     assert without_beats(agent.handle(having(LEGAL, RHYMES))) == [load(LEGAL, RHYMES)]
     assert agent.handle(queue(("g", "a", 1))) == [], "nothing is pulled meanwhile"
@@ -115,8 +119,8 @@ def test_it_does_not_wait_for_ever(agent: AgentCore) -> None:
     abort, publish = agent.handle(AdaptersDue(100.0 + ADAPTER_WAIT_S))
     assert abort == Tell(AbortRequests(["early"])), "KV that was kept for it is of no use"
     assert isinstance(publish, Publish)
-    assert errors([publish]) == {"early": "'a' has no adapter 'rhymes' at this node"}
-    assert publish.finished == [FinishedRequest("early", 0, "error", 0)]
+    assert errors([publish]) == {"early": refused("rhymes")}
+    assert publish.finished == [FinishedRequest("early", 0, "refused", 0)]
     assert publish.acks == [Ack("g", b"early-0")]
     assert agent.running == {}
 
@@ -131,7 +135,7 @@ def test_one_that_becomes_known_in_time_is_not_refused(agent: AgentCore) -> None
 
 def test_a_node_that_watches_no_file_refuses_what_it_does_not_know() -> None:
     agent = make_agent("a", num_admittable=8)
-    assert errors(pulled(agent, "r", "legal")) == {"r": "'a' has no adapter 'legal' at this node"}
+    assert errors(pulled(agent, "r", "legal")) == {"r": refused("legal")}
     agent.handle(loaded("a", adapters=("legal",)))
     agent.handle(step(num_admittable=8))
     assert begun(pulled(agent, "s", "legal")) == ["s"]
@@ -163,7 +167,7 @@ def test_a_name_that_stands_for_another_adapter_is_refused_while_the_others_are_
     assert agent.heartbeat().facts.broken_models == []
     problem = "adapter 'legal' of model 'a': its source changed; restart nodes and gateways, or give it another name"
     assert agent.models.adapters.broken == {"a": {"legal": problem}}
-    assert errors(pulled(agent, "r", "legal")) == {"r": problem}
+    assert errors(pulled(agent, "r", "legal")) == {"r": refused("legal")}
     assert begun(pulled(agent, "s")) == ["s"]
     agent.handle(having(LEGAL))
     assert begun(pulled(agent, "t", "legal")) == ["t"], "it is again what it was"
@@ -175,7 +179,7 @@ def test_one_that_cannot_be_used_is_refused_and_tried_again(agent: AgentCore) ->
     assert without_beats(agent.handle(loaded("a", 0.0, adapters=("legal",), broken_adapters=broken))) == []
     assert agent.models.adapters.broken == {"a": broken}
     agent.handle(step(num_admittable=8))
-    assert errors(pulled(agent, "r", "rhymes")) == {"r": "folders/rhymes does not exist"}
+    assert errors(pulled(agent, "r", "rhymes")) == {"r": refused("rhymes")}
     assert begun(pulled(agent, "s", "legal")) == ["s"]
     assert agent.handle(AdaptersDue(100.0)) == []
     assert agent.handle(AdaptersDue(100.0 + RETRY_S)) == [], "somebody runs, and nobody asks"
@@ -189,7 +193,7 @@ def test_who_waits_for_one_that_turns_out_broken_hears_why(agent: AgentCore) -> 
     assert pulled(agent, "r", "rhymes") == [load(LEGAL, RHYMES)]
     broken = {"rhymes": "it is of another model"}
     assert errors(agent.handle(loaded("a", 0.0, adapters=("legal",), broken_adapters=broken))) == {
-        "r": "it is of another model"
+        "r": refused("rhymes")
     }
 
 
@@ -210,7 +214,7 @@ def test_a_model_that_is_loaded_anew_has_those_of_now(agent: AgentCore) -> None:
 def test_an_engine_that_adds_none_says_so_and_serves_the_others(agent: AgentCore) -> None:
     agent.handle(EngineReady("cpu", "vllm", has_fixed_adapters=True))
     assert without_beats(agent.handle(having(LEGAL, RHYMES))) == []
-    assert errors(pulled(agent, "r", "rhymes")) == {
-        "r": "'a' was loaded without adapter 'rhymes', and this node's engine adds none: restart the node"
-    }
+    problem = "'a' was loaded without adapter 'rhymes', and this node's engine adds none: restart the node"
+    assert agent.models.adapters.broken == {"a": {"rhymes": problem}}
+    assert errors(pulled(agent, "r", "rhymes")) == {"r": refused("rhymes")}
     assert begun(pulled(agent, "s", "legal")) == ["s"]
