@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from gpu_node.engine.border.executor import Executor
+from gpu_node.engine.border.executor import Executor, PreparesBeside
 from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
@@ -120,6 +120,15 @@ class Engine:
             self._steps.settle()
             self._interrupt()
         return self._residents.load(spec)
+
+    def prepares_beside(self, spec: ModelSpec) -> bool:
+        """Whether `prepare` shortens how long requests stand still while this is loaded."""
+        return self._residents.is_other(spec) and isinstance(self._executor, PreparesBeside)
+
+    def prepare(self, spec: ModelSpec) -> None:
+        """As `PreparesBeside`, in any thread; `load_model` is to follow in the engine's own."""
+        assert isinstance(self._executor, PreparesBeside)
+        self._executor.prepare(spec)
 
     def make_link(self, link: LinkName, model: str) -> LinkSizes:
         """A link for the requests of a loaded model. Raises `LinkRefusedError`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,26 @@ def test_host_memory_gives_back_no_model_with_the_adapters_of_before(adapted: Ad
     engine.load_model(adapted.having("rhymes"))
     expected = tiny.run(engines(adapted.spec, kind), [asked("rhymes", prompt(2, 9))])
     assert tiny.run(engine, [asked("rhymes", prompt(2, 9))]) == expected
+
+
+def test_what_was_prepared_beside_steps_is_taken_and_what_nobody_wants_is_given_up(
+    adapted: Adapted, engines: Any, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(adapted.spec.adapters[0].source, tmp_path / "legal"))
+    moved = replace(adapted.spec, adapters=(replace(adapted.spec.adapters[0], source=str(folder)),))
+    (expected,) = tiny.run(engines(adapted.having("legal"), "cpu"), [asked("legal", prompt(1, 9))])
+    engine = engines(adapted.having(), "cpu")
+    assert engine.prepares_beside(moved)
+    assert not engine.prepares_beside(adapted.having()), "it is loaded"
+    engine.prepare(moved)
+    shutil.rmtree(folder)
+    engine.load_model(moved)
+    assert tiny.run(engine, [asked("legal", prompt(1, 9))]) == [expected]
+    engine.prepare(adapted.spec)
+    engine.load_model(adapted.having("rhymes"))
+    with pytest.raises(AdapterFilesError):
+        engine.prepare(moved)
+    assert not engines(adapted.having()).prepares_beside(adapted.spec), "the reference computes in the caller's thread"
 
 
 def test_an_image_goes_on_where_other_adapters_are(adapted: Adapted, engines: Any) -> None:

@@ -100,6 +100,18 @@ class Executor(Protocol):
 
 
 @runtime_checkable
+class PreparesBeside(Protocol):
+    """An executor that can make a model ready in another thread, while the steps of those that are loaded run."""
+
+    def prepare(self, spec: ModelSpec) -> None:
+        """Do ahead what `Executor.load_model` would do of this model next, but for what steps see. Raises as that.
+
+        One call at a time; what it has made ready is given up where another model is loaded first.
+        """
+        ...
+
+
+@runtime_checkable
 class HostMemory(Protocol):
     """An executor whose host memory for blocks can be read and filled in place, beside its steps."""
 

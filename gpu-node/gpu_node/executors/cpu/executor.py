@@ -122,6 +122,7 @@ class CpuExecutor:
         self._device = CpuDevice(num_threads, cpus)
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
+        self._ready: list[_Prepared] = []
         models = self._models
         self.links = CpuLinks(
             self._device,
@@ -132,7 +133,7 @@ class CpuExecutor:
             splits=options.offload_control == "poll_split",
         )
         self._close = weakref.finalize(
-            self, _close, self.links, self._device, self._models, self._left, self._arena, self._host
+            self, _close, self.links, self._device, self._models, self._left, self._ready, self._arena, self._host
         )
 
     def close(self) -> None:
@@ -150,13 +151,27 @@ class CpuExecutor:
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
         assert spec.name not in self._models or spec.name == instead_of
-        ready = self._left.take(spec) or self._prepare(spec)
+        ready = self._left.take(spec) or self._take_ready(spec) or self._prepare(spec)
         if instead_of == spec.name:
             self._take_off(instead_of).program.close()
         elif instead_of is not None:
             self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready)
         return ready.model
+
+    def prepare(self, spec: ModelSpec) -> None:
+        """As `PreparesBeside`: a program is its own until a step of it is submitted."""
+        self._ready.append(self._prepare(spec))
+
+    def _take_ready(self, spec: ModelSpec) -> _Prepared | None:
+        found = None
+        while self._ready:
+            one = self._ready.pop()
+            if found is None and one.spec == spec:
+                found = one
+            else:
+                one.program.close()
+        return found
 
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
@@ -298,6 +313,7 @@ def _close(
     device: CpuDevice,
     models: dict[str, _Model],
     left: HostTier[_Prepared],
+    ready: list[_Prepared],
     arena: CpuArena,
     host: CpuArena,
 ) -> None:
@@ -307,5 +323,7 @@ def _close(
         model.program.close()
     models.clear()
     left.clear()
+    while ready:
+        ready.pop().program.close()
     arena.close()
     host.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
-from gpu_node.engine.process.protocol import LoadModel, ModelLoaded, RunAttempt, StepReport
+from gpu_node.engine.process.protocol import LoadModel, ModelLoaded, RunAttempt, Shutdown, StepReport
 from shared.config.engines.adapters import AdapterSpec
 from tests.gpu_node import tiny
 from tests.gpu_node.adapted_tiny import Adapted, adapted_tiny, asked
@@ -16,7 +16,7 @@ from tests.gpu_node.engine.process.test_process import started
 
 CONFIG = """
 models: [{{name: tiny, source: {path}, max_model_len: 128}}]
-nodes: [{{name: node-0, executor: reference}}]
+nodes: [{{name: node-0, executor: {executor}}}]
 engine: {{kv_cache_bytes: 1048576, step_tokens: 16, max_num_seqs: 4}}
 """
 
@@ -26,38 +26,63 @@ def adapted(tiny_model: LlamaForCausalLM, tiny_path: Path, tmp_path: Path) -> Ad
     return adapted_tiny(tiny_model, tiny_path, tmp_path)
 
 
-def until_loaded(agent: Agent, tokens: dict[str, list[int]]) -> ModelLoaded:
-    while True:
-        event = agent.next()
+class Listening:
+    """At an agent's end: what has come of each request so far."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.tokens: dict[str, list[int]] = {}
+        self._ended: set[str] = set()
+
+    def _next(self) -> ModelLoaded | None:
+        event = self._agent.next()
         if isinstance(event, ModelLoaded):
             return event
         assert isinstance(event, StepReport)
         for chunk in event.chunks:
-            tokens.setdefault(chunk.request_id, []).extend(chunk.token_ids)
+            assert not chunk.error
+            self.tokens.setdefault(chunk.request_id, []).extend(chunk.token_ids)
+            self._ended |= {chunk.request_id} if chunk.is_last else set()
+        return None
+
+    def load(self, *adapters: AdapterSpec) -> ModelLoaded:
+        self._agent.send(LoadModel("tiny", adapters))
+        while (loaded := self._next()) is None:
+            pass
+        return loaded
+
+    def until_end(self, *names: str) -> None:
+        while not self._ended >= set(names):
+            self._next()
 
 
-def test_the_engine_has_those_that_it_is_told_and_goes_on(adapted: Adapted, tiny_path: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("executor", ["reference", "cpu"])
+def test_the_engine_has_those_that_it_is_told_and_goes_on(
+    adapted: Adapted, tiny_path: Path, tmp_path: Path, executor: str
+) -> None:
+    """`cpu` prepares a model in a thread while requests of it run."""
     path = tmp_path / "treadle.yaml"
-    path.write_text(CONFIG.format(path=tiny_path))
+    path.write_text(CONFIG.format(path=tiny_path, executor=executor))
     legal, rhymes = adapted.spec.adapters
     broken = AdapterSpec("broken", str(tmp_path / "nowhere"))
-    tokens: dict[str, list[int]] = {}
-    text = [5, 6, 7, 8, 9]
+    running, late = tiny.request("running", [5, 6, 7, 8, 9], 100), asked("legal", [5, 6, 7, 8, 9], 8, "late")
     with started(path) as agent:
-        agent.send(LoadModel("tiny"))
-        assert until_loaded(agent, tokens).adapters == ()
-        agent.send(RunAttempt(tiny.request("running", text, 40)), LoadModel("tiny", (rhymes,)))
-        first = until_loaded(agent, tokens)
+        whole = Listening(agent)
+        assert whole.load(legal, rhymes).adapters == ("legal", "rhymes")
+        agent.send(RunAttempt(running), RunAttempt(late))
+        whole.until_end("running", "late")
+    with started(path) as agent:
+        heard = Listening(agent)
+        assert heard.load().adapters == ()
+        agent.send(RunAttempt(running))
+        first = heard.load(rhymes)
         assert (first.adapters, first.broken_adapters, first.load_s) == (("rhymes",), {}, 0.0)
-        agent.send(LoadModel("tiny", (legal, broken, rhymes)), RunAttempt(asked("legal", text, 8, "late")))
-        second = until_loaded(agent, tokens)
+        second = heard.load(legal, broken, rhymes)
         assert second.adapters == ("legal", "rhymes")
         assert list(second.broken_adapters) == ["broken"]
         assert "nowhere" in second.broken_adapters["broken"]
-        for name in ("late", "running"):
-            if len(tokens.get(name, [])) < {"late": 8, "running": 40}[name]:
-                for report in agent.steps_until_end(name):
-                    for chunk in report.chunks:
-                        tokens.setdefault(chunk.request_id, []).extend(chunk.token_ids)
-    assert tokens["running"] == tiny.greedy(adapted.merged[""], text, 40)[0]
-    assert tokens["late"] == tiny.greedy(adapted.merged["legal"], text, 8)[0]
+        agent.send(RunAttempt(late))
+        heard.until_end("running", "late")
+        agent.send(LoadModel("tiny", (legal,)), LoadModel("tiny", (rhymes,)), Shutdown())
+        assert agent.exit_status() == 0
+    assert heard.tokens == whole.tokens
