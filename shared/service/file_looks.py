@@ -13,8 +13,8 @@ RETRY_LOOKS = (
 
 
 async def next_look(file: FileWatch, *, is_retry: bool) -> None:
-    """Wait until ``file`` is to be looked at; ``is_retry``: it could not be used as it is."""
-    for _ in range(RETRY_LOOKS if is_retry else 1):
+    """Wait until ``file`` is to be looked at; ``is_retry``: it could not be used as it was."""
+    for _ in range(RETRY_LOOKS if is_retry and not file.is_new else 1):
         await asyncio.sleep(LOOK_S)
         if not await asyncio.to_thread(file.is_still):
             return

@@ -20,6 +20,8 @@ class FileWatch:
         self.path = path
         self._looked: Signature | None = None
         """As the last look found the file."""
+        self.is_new = False
+        """The last look found another file than the one before it: the next one tells whether that stands still."""
         self._settled: Signature | None = None
         """As it was when what was read of it was taken over."""
 
@@ -30,7 +32,8 @@ class FileWatch:
         folder, does not change the file.
         """
         before, self._looked = self._looked, _signature(self.path)
-        return self._looked == before and (self._looked is None or self._looked != self._settled)
+        self.is_new = self._looked != before
+        return not self.is_new and (self._looked is None or self._looked != self._settled)
 
     def is_still(self) -> bool:
         """Whether it is as the last look found it; else nobody knows what was read since."""
