@@ -20,7 +20,7 @@ from cli.config.yaml import process_yaml
 from cli.errors import CliError
 from cli.models.pull import pull_models
 from shared.config.config import ClusterConfig, load_config, parse_config
-from shared.config.engines.model_changes import changed_models
+from shared.config.engines.model_changes import KnownModels
 from shared.config.reading.problems import listed
 
 LIVE_SECTIONS = ("models", "keys")
@@ -34,9 +34,9 @@ POLL_S = 0.2
 @click.command("apply")
 @config_option
 def command(config_file: Path | None) -> None:
-    """Have the running cluster take over models and keys that have come, changed their aliases, or gone.
+    """Have the running cluster take over models, adapters and keys that have come, changed their aliases, or gone.
 
-    Nothing is restarted: requests in flight are answered, those of models that have gone, too.
+    Nothing is restarted: requests in flight are answered, those of models and adapters that have gone, too.
     """
     config = load_config(config_file)
     run_dir = RunDir(config)
@@ -74,9 +74,9 @@ def check_change(file: Path, text: str, served: list[list[str]]) -> None:
             "nothing was applied: there are no keys any more; `treadle down` and `treadle up` open the gateway to all"
         )
     held = set().union(*served)
-    known = {spec.name: spec for spec in load_config(file).models if not served or spec.name in held}
-    if changed := changed_models(known, parse_config(text, str(file)).models):
-        raise CliError(f"nothing was applied: {listed(list(changed.values()))}")
+    known = KnownModels(spec for spec in load_config(file).models if not served or spec.name in held)
+    if problems := known.changed(parse_config(text, str(file)).models).problems:
+        raise CliError(f"nothing was applied: {listed(problems)}")
 
 
 def _wait(config: ClusterConfig, gateway: ProcessSpec) -> list[str]:

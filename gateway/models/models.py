@@ -110,7 +110,7 @@ def named_models(specs: Iterable[ModelSpec], models: Mapping[str, ServedModel]) 
         base = models[spec.name]
         named |= dict.fromkeys((spec.name, *spec.aliases), base)
         for adapter in spec.adapters:
-            mark = weights_mark(spec, adapter.name)
+            mark = weights_mark(spec, adapter)
             named[adapter.name] = replace(base, name=adapter.name, base=base, weights=mark)
     return named
 

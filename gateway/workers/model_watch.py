@@ -3,13 +3,13 @@
 A model that is new there is read beside all that is served, and asked for once it is read. One that is there no more is
 unknown to new requests; those in flight are answered. One that is to be served otherwise under the same name stays what
 it was; where other weights are meant, it takes no new requests, since a node that begins now has those
-(`shared.config.engines.model_changes`).
+(`shared.config.engines.model_changes`). So do its adapters come and go, each by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,11 +20,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from gateway.models.models import ServedModel, named_models, read_models
 from gateway.workers.served_models import ServedModels
 from shared.config.config import ClusterConfig, config_file, load_config
+from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import changed_models, changed_weights
+from shared.config.engines.model_changes import WEIGHT_FIELDS, Changes, KnownModels
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
-from shared.files.model_file import ModelFileError
+from shared.files.model_file import ModelFileError, checked_path
 from shared.service.file_looks import next_look
 from shared.service.tasks import Supervised
 
@@ -70,8 +71,8 @@ class ServedModelWatch:
         self._read = read
         self._served = served
         self._metrics = metrics
-        self._known = {spec.name: spec for spec in specs}
-        """Every model that was ever served here, by name: it stays what it is."""
+        self._known = KnownModels(specs)
+        """Every model and adapter that was ever served here: each name stays what it is."""
         self._models = {spec.name: served[spec.name] for spec in specs}
 
     async def run(self) -> None:
@@ -89,22 +90,25 @@ class ServedModelWatch:
         except ConfigError as error:
             self._judge([str(error)])
             return
-        changed = changed_models(self._known, told)
-        problems = list(changed.values())
+        changes = self._known.changed(told)
+        problems = changes.problems
         new = await self._read_new([spec for spec in told if spec.name not in self._models], problems)
+        checked = await self._check_adapters([spec for spec in told if spec.name in self._models | new], problems)
         if not await asyncio.to_thread(self._file.is_still):
             return  # it has changed meanwhile: nobody knows what was read
         if not problems:
             self._file.settle()
-        self._adopt(told, new, changed)
+        self._adopt(told, new, checked)
         self._judge(problems)
 
     async def _read_new(self, specs: Sequence[ModelSpec], problems: list[str]) -> dict[str, ServedModel]:
-        """One after another, so that each that can be used is."""
+        """One after another, so that each that can be used is. A model that is, is served without adapters that are
+        not."""
         found: dict[str, ServedModel] = {}
         for spec in specs:
+            known = self._known.model(spec.name) or spec
             try:
-                found |= await asyncio.to_thread(self._read, [self._known.get(spec.name, spec)])
+                found |= await asyncio.to_thread(self._read, [replace(known, adapters=())])
             except ModelFileError as error:
                 problems.append(str(error))
             except Exception as error:  # files of which nobody has thought: they must not end what is served
@@ -112,26 +116,49 @@ class ServedModelWatch:
                 problems.append(f"model {spec.name!r} cannot be read: {type(error).__name__}: {error}")
         return found
 
-    def _adopt(self, told: Sequence[ModelSpec], new: dict[str, ServedModel], changed: dict[str, str]) -> None:
+    async def _check_adapters(
+        self, specs: Sequence[ModelSpec], problems: list[str]
+    ) -> dict[str, tuple[AdapterSpec, ...]]:
+        """By model, those of its adapters that can be used: they are served already, or their files are whole."""
+        found: dict[str, tuple[AdapterSpec, ...]] = {}
+        for spec in specs:
+            usable = []
+            for told in spec.adapters:
+                one = self._known.adapter(spec.name, told.name) or told
+                try:
+                    if not self._serves(spec.name, one.name):
+                        await asyncio.to_thread(checked_path, one)
+                    usable.append(one)
+                except ModelFileError as error:
+                    problems.append(str(error))
+            found[spec.name] = tuple(usable)
+        return found
+
+    def _serves(self, model: str, adapter: str) -> bool:
+        served = self._served.get(adapter)
+        return served is not None and (served.model, served.adapter) == (model, adapter)
+
+    def _adopt(
+        self,
+        told: Sequence[ModelSpec],
+        new: dict[str, ServedModel],
+        adapters: dict[str, tuple[AdapterSpec, ...]],
+    ) -> None:
         known = self._models | new
         self._models = {spec.name: known[spec.name] for spec in told if spec.name in known}
-        for spec in told:
-            if spec.name in new:
-                self._known.setdefault(spec.name, spec)
-        others = changed_weights(self._known, told)
+        others = self._known.changed(told, WEIGHT_FIELDS)
         served: dict[str, ServedModel] = {}
         withheld: dict[str, str] = {}
         for spec in told:
             if spec.name not in self._models:
                 continue
-            named = named_models([replace(self._known[spec.name], aliases=spec.aliases)], self._models)
-            if spec.name in changed:  # adapters that it has no more may have given their names to others
-                taken = _names(other for other in told if other is not spec)
-                named = {name: model for name, model in named.items() if name not in taken}
-            if spec.name in others:
-                withheld |= dict.fromkeys(named, others[spec.name])
-            else:
-                served |= named
+            usable = replace(spec, adapters=adapters[spec.name])
+            if spec.name not in others.models:
+                self._known.learn(usable)
+            named = named_models([usable], self._models)
+            reasons = {name: _reason(others, spec.name, model.adapter) for name, model in named.items()}
+            withheld |= {name: reason for name, reason in reasons.items() if reason}
+            served |= {name: model for name, model in named.items() if not reasons[name]}
         self._served.withheld = withheld
         if self._served.replace(served):
             self._metrics.reloads.labels("ok").inc()
@@ -166,6 +193,6 @@ async def watching_models(
         yield
 
 
-def _names(specs: Iterable[ModelSpec]) -> set[str]:
-    """All that clients may say for them."""
-    return {name for spec in specs for name in (spec.name, *spec.aliases, *(one.name for one in spec.adapters))}
+def _reason(changes: Changes, model: str, adapter: str) -> str:
+    """Why a model, or one of its adapters, takes no new requests; ``""``: it does."""
+    return changes.models.get(model) or changes.adapters.get((model, adapter), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from shared.config.engines.adapters import AdapterSpec
@@ -20,6 +21,15 @@ _QUICK_BYTES = 1 << 30  # read in a second or two; who waits for `treadle up` to
 class ModelFileError(OperatorError, ValueError):
     """A file of a model or an adapter that is missing, damaged or not what the configuration says; the text names file
     and remedy."""
+
+
+class AdapterFilesError(ModelFileError):
+    """Of adapters alone: without them, their model can be used."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        """``problems``: by adapter's name, a line each."""
+        super().__init__("\n".join(problems.values()))
+        self.problems = problems
 
 
 def models_dir() -> Path:

@@ -12,6 +12,8 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process import prefix_protocol, protocol
 from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.link_sizes import LinkSizes
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.prefixes.prefix_ask import PrefixAsk
@@ -45,6 +47,7 @@ def _commands() -> Sequence[bytes]:
         protocol.WantPages(LINK, 1),
         protocol.SetRemoteRatio(LINK, 0.5),
         protocol.CloseLink(LINK),
+        protocol.LoadModel("smol", ModelSpec("smol", "smol.gguf", adapters=(AdapterSpec("legal", "l", "0" * 64),))),
         protocol.Reset(),
         protocol.Shutdown(),
     ]

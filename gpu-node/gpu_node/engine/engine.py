@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
-from gpu_node.engine.border.executor import Executor, LateMasks
+from gpu_node.engine.border.executor import Executor, PreparesBeside
 from gpu_node.engine.border.grammar import Grammar, Grammars
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
 from gpu_node.engine.growing_images import GrowingImages
-from gpu_node.engine.in_flight import StepInFlight
+from gpu_node.engine.in_flight import StepsInFlight
 from gpu_node.engine.measures.counts import Counts, SumOfCounts
 from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCostTables
@@ -62,9 +60,7 @@ class Engine:
         """
         self._awaiting = AwaitedGrammars(grammars)
         self._store = store
-        self._step_log = step_log
         self._executor = executor
-        self._late_masks = executor if isinstance(executor, LateMasks) else None
         paging = device_paging(options)
         pages = PageArena(paging.num_pages), PageArena(host_paging(options).num_pages)
         self.offload = Offloading(executor, pages[0], paging.page_bytes, options.max_num_seqs)
@@ -75,13 +71,11 @@ class Engine:
         self.growing = GrowingImages(self._residents, self._eviction, self._awaiting, self._interrupt)
         self._take_outs = TakeOuts(executor, self._residents, self._eviction, self._awaiting, self.growing)
         self.prefixes = PrefixExchange(executor, self._residents, self._eviction, self._interrupt)
-        self._step_s = 0.0
-        self._in_flight: deque[StepInFlight] = deque()
+        self._steps = StepsInFlight(executor, step_log, store)
         self._is_busy = False  # ever since the last step was submitted
         self._num_ahead = MAX_STEPS_IN_FLIGHT - 1 if options.async_scheduling else 0
         self._num_received = 0
         self._sum_of_counts = SumOfCounts()
-        self.device_time = DeviceTime()
 
     @property
     def model(self) -> LoadedModel | None:
@@ -92,7 +86,12 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether `step` has anything to do: requests, or steps whose outcome is not taken in yet."""
-        return bool(self._in_flight or self._awaiting) or any(one.has_work for one in self._schedulers)
+        return self._steps.has_any or bool(self._awaiting) or any(one.has_work for one in self._schedulers)
+
+    @property
+    def device_time(self) -> DeviceTime:
+        """How busy the device was."""
+        return self._steps.device_time
 
     @property
     def num_preemptions(self) -> int:
@@ -118,8 +117,20 @@ class Engine:
     # --- models come and go -------------------------------------------------------------------------------------------
 
     def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """As `Residents.load`."""
+        """As `Residents.load`. What steps in flight bring that are waited for, the next `step` or `evict` tells."""
+        if self._residents.is_other(spec):
+            self._steps.settle()
+            self._interrupt()
         return self._residents.load(spec)
+
+    def prepares_beside(self, spec: ModelSpec) -> bool:
+        """Whether `prepare` shortens how long requests stand still while this is loaded."""
+        return self._residents.is_other(spec) and isinstance(self._executor, PreparesBeside)
+
+    def prepare(self, spec: ModelSpec) -> None:
+        """As `PreparesBeside`, in any thread; `load_model` is to follow in the engine's own."""
+        assert isinstance(self._executor, PreparesBeside)
+        self._executor.prepare(spec)
 
     def make_link(self, link: LinkName, model: str) -> LinkSizes:
         """A link for the requests of a loaded model. Raises `LinkRefusedError`."""
@@ -202,7 +213,7 @@ class Engine:
         Returns what the steps in flight brought before, of all requests, and what is kept of the evicted ones, without
         unknown ones. `add` lets them go on, whatever models were loaded meanwhile.
         """
-        chunks = self._collect_all()
+        chunks = self._steps.collect_all()
         self._interrupt()
         return chunks, self._take_outs.keep(request_ids)
 
@@ -233,21 +244,17 @@ class Engine:
         if self._store is not None:
             self._store.take_in()
         self.offload.look()
-        chunks = self._begin_compiled()
-        if self._in_flight and any(one.is_worth_waiting for one in self._schedulers):
-            chunks += self._collect_all()
+        chunks = [*self._steps.take_early(), *self._begin_compiled()]
+        if self._steps and any(one.is_worth_waiting for one in self._schedulers):
+            chunks += self._steps.collect_all()
         is_submitted = self._submit(now)
-        if is_submitted and self._decides_next(self._in_flight[-1]):
-            chunks += self._collect_all()
-        elif len(self._in_flight) > (self._num_ahead if is_submitted else 0):
-            chunks += self._collect()
-        elif not self._in_flight:
+        if is_submitted and self._steps.decides_next:
+            chunks += self._steps.collect_all()
+        elif len(self._steps) > (self._num_ahead if is_submitted else 0):
+            chunks += self._steps.collect()
+        elif not self._steps and not chunks:
             self._wait()
         return chunks
-
-    def _decides_next(self, step: StepInFlight) -> bool:
-        """Whether what comes next hangs on its result for more than a token that the device puts in itself."""
-        return step.has_draft_tokens or (self._late_masks is None and step.is_constrained)
 
     def _begin_compiled(self) -> list[OutputChunk]:
         """Queue requests whose grammar is ready; what ends at once is told."""
@@ -272,42 +279,11 @@ class Engine:
             plan = resident.scheduler.schedule(now)
             if not plan.is_empty:
                 self._eviction.write_back(resident.model, plan.restores)
-                pending = self._executor.submit(replace(plan, model=name, restores=()))
-                self._in_flight.append(StepInFlight(resident, plan, pending, self._is_busy))
+                self._steps.submit(resident, plan, follows=self._is_busy)
                 self._is_busy = True
                 self._last_served = name
                 return True
         return False
-
-    def _collect_all(self) -> list[OutputChunk]:
-        chunks: list[OutputChunk] = []
-        while self._in_flight:
-            chunks += self._collect()
-        return chunks
-
-    def _collect(self) -> list[OutputChunk]:
-        """Wait for the oldest step in flight and take in what it computed."""
-        step = self._in_flight.popleft()
-        result = step.pending.result()
-        self.device_time.observe(result, follows=step.follows)
-        self._step_s = result.moves_s + result.duration_s
-        own = replace(result, duration_s=result.duration_s - result.served_s)  # others' is no cost of this step
-        step.resident.costs.observe(step.plan, own, result.idle_s if step.follows else 0.0)
-        if self._step_log is not None:
-            self._step_log.write(step.resident.model.name, step.plan, result, follows=step.follows)
-        chunks = step.resident.scheduler.commit(step.plan, result)
-        self._give_masks()
-        if self._store is not None:
-            self._store.write_copies(step.resident.model)
-        return chunks
-
-    def _give_masks(self) -> None:
-        """All tokens before the draws of the oldest step in flight are known now."""
-        if self._late_masks is None or not self._in_flight:
-            return
-        step = self._in_flight[0]
-        if step.has_late_masks:
-            self._late_masks.give_masks(step.pending, step.resident.scheduler.late_masks(step.plan))
 
     def stats(self) -> EngineStats:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""
@@ -319,7 +295,7 @@ class Engine:
             num_waiting=sum(one.num_waiting for one in self._schedulers) + len(self._awaiting),
             num_free_blocks=current.blocks.num_free_blocks if current else 0,
             num_admittable=current.num_admittable if current else 0,
-            step_s=self._step_s,
+            step_s=self._steps.step_s,
             num_received=self._num_received,
             kv_bytes_per_s=self._eviction.kv_bytes_per_s,
             cost=resident.costs.step_cost if resident else None,

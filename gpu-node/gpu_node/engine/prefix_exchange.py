@@ -79,7 +79,7 @@ class PrefixExchange:
         from gpu_node.engine.evictions.prefix_codec import PrefixImage, prefix_pieces  # as images: not all move them
 
         end = _end_of(blocks, ask.token_ids, first + len(found), ask.owner)
-        image = PrefixImage(BlockFormat.of(model), first, len(found), end.digest, content)
+        image = PrefixImage(BlockFormat.of(model, ask.adapter), first, len(found), end.digest, content)
         return HandedOver(ask.request_id, ask.attempt, number, prefix_pieces(image), num_bytes)
 
     def _read(self, model: str, found: list[FoundBlock], block_bytes: int) -> memoryview:
@@ -113,8 +113,9 @@ class PrefixExchange:
         if resident is None:
             raise ImageError(f"model {payload.model!r} is not loaded here")
         model, blocks = resident.model, resident.scheduler.blocks
-        if image.format != BlockFormat.of(model):
-            raise ImageError(f"its blocks are {image.format}; here they are {BlockFormat.of(model)}")
+        here = BlockFormat.of(model, payload.adapter)
+        if image.format != here:
+            raise ImageError(f"its blocks are {image.format}; here they are {here}")
         token_ids, last = payload.prompt_token_ids, image.first + image.num_blocks
         if last * model.block_size >= len(token_ids):
             raise ImageError(f"it has {last} blocks of a prompt of {len(token_ids)} tokens")

@@ -31,6 +31,7 @@ class EngineBusyError(RuntimeError):
 class Resident:
     """A loaded model and its requests."""
 
+    spec: ModelSpec
     model: LoadedModel
     scheduler: Scheduler
     costs: KvCosts
@@ -117,12 +118,23 @@ class Residents:
         """Make a model the current one. Others stay while there are places and memory for all.
 
         Whoever was asked for longest ago goes first, with its cached prefixes; a model with sequences never goes:
-        `EngineBusyError` when only such are left. Raises `ModelFileError` or `ModelTooLargeError` when the model
-        cannot be used; then nothing has changed.
+        `EngineBusyError` when only such are left. One that is here with other adapters is loaded in place of itself:
+        its requests and their KV stay, and no step of it may be in flight. Raises `ModelFileError` or
+        `ModelTooLargeError` when the model cannot be used; then nothing has changed.
         """
-        resident = self._by_name.pop(spec.name, None) or self._load(spec)
+        resident = self._by_name.get(spec.name)
+        if resident is None:
+            resident = self._load(spec)
+        elif self.is_other(spec):
+            resident = self._renewed(resident, spec)
+        self._by_name.pop(spec.name, None)
         self._by_name[spec.name] = resident
         return resident.model
+
+    def is_other(self, spec: ModelSpec) -> bool:
+        """Whether the model is loaded, with other adapters."""
+        resident = self._by_name.get(spec.name)
+        return resident is not None and resident.spec.adapters != spec.adapters
 
     # --- what is cached where -----------------------------------------------------------------------------------------
 
@@ -179,7 +191,25 @@ class Residents:
             raise
         self._join_store(model, blocks)
         costs = self._kv_costs(model)
-        return Resident(model, self._scheduler(model, blocks, costs), costs)
+        return Resident(spec, model, self._scheduler(model, blocks, costs), costs)
+
+    def _renewed(self, resident: Resident, spec: ModelSpec) -> Resident:
+        """With other adapters. Blocks stay where they are: each is named by the adapter that has computed it."""
+        missing = resident.scheduler.adapters - {one.name for one in spec.adapters}
+        if missing:
+            raise EngineBusyError(f"requests of {spec.name!r} are for {', '.join(sorted(missing))}, which would leave")
+        self._offload.leave(spec.name)  # what is to be sent is made anew; who lies there is computed again
+        self._leave_store(spec.name)
+        blocks = resident.scheduler.blocks
+        try:
+            model = self._executor.load_model(spec, spec.name)
+        except BaseException:
+            self._join_store(resident.model, blocks)
+            raise
+        resident.scheduler.renew(model)
+        blocks.renew(model)
+        self._join_store(model, blocks)
+        return replace(resident, spec=spec, model=model)
 
     def _scheduler(self, model: LoadedModel, blocks: BlockManager, costs: KvCosts) -> Scheduler:
         has_late_masks = isinstance(self._executor, LateMasks)

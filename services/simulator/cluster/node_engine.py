@@ -76,18 +76,14 @@ class SteppedEngine(Engine):
 
     _chunks: list[OutputChunk]
     _end_s: float
-    _has_computed = False
 
     def start(self, now: float) -> float:
         """Plan a step; it is over when its predicted time is. Where all wait for the store, it is looked at again."""
-        self._has_computed = False
+        num_before = self._steps.num_collected
         self._chunks = self.step(now)
-        self._end_s = now + (self._step_s if self._has_computed else WAIT_S)
+        has_computed = self._steps.num_collected > num_before
+        self._end_s = now + (self._steps.step_s if has_computed else WAIT_S)
         return self._end_s
-
-    def _collect(self) -> list[OutputChunk]:
-        self._has_computed = True
-        return super()._collect()
 
     def interrupt(self, now: float) -> float:
         """A step is not cut."""

@@ -43,7 +43,8 @@ async def test_nodes_hear_which_weights_are_meant(start_gateway: GatewayFactory,
     ]
     gateway = await start_gateway(models=models)
     (spec,) = ClusterConfig.model_validate({"models": models}).models
-    for name, adapter in (("tiny", ""), ("small", ""), ("adapted", "adapted")):
+    (adapted,) = spec.adapters
+    for name, adapter in (("tiny", None), ("small", None), ("adapted", adapted)):
         async with sending(gateway.http.post("/v1/completions", json=BODY | {"model": name})):
             submit = await gateway.queue.next_submit()
             assert gateway.queue.payloads[submit.request_id].weights == weights_mark(spec, adapter) != ""

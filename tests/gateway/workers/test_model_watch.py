@@ -205,3 +205,80 @@ async def test_what_was_read_of_a_file_that_changed_meanwhile_is_not_used(
     watched.meanwhile = "models: ["
     await watched.look()
     assert list(watched.served) == ["tiny"]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Adapters by name: gateways read nothing of them but whether they are there."""
+    for name in ("legal", "rhymes"):
+        (tmp_path / name).mkdir()
+    return {name: {"name": name, "source": str(tmp_path / name)} for name in ("legal", "rhymes")}
+
+
+async def test_adapters_come_and_go_with_their_model_in_place(
+    watched: Watched, tiny: dict[str, Any], folders: dict[str, dict[str, Any]]
+) -> None:
+    base = watched.served["tiny"]
+    watched.write(tiny | {"adapters": [folders["legal"]]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "legal"]
+    legal = watched.served["legal"]
+    assert (legal.model, legal.adapter, legal.base) == ("tiny", "legal", base)
+    watched.write(tiny | {"adapters": [folders["rhymes"], folders["legal"]], "aliases": ["default"]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "default", "rhymes", "legal"]
+    watched.write(tiny | {"adapters": [folders["rhymes"]]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "rhymes"]
+    assert watched.served["tiny"] is base
+    assert (watched.read, watched.served.problem) == ([], ""), "the model is not read again"
+    assert watched.metric("treadle_model_reloads_total", outcome="ok") == 3
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_an_adapter_s_name_stays_what_it_was(
+    watched: Watched, tiny: dict[str, Any], folders: dict[str, dict[str, Any]], *, is_away: bool
+) -> None:
+    watched.write(tiny | {"adapters": [folders["legal"]]})
+    await watched.look()
+    if is_away:
+        watched.write(tiny)
+        await watched.look()
+    changed = folders["legal"] | {"source": folders["rhymes"]["source"]}
+    watched.write(tiny | {"adapters": [changed, folders["rhymes"]]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "rhymes"]
+    assert watched.served.problem == (
+        "adapter 'legal' of model 'tiny': its source changed; restart nodes and gateways, or give it another name"
+    )
+    assert watched.served.withheld == {"legal": watched.served.problem}
+    assert watched.metric("treadle_models_stale") == 1
+    watched.write(tiny | {"adapters": [folders["legal"], folders["rhymes"]]})
+    await watched.look()
+    assert (list(watched.served), watched.served.problem) == (["tiny", "legal", "rhymes"], "")
+    assert watched.served.withheld == {}
+
+
+async def test_an_adapter_that_is_not_there_keeps_nobody_else_away(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any], folders: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    later = {"name": "later", "source": str(tmp_path / "later")}
+    watched.write(tiny | {"adapters": [later, folders["legal"]]}, base | {"adapters": [folders["rhymes"]]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "legal", "base", "rhymes"]
+    assert str(tmp_path / "later") in watched.served.problem
+    assert watched.metric("treadle_models_stale") == 1
+    (tmp_path / "later").mkdir()
+    await watched.watch.look()
+    assert (list(watched.served), watched.served.problem) == (["tiny", "later", "legal", "base", "rhymes"], "")
+
+
+async def test_the_name_of_an_adapter_that_has_gone_may_be_a_model_s(
+    watched: Watched, tiny: dict[str, Any], base: dict[str, Any], folders: dict[str, dict[str, Any]]
+) -> None:
+    watched.write(tiny | {"adapters": [folders["legal"]]})
+    await watched.look()
+    watched.write(tiny | {"weights": "int8"}, base | {"name": "legal"})
+    await watched.look()
+    assert (list(watched.served), list(watched.served.withheld)) == (["legal"], ["tiny"])
+    assert watched.served["legal"].model == "legal"

@@ -6,7 +6,6 @@ Whatever happens to its keys and values meanwhile: nothing that one adapter has 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +15,18 @@ from transformers import LlamaForCausalLM
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.engines.tiers import TierOptions
-from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
-from tests.gpu_node.adapter_folders import ALL, save_adapter
+from tests.gpu_node.adapted_tiny import NAMES, Adapted, adapted_tiny, asked
 from tests.gpu_node.workload import Answers, answers, prompt
 
 MIB = 1 << 20
-NAMES = ("", "legal", "rhymes")
-"""Of the model itself, and of its adapters."""
-
-
-@dataclass(frozen=True)
-class Adapted:
-    """The tiny model, a GGUF file, with two adapters, and all three as `transformers` has them merged."""
-
-    spec: ModelSpec
-    merged: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def adapted(tiny_model: LlamaForCausalLM, tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Adapted:
-    folder = tmp_path_factory.mktemp("adapters")
-    merged: dict[str, Any] = {"": tiny_model}
-    merged["legal"] = save_adapter(tiny_model, folder / "legal", ALL, rank=6, seed=1)
-    merged["rhymes"] = save_adapter(tiny_model, folder / "rhymes", ALL[:4], rank=3, seed=2)
-    adapters = tuple(AdapterSpec(name, str(folder / name)) for name in NAMES[1:])
-    spec = ModelSpec(name="tiny", source=str(tiny_path), max_model_len=tiny.CONTEXT, adapters=adapters)
-    return Adapted(spec, merged)
+    return adapted_tiny(tiny_model, tiny_path, tmp_path_factory.mktemp("adapters"))
 
 
 @pytest.fixture
@@ -66,10 +47,6 @@ def engines() -> Iterator[Any]:
     yield make
     for executor in made:
         executor.close()
-
-
-def asked(adapter: str, text: list[int], num_tokens: int = 8, name: str = "", **sampling: Any) -> Payload:
-    return replace(tiny.request(name or f"of {adapter}", text, num_tokens, **sampling), adapter=adapter)
 
 
 def test_one_batch_gives_what_merged_models_give(adapted: Adapted, engines: Any) -> None:

@@ -103,6 +103,30 @@ def test_adapters_read_remote_rows_as_local_ones(
     assert both.num_served > 0
 
 
+@pytest.mark.parametrize("device", [CPU, on_cuda()], ids=str)
+def test_an_adapter_comes_while_requests_lie_at_a_receiver(stack: ExitStack, tmp_path: Path, device: Device) -> None:
+    """They are computed again, as where it is lost: what is sent is made anew for the model as it is now."""
+    model = save(
+        "llama",
+        tmp_path / "model",
+        num_hidden_layers=device.num_layers,
+        num_key_value_heads=4,
+        head_dim=device.head_dim,
+    )
+    save_adapter(model, tmp_path / "legal", ALL)
+    plain = spec(tmp_path / "model")
+    both = Weaving(stack, tmp_path, plain, sender=SENDER, receiver=RECEIVER, device=device)
+    alone = tiny.run(both.hot, requests(device))
+    both.lend(3, 1.0)
+
+    def happen(step: int) -> None:
+        if step == 6:
+            both.hot.load_model(replace(plain, adapters=(AdapterSpec("legal", str(tmp_path / "legal")),)))
+
+    assert both.run(requests(device), happen) == alone
+    assert both.num_served > 0
+
+
 @pytest.mark.parametrize("device", [CPU, *PIPED, on_cuda()], ids=str)
 def test_two_engines_can_be_each_others_receiver(
     stack: ExitStack, tmp_path: Path, paths: dict[Device, Path], device: Device

@@ -52,15 +52,22 @@ def entry(
     payload: Payload | None = None,
     kv_at: str = "",
     image: ImageTicket | None = None,
+    adapter: str = "",
 ) -> GroupEntry:
     """A group entry with the payload that belongs to it, or another one."""
     enqueued = Enqueued(request_id=request_id, attempt=attempt, gateway=gateway, kv_at=kv_at, image=image)
-    own = payload_of(request_id, attempt, model=model, gateway=gateway)
+    own = payload_of(request_id, attempt, model=model, gateway=gateway, adapter=adapter)
     return GroupEntry(f"{request_id}-{attempt}".encode(), enqueued, payload or own)
 
 
 def payload_of(
-    request_id: str, attempt: int = 0, *, model: str = "a", gateway: str = "gw", output: list[int] | None = None
+    request_id: str,
+    attempt: int = 0,
+    *,
+    model: str = "a",
+    gateway: str = "gw",
+    output: list[int] | None = None,
+    adapter: str = "",
 ) -> Payload:
     return Payload(
         request_id=request_id,
@@ -70,6 +77,7 @@ def payload_of(
         prompt_token_ids=[1, 2],
         sampling=Sampling(max_tokens=9),
         outputs=[Output(output)] if output else [],
+        adapter=adapter,
     )
 
 
@@ -78,7 +86,14 @@ def taken(group: str, num_asked: int, *entries: GroupEntry) -> Taken:
 
 
 def loaded(
-    model: str, load_s: float = 1.5, *, source: str = "disk", tiers: dict[str, str] | None = None, kv_format: str = ""
+    model: str,
+    load_s: float = 1.5,
+    *,
+    source: str = "disk",
+    tiers: dict[str, str] | None = None,
+    kv_format: str = "",
+    adapters: tuple[str, ...] = (),
+    broken_adapters: dict[str, str] | None = None,
 ) -> ModelLoaded:
     return ModelLoaded(
         model=model,
@@ -90,6 +105,8 @@ def loaded(
         source=source,
         tiers=tiers or {},
         kv_format=kv_format,
+        adapters=adapters,
+        broken_adapters=broken_adapters or {},
     )
 
 

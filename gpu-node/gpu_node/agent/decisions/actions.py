@@ -112,6 +112,14 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
+class AdaptersDue:
+    """It is time to look at adapters that are waited for, and at those that could not be used."""
+
+    now: float
+    """Of any clock that does not step."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeasesDue:
     """It is time to look at leases."""
 
@@ -121,6 +129,7 @@ class LeasesDue:
 
 AgentEvent = (
     Configured
+    | AdaptersDue
     | VirtualQueue
     | Abort
     | Evict

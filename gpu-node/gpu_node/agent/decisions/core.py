@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpu_node.agent.decisions.actions import (
     Ack,
+    AdaptersDue,
     AgentAction,
     AgentEvent,
     Beat,
@@ -128,7 +129,7 @@ class AgentCore:
                 actions = self._kv_ordered(event) if self._is_mine(event) else []
             case Taken():
                 actions = self._taken(event)
-            case TakeStock() | Drain() | TellBlocks() | BlocksDue():
+            case TakeStock() | Drain() | TellBlocks() | BlocksDue() | AdaptersDue():
                 actions = self._asked(event)
             case Configured() | EngineReady() | ModelLoaded() | ModelFailed() | protocol.BlocksTold():
                 actions = self._told(event)
@@ -160,7 +161,11 @@ class AgentCore:
 
     def _next(self) -> list[AgentAction]:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
-        if self.models.loading or self._is_pulling or self._is_draining or self.intake.holds_any:
+        if self.models.loading or self._is_pulling or self._is_draining:
+            return []
+        if self.model and (self.intake.wants_adapters or (not self.running and self.models.adapters.lacks(self.model))):
+            return self._load(self.model)
+        if self.intake.holds_any:
             return []
         head = self._queue.head(self._headroom)
         if head is None:
@@ -226,7 +231,7 @@ class AgentCore:
         if not self.models.is_configured(model):
             error = f"model {model!r} is not in the configuration"
             return self._told(ModelFailed(model, error, is_unknown=True))
-        load = Tell(self.models.begin_load(model))
+        load = Tell(self.models.begin_load(model, self._ledger.adapters_of(model)))
         # a plan that does not know would change it again
         return [load, Beat(self.heartbeat())] if self.models.fetching else [load]
 
@@ -251,11 +256,15 @@ class AgentCore:
         abort += [DropImages(elsewhere)] if elsewhere else []  # an image of it may wait to be fetched
         return [*abort, *([Publish(acks=acks)] if acks else [])]
 
-    def _asked(self, event: TakeStock | Drain | TellBlocks | BlocksDue) -> list[AgentAction]:
+    def _asked(self, event: TakeStock | Drain | TellBlocks | BlocksDue | AdaptersDue) -> list[AgentAction]:
         if isinstance(event, TakeStock):
             return [self.inventory()]
         if isinstance(event, BlocksDue):
             return self._blocks.ask()
+        if isinstance(event, AdaptersDue):
+            self.models.adapters.due(event.now)
+            self.intake.due(event.now)
+            return []
         if isinstance(event, TellBlocks):
             return self._blocks.ask(is_again=True) if self._is_mine(event) else []
         self._is_draining = True
@@ -289,10 +298,11 @@ class AgentCore:
             return self._blocks.told(event)
         if isinstance(event, EngineReady):
             self.report.on_ready(event)
+            self.models.adapters.are_fixed = event.has_fixed_adapters
         elif isinstance(event, Configured):
             self.models.on_configured(event.models)
         else:
-            self.models.on_failed(event)
+            self.models.on_failed(event, self._ledger.adapters_of(event.model))
         return [Beat(self.heartbeat())]
 
     def _model_loaded(self, event: ModelLoaded) -> list[AgentAction]:

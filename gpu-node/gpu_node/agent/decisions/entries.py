@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from gpu_node.agent.decisions.actions import GroupEntry
-from shared.messages.requests.requests import Chunk, EvictedRequest
+from shared.messages.requests.requests import Attempt, Chunk, EvictedRequest
 
 
 class EntryFate(Enum):
@@ -43,9 +43,17 @@ def fate(entry: GroupEntry, model: str, broken: Mapping[str, str], mismatch: str
 
 def refusal(entry: GroupEntry, error: str) -> Chunk:
     """The end of an attempt that never began here."""
-    enqueued = entry.enqueued
     num_done = sum(len(output.token_ids) for output in entry.payload.outputs) if entry.payload else 0
-    return Chunk(enqueued.request_id, enqueued.attempt, num_done, [], finish_reason="error", error=error, is_last=True)
+    return _end(Attempt(entry.enqueued.request_id, entry.enqueued.attempt), num_done, "error", error)
+
+
+def lacks_adapter(attempt: Attempt, num_done: int, error: str) -> Chunk:
+    """Likewise, where earlier attempts have brought so many tokens. Its client is told what it has asked for."""
+    return _end(attempt, num_done, "refused", error)
+
+
+def _end(attempt: Attempt, num_done: int, reason: str, error: str) -> Chunk:
+    return Chunk(attempt.request_id, attempt.attempt, num_done, [], finish_reason=reason, error=error, is_last=True)
 
 
 def given_back(entry: GroupEntry, node: str) -> EvictedRequest:

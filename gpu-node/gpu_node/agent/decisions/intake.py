@@ -16,7 +16,8 @@ from gpu_node.agent.decisions.actions import (
     Taken,
     Tell,
 )
-from gpu_node.agent.decisions.entries import EntryFate, fate, given_back, refusal
+from gpu_node.agent.decisions.awaited_adapters import MAX_AWAITING, AwaitedAdapters
+from gpu_node.agent.decisions.entries import EntryFate, fate, given_back, lacks_adapter, refusal
 from gpu_node.agent.decisions.ledger import Ledger
 from gpu_node.agent.decisions.models import NodeModels
 from gpu_node.agent.decisions.outbox import Outbox
@@ -36,6 +37,7 @@ class Intake:
         self._ledger = ledger
         self._models = models
         self._probation = Probation(ledger)
+        self._awaited = AwaitedAdapters(models)
         self._sought = SoughtPrefixes(node, models, is_on=fetches_prefixes)
         self._fetching: dict[Attempt, None] = {}
         self.num_sent = 0
@@ -44,7 +46,16 @@ class Intake:
     @property
     def holds_any(self) -> bool:
         """Somebody who was pulled has not begun: nothing is to be pulled."""
-        return self._probation.holds_any
+        return self._probation.holds_any or len(self._awaited) >= MAX_AWAITING
+
+    @property
+    def wants_adapters(self) -> bool:
+        """Somebody waits for the engine to load an adapter of the current model."""
+        return self._awaited.wants_load
+
+    def due(self, now: float) -> None:
+        """Time has passed for those who wait for adapters."""
+        self._awaited.due(now)
 
     @property
     def num_fetching(self) -> int:
@@ -58,7 +69,7 @@ class Intake:
 
     def check(self) -> None:
         """Assert that the books balance, behind any event."""
-        for attempt in self._fetching:
+        for attempt in [*self._fetching, *self._awaited.attempts]:
             running = self._ledger.find(attempt.request_id, attempt.attempt)
             assert running is not None, f"{attempt} is fetched for and not in the ledger"
             assert running.is_fetching, f"{attempt} is fetched for and runs"
@@ -99,7 +110,7 @@ class Intake:
 
     def begin(self) -> list[AgentAction]:
         """The engine gets those whose turn it is."""
-        actions: list[AgentAction] = []
+        actions = self._end_waits()
         for start in self._probation.begin():
             if isinstance(start, Tell):
                 self.num_sent += 1
@@ -108,6 +119,26 @@ class Intake:
                 self._fetch(Attempt(start.payload.request_id, start.payload.attempt))
                 actions.append(self._sought.seek(start) if isinstance(start, SeekPrefix) else start)
         return actions
+
+    def _end_waits(self) -> list[AgentAction]:
+        """Of those whose adapter is here now, or will not be, or whose model has left."""
+        for attempt in self._awaited.attempts:
+            if self._ledger.find(attempt.request_id, attempt.attempt) is None:
+                self._awaited.forget(attempt)
+        outbox = Outbox(self._node)
+        leaving = self._awaited.take_strangers()
+        for attempt in leaving:
+            self._return(attempt, outbox)
+        for attempt, error in self._awaited.take_refused():
+            leaving.append(attempt)
+            running = self._ledger.running.pop(attempt.request_id)
+            last = lacks_adapter(attempt, running.output_tokens, error)
+            outbox.add(running.gateway, last)
+            outbox.finish(last, last.index, running.ack)
+        for beginning in self._awaited.take_ready():
+            self._ledger.running[beginning.attempt.request_id].is_fetching = False
+            self._probation.add(beginning)
+        return [*_abort([attempt.request_id for attempt in leaving]), *outbox.publish()]
 
     def _fetch(self, attempt: Attempt) -> None:
         running = self._ledger.find(attempt.request_id, attempt.attempt)
@@ -156,13 +187,18 @@ class Intake:
 
     def give_back(self, attempts: list[Attempt]) -> list[AgentAction]:
         """Those of these that have not begun: they are not in the engine, which at most keeps KV of an earlier run."""
-        held = [*self._probation.take_back(attempts), *(one for one in attempts if one in self._fetching)]
+        waiting = {*self._fetching, *self._awaited.attempts}
+        held = [*self._probation.take_back(attempts), *(one for one in attempts if one in waiting)]
         outbox = Outbox(self._node)
         for attempt in held:
-            running = self._ledger.running.pop(attempt.request_id)
-            told = EvictedRequest(attempt.request_id, attempt.attempt, running.output_tokens, 0, self._node)
-            outbox.evict(told, running.ack)
+            self._awaited.forget(attempt)
+            self._return(attempt, outbox)
         return [*_abort([attempt.request_id for attempt in held]), *outbox.publish()]
+
+    def _return(self, attempt: Attempt, outbox: Outbox) -> None:
+        running = self._ledger.running.pop(attempt.request_id)
+        told = EvictedRequest(attempt.request_id, attempt.attempt, running.output_tokens, 0, self._node)
+        outbox.evict(told, running.ack)
 
     def _drop(self, entry: GroupEntry) -> list[str]:
         """It does not begin: KV that was kept for it is of no use."""
@@ -175,14 +211,19 @@ class Intake:
         assert payload is not None, "what has no payload is given back"
         if self._ledger.goes_on(group, entry):
             return
-        self._ledger.run(group, entry, payload)
+        running = self._ledger.run(group, entry, payload)
         start: StartAttempt = Tell(RunAttempt(payload))
         if entry.enqueued.kv_at == HANDED_OVER:
             start = Resume(payload, entry.enqueued.image)
         elif (source := entry.enqueued.prefix_at) is not None and self._sought.wants(payload, source):
             start = SeekPrefix(payload, source)
         attempt = Attempt(payload.request_id, payload.attempt)
-        self._probation.add(Beginning(attempt, start, is_suspect=payload.num_crashes > 0))
+        beginning = Beginning(attempt, start, is_suspect=payload.num_crashes > 0)
+        if self._models.adapters.serves(payload.model, payload.adapter):
+            self._probation.add(beginning)
+        else:
+            running.is_fetching = True
+            self._awaited.add(beginning, payload.model, payload.adapter)
 
 
 def _abort(request_ids: list[str]) -> list[AgentAction]:

@@ -34,8 +34,9 @@ class RunningAttempt:
     kv_destination: KvDestination = KvDestination.STAYS
     """Should it be evicted."""
     is_fetching: bool = False
-    """Its image is on the way: the engine does not have it yet."""
+    """Its image, or its adapter, is on the way: the engine does not have it yet."""
     model: str = ""
+    adapter: str = ""
     is_fresh: bool = False
     """It began with its prompt: none of its KV has been kept for it."""
     has_begun: bool = False
@@ -85,7 +86,7 @@ class Ledger:
             self.moving,
         ]
 
-    def run(self, group: str, entry: GroupEntry, payload: Payload) -> None:
+    def run(self, group: str, entry: GroupEntry, payload: Payload) -> RunningAttempt:
         """The engine gets an attempt. What was here of the request, this attempt or an older one, ends with that."""
         enqueued = entry.enqueued
         request_id = enqueued.request_id
@@ -96,16 +97,18 @@ class Ledger:
         if parked is not None and parked.attempt == enqueued.attempt:
             num_tokens = parked.num_tokens
         ack = Ack(group, entry.entry_id)
-        self.running[request_id] = RunningAttempt(
+        self.running[request_id] = running = RunningAttempt(
             enqueued.attempt,
             enqueued.gateway,
             ack,
             num_tokens,
             model=payload.model,
+            adapter=payload.adapter,
             is_fresh=not enqueued.kv_at,
             prompt_tokens=payload.num_prompt_tokens,
             max_tokens=payload.sampling.max_tokens,
         )
+        return running
 
     def goes_on(self, group: str, entry: GroupEntry) -> bool:
         """Whether the engine has just this attempt: a Redis that lost its end hands out an entry twice.
@@ -121,6 +124,10 @@ class Ledger:
     def attempts(self) -> list[Attempt]:
         """All that is here."""
         return [Attempt(request_id, held.attempt) for place in self._places for request_id, held in place.items()]
+
+    def adapters_of(self, model: str) -> set[str]:
+        """That requests for a model are for which are in the engine, or are to be."""
+        return {one.adapter for one in self.running.values() if one.model == model and one.adapter}
 
     def inventory(self) -> SayInventory:
         """All that is here, as the queue manager should believe it: what moves has not been given back yet."""

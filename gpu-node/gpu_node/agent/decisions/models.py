@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
+from gpu_node.agent.decisions.node_adapters import NodeAdapters
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded
 from shared.config.engines.engine import ModelSpec
-from shared.config.engines.model_changes import changed_weights, weights_mark
+from shared.config.engines.model_changes import WEIGHT_FIELDS, KnownModels, weights_mark
 from shared.messages.nodes.step_cost import NOTHING_CACHED, ONE_TOKEN, DecodeYield, ModelRate, StepCost
 from shared.messages.requests.payload import Payload
 
@@ -26,8 +27,9 @@ MAX_GONE = 64  # of the models that are gone, so many are told with each heartbe
 class ModelRecord:
     """What a node knows of models for as long as its process lives, over all epochs."""
 
-    held: dict[str, ModelSpec] = field(default_factory=dict)
-    """What names stand for: models that were configured when it began, and those that came later and were loaded."""
+    held: KnownModels = field(default_factory=KnownModels)
+    """What names stand for: models and adapters that were configured when it began, and those that came later and were
+    loaded."""
     num_deaths: dict[str, int] = field(default_factory=dict)
     """By model, engines that have died while they loaded it, since it was loaded last."""
 
@@ -47,6 +49,7 @@ class NodeModels:
         """By name, as the configuration has them now; empty where nobody has told."""
         self._loading = LoadModel("")
         """What the engine was told last."""
+        self.adapters = NodeAdapters(self._held)
         self._failed: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._changed: dict[str, str] = {}
@@ -93,7 +96,7 @@ class NodeModels:
     @property
     def gone(self) -> list[str]:
         """Models that can be loaded here and are in the configuration no more, so that no gateway offers them."""
-        return sorted(self._held.keys() - self._told.keys())[:MAX_GONE] if self._told else []
+        return sorted(self._held.models.keys() - self._told.keys())[:MAX_GONE] if self._told else []
 
     @property
     def current(self) -> str:
@@ -109,46 +112,56 @@ class NodeModels:
         """The model whose weights are being brought to the device, or ``""``; nobody is served until they are there."""
         return "" if self.is_on_device(self.loading) else self.loading
 
-    def begin_load(self, model: str) -> LoadModel:
-        """What the engine is to be told, so that it loads it."""
+    def begin_load(self, model: str, in_use: Iterable[str]) -> LoadModel:
+        """What the engine is to be told, so that it loads it; ``in_use``: adapters that requests here are for."""
         self.loading = model
-        self._loading = LoadModel(model, self._held.get(model, self._told.get(model)))
+        spec = self._spec(model)
+        self._loading = LoadModel(model, spec and replace(spec, adapters=self.adapters.wanted(model, in_use)))
         return self._loading
 
     def is_configured(self, model: str) -> bool:
         """Whether anybody knows what the name stands for: where no configuration was told, the engine may."""
-        return not self._told or model in self._told or model in self._held
+        return not self._told or self._spec(model) is not None
+
+    def _spec(self, model: str) -> ModelSpec | None:
+        return self._held.model(model) or self._told.get(model)
 
     def mismatch(self, payload: Payload) -> str:
         """Why its tokens mean nothing here: its gateway knows another model by that name; ``""`` where it does not.
 
-        Of an adapter that is not known here the engine says so.
+        An adapter that is not known here is waited for.
         """
-        spec = self._held.get(payload.model) or self._told.get(payload.model)
-        if not payload.weights or spec is None:
+        spec = self._spec(payload.model)
+        adapter = self.adapters.spec(payload.model, payload.adapter)
+        if not payload.weights or spec is None or (payload.adapter and adapter is None):
             return ""
-        if payload.adapter and all(one.name != payload.adapter for one in spec.adapters):
-            return ""
-        if payload.weights == weights_mark(spec, payload.adapter):
+        if payload.weights == weights_mark(spec, adapter):
             return ""
         return f"model {payload.model!r} stands for other weights at this node than at the gateway; restart both"
 
     def on_loaded(self, event: ModelLoaded) -> None:
         """A model has become the current one."""
         if event.model == self._loading.model and self._loading.spec is not None:
-            self._held.setdefault(event.model, self._loading.spec)
-            self._changed = changed_weights(self._held, self._told.values())  # it may say something else by now
+            self._held.learn(_with(self._loading.spec, event.adapters))
+            self._compare()  # the configuration may say something else by now
         self._record.num_deaths.pop(event.model, None)
         self.loaded, self.loading = event, ""
         self._seen[event.model] = event
         self._tiers = event.tiers | {event.model: DEVICE}
+        self.adapters.on_loaded(event)
         if event.load_s > 0:
             self.swap_s = event.load_s
             self._load_s.setdefault(event.model, {})[event.source] = event.load_s
 
-    def on_failed(self, event: ModelFailed) -> None:
-        """A model cannot be loaded; what was loaded before still is."""
-        (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
+    def on_failed(self, event: ModelFailed, in_use: Iterable[str] = ()) -> None:
+        """A model cannot be loaded; what was loaded before still is.
+
+        One that is there is served on: it could not have other adapters, beside those that requests here are for.
+        """
+        if self.is_on_device(event.model):
+            self.adapters.on_failed(event.model, in_use, event.error)
+        else:
+            (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
         self.loading = ""
 
     def on_configured(self, specs: Sequence[ModelSpec]) -> None:
@@ -160,13 +173,22 @@ class NodeModels:
         if self._told:  # others than an epoch begins with
             self._record.num_deaths.clear()
         self._told = {spec.name: spec for spec in specs}
-        if not self._held:
-            self._held.update(self._told)
+        if not self._held.models:
+            for spec in specs:
+                self._held.learn(spec)
         for spec in specs:
             self._unknown.pop(spec.name, None)
-            if spec.name not in self._held:
+            if self._held.model(spec.name) is None:
                 self._failed.pop(spec.name, None)
-        self._changed = changed_weights(self._held, specs)
+        self._compare()
+        self.adapters.try_again()
+
+    def _compare(self) -> None:
+        """What the configuration has now with what names stand for."""
+        specs = list(self._told.values())
+        changes = self._held.changed(specs, WEIGHT_FIELDS)
+        self._changed = dict(changes.models)
+        self.adapters.on_configured(specs, changes)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""
@@ -222,3 +244,9 @@ class NodeModels:
             tier = HOST  # it makes room now
         measured = self._load_s.get(model, {})
         return measured.get(tier, max(measured.values(), default=0.0))
+
+
+def _with(spec: ModelSpec, adapters: Iterable[str]) -> ModelSpec:
+    """A model with those alone of its adapters."""
+    names = set(adapters)
+    return replace(spec, adapters=tuple(one for one in spec.adapters if one.name in names))

@@ -119,6 +119,8 @@ class Agent:
             "lacks": core.report.lacks,
             "loading": core.models.loading,
             "broken_models": core.models.broken,
+            "adapters": core.models.adapters.loaded(core.model),
+            "broken_adapters": core.models.adapters.broken,
             "failed": self.failure,
             "max_model_len": core.models.loaded.max_model_len if core.models.loaded else None,
             "engine_pid": self._engine.pid if self._engine else None,

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from gpu_node.agent.decisions.actions import (
+    AdaptersDue,
     AgentAction,
     AgentEvent,
     Beat,
@@ -228,6 +229,7 @@ class Epoch:
             await self._send_beat(Beat(self.core.heartbeat()))
             await self._look_at_redis(reader)
             await self._events.put(LeasesDue(_now()))
+            await self._events.put(AdaptersDue(_now()))
             await asyncio.sleep(self._heartbeat_s)
 
     async def _look_at_blocks(self) -> None:

@@ -111,7 +111,10 @@ class EpochMetrics:
                     source=event.source,
                     load_s=event.load_s,
                     num_blocks=event.num_blocks,
+                    adapters=event.adapters,
                 )
+                for name, problem in event.broken_adapters.items():
+                    log.error("adapter cannot be loaded", model=event.model, adapter=name, error=problem)
             case ModelFailed():
                 log.error("model cannot be loaded", model=event.model, error=event.error)
 

@@ -62,8 +62,10 @@ class Executor(Protocol):
     def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
         """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
 
-        ``instead_of`` names a loaded model that is unloaded for it. Raises `ModelFileError` or `ModelTooLargeError`;
-        then nothing has changed, but for `BlocksLostError`.
+        ``instead_of`` names a loaded model that is unloaded for it. It may be the same one with other adapters: then
+        what its blocks hold stays, no step of it is in flight, and it has no links. Raises `ModelFileError` or
+        `ModelTooLargeError`; then nothing has changed, but for `BlocksLostError`. `AdapterFilesError`: without these
+        adapters it could be loaded.
         """
         ...
 
@@ -93,6 +95,18 @@ class Executor(Protocol):
         """Queue one step behind those before it. Returns at once where the device computes by itself.
 
         Any exception, here or in `PendingStep.result`, is a defect: the process must end.
+        """
+        ...
+
+
+@runtime_checkable
+class PreparesBeside(Protocol):
+    """An executor that can make a model ready in another thread, while the steps of those that are loaded run."""
+
+    def prepare(self, spec: ModelSpec) -> None:
+        """Do ahead what `Executor.load_model` would do of this model next, but for what steps see. Raises as that.
+
+        One call at a time; what it has made ready is given up where another model is loaded first.
         """
         ...
 

@@ -40,7 +40,10 @@ class LoadedModel:
     pipeline_rows: int = 0
     """Steps of so many rows, or more, go through a pipeline whose operators overlap; 0: none does."""
     adapters: tuple[str, ...] = ()
-    """Names of its adapters, in the order of their numbers."""
+    """Names of its adapters, in the order of their numbers, which other adapters of the model may change."""
+    adapter_layouts: tuple[str, ...] = ()
+    """In the same order, what is to be put behind ``kv_layout`` for blocks that an adapter has computed, so that it is
+    said with which weights. Empty where all of it is in ``kv_layout``, or nobody asks."""
     task: ModelTask = "generate"
     """What it is served for."""
     max_draft_tokens: int = 0
@@ -64,6 +67,12 @@ class LoadedModel:
     def number_of(self, adapter: str) -> int:
         """Of one of its adapters by name; of ``""``, which is the model itself, `NO_ADAPTER`."""
         return self.adapters.index(adapter) if adapter else NO_ADAPTER
+
+    def layout_of(self, adapter: str) -> str:
+        """``kv_layout`` of blocks that one of its adapters has computed; of ``""``, the model itself."""
+        if not (self.kv_layout and adapter in self.adapters and self.adapter_layouts):
+            return self.kv_layout
+        return self.kv_layout + self.adapter_layouts[self.number_of(adapter)]
 
     def is_piped(self, num_rows: int) -> bool:
         """Whether a step of so many rows goes through the pipeline."""

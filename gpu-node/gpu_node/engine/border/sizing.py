@@ -37,6 +37,7 @@ def loaded_model(
     kv_cache_bytes: int | None = None,
     kv_identity: str = "",
     *,
+    adapter_layouts: tuple[str, ...] = (),
     checks_guesses: bool = False,
 ) -> LoadedModel:
     """What bookkeeping is told of a model whose KV cache holds numbers of ``number_bytes`` in the named order.
@@ -60,6 +61,7 @@ def loaded_model(
     return replace(
         model,
         kv_identity=kv_identity,
+        adapter_layouts=adapter_layouts,
         task=spec.task,
         max_draft_tokens=max_draft_tokens,
         max_structured_tokens=MAX_DRAFT_TOKENS if checks_guesses and options.structured_guesses else 0,

@@ -93,6 +93,12 @@ class BlockManager(PlacedSequences):
             swap_copies=swap_copies,
         )
 
+    def renew(self, model: LoadedModel) -> None:
+        """The model has other adapters from now on. What a store keeps of it has other names then."""
+        if model.salt != self.salt:
+            self.salt = model.salt
+            self.log.renew()
+
     # --- what there is ------------------------------------------------------------------------------------------------
 
     @property

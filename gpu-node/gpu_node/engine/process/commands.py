@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from gpu_node.engine.border.model import LoadedModel
@@ -83,6 +84,8 @@ class CommandedEngine(Protocol):
         """The state between two steps."""
         ...
 
+
+NOTHING_BROKEN: Mapping[str, str] = MappingProxyType({})
 
 ImageEvent = Callable[[HandedOver, ImageFile], EngineEvent]
 
@@ -187,7 +190,9 @@ class Commands:
         """Behind a step: what can be read of images that grow."""
         self._growth.tell()
 
-    def loaded(self, model: LoadedModel, load_s: float, source: str) -> None:
+    def loaded(
+        self, model: LoadedModel, load_s: float, source: str, broken_adapters: Mapping[str, str] = NOTHING_BROKEN
+    ) -> None:
         """Tell that a model has become the current one, from where its weights were, in so many seconds."""
         self._send(
             ModelLoaded(
@@ -201,6 +206,8 @@ class Commands:
                 tiers=dict(self._engine.tiers),
                 kv_format=BlockFormat.of(model).name,
                 step_tokens=model.step_tokens,
+                adapters=model.adapters,
+                broken_adapters=dict(broken_adapters),
             )
         )
 

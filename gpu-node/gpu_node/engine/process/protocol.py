@@ -36,7 +36,8 @@ class LinkCommandFrame(LinkFrame, frozen=True):
 class LoadModel(Frame, frozen=True):
     """Load the model configured under this name. Answered by `ModelLoaded` or `ModelFailed`.
 
-    Refused while all models that could go for it have sequences: drain, abort or `Reset` first.
+    Refused while all models that could go for it have sequences: drain, abort or `Reset` first. One that is loaded with
+    other adapters than these is loaded in place of itself: its requests go on, with the KV that they have.
     """
 
     model: str
@@ -206,6 +207,8 @@ class EngineReady(Frame, frozen=True):
     """Or ``vllm``."""
     lacks: list[str] = []
     """What requests may ask for that it refuses, in words."""
+    has_fixed_adapters: bool = False
+    """A model that is loaded keeps the adapters that it was loaded with."""
 
 
 class EngineRefused(Frame, frozen=True):
@@ -232,6 +235,10 @@ class ModelLoaded(Frame, frozen=True):
     kv_format: str = ""
     step_tokens: int = 0
     """Both as in `ModelRate`."""
+    adapters: tuple[str, ...] = ()
+    """That it has now."""
+    broken_adapters: dict[str, str] = {}
+    """Of those that were asked for, by name: why it is served without them."""
 
 
 class ModelFailed(Frame, frozen=True):

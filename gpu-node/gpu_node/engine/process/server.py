@@ -1,4 +1,4 @@
-"""The engine process's loop: commands from the agent, steps of the engine, events back. One thread, no asyncio."""
+"""The engine process's loop: commands from the agent, steps of the engine, events back. No asyncio."""
 
 from __future__ import annotations
 
@@ -7,23 +7,19 @@ from collections.abc import Callable
 
 import structlog
 
-from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.idle_check import IdleCheck
 from gpu_node.engine.process.image_files import ImageFiles
 from gpu_node.engine.process.link_commands import LinkCommands
-from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown
+from gpu_node.engine.process.model_loads import LOOK_S, ModelLoads
+from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, Shutdown
 from gpu_node.engine.process.reports import reports
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
-from gpu_node.engine.residents import EngineBusyError
-from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
-from shared.files.model_file import ModelFileError
 from shared.messages.requests.payload import Payload
-from shared.processes import garbage
 
 log = structlog.get_logger()
 
@@ -57,15 +53,13 @@ class EngineServer:
         """``clock`` measures; ``unix_clock`` tells how long requests have waited, at other nodes too."""
         self._connection = connection
         self._engine = engine
-        self._specs = specs
         self._device = device
-        self._clock = clock
         self._images = ImageFiles(connection.send, engine.release)
         self._commands = LoggedCommands(engine, connection.send, self._images)
+        self._loads = ModelLoads(engine, specs, self._commands, connection.send, clock)
         self._links = LinkCommands(engine, connection.send)
         self._idle = IdleCheck(engine.check, clock)
         self._unix_clock = unix_clock
-        self._unpiped: set[str] = set()  # models of which it has been said that no pipeline is known
 
     def run(self) -> None:
         """Step while there is work, with a look at the socket between steps; without work, wait for the socket."""
@@ -73,17 +67,23 @@ class EngineServer:
             self._connection.send(EngineReady(self._device))
             while self._take_commands(self._connection.receive(self._wait_s())):
                 self._images.advance()
+                if self._loads.look():
+                    self._commands.report()
                 if self._engine.has_work:
                     self._step()
                     self._commands.tell_growth()
         except AgentGoneError as gone:
             log.info("engine ends", reason=str(gone))
+        finally:
+            self._loads.close()
 
     def _wait_s(self) -> float | None:
         """For a command: not at all while there is work, a little while others are served whose device is asked to."""
         if self._engine.has_work or self._images.is_writing:
             return 0.0
-        return SERVING_WAIT_S if self._engine.offload.serve() else None
+        if self._engine.offload.serve():
+            return SERVING_WAIT_S
+        return LOOK_S if self._loads.is_under_way else None
 
     def _step(self) -> None:
         chunks = self._engine.step(self._unix_clock())
@@ -102,7 +102,7 @@ class EngineServer:
                 case Shutdown():
                     return False
                 case LoadModel(model, spec):
-                    self._load(model, spec)
+                    self._loads.begin(model, spec)
                 case None:
                     pass
                 case about_links:
@@ -111,26 +111,3 @@ class EngineServer:
             self._commands.report()
             self._links.tell_news()
         return True
-
-    def _load(self, name: str, spec: ModelSpec | None) -> None:
-        started_s = self._clock()
-        source = self._engine.tiers.get(name, "disk")
-        try:
-            model = self._engine.load_model(self._specs.told(name, spec))
-        except KeyError:
-            self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
-        except (ModelFileError, ModelTooLargeError, EngineBusyError) as error:
-            self._fail(name, str(error))
-        else:
-            load_s = 0.0 if source == "device" else self._clock() - started_s
-            log.info("model loaded", model=name, num_blocks=model.num_blocks, source=source, load_s=round(load_s, 3))
-            self._commands.loaded(model, load_s, source)
-            if source == "disk":
-                garbage.settle()  # beside what loading took, its time is little
-            if model.lacks_pipeline and name not in self._unpiped:
-                self._unpiped.add(name)
-                log.warning("no pipeline known: steps run plainly", model=name)
-
-    def _fail(self, name: str, error: str, *, is_unknown: bool = False) -> None:
-        log.error("model not loaded", model=name, error=error)
-        self._connection.send(ModelFailed(name, error, is_unknown))

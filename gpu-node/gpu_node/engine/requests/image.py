@@ -38,9 +38,9 @@ class BlockFormat:
     """As in `LoadedModel`; empty where blocks have no content."""
 
     @classmethod
-    def of(cls, model: LoadedModel) -> BlockFormat:
-        """That of a loaded model."""
-        return cls(model.name, model.block_size, model.block_bytes, model.kv_layout)
+    def of(cls, model: LoadedModel, adapter: str = "") -> BlockFormat:
+        """That of a loaded model, or of one of its adapters."""
+        return cls(model.name, model.block_size, model.block_bytes, model.layout_of(adapter))
 
     @property
     def name(self) -> str:
@@ -119,8 +119,9 @@ class RequestState:
         """Why it cannot go on as this attempt with this model, or ``""``."""
         if (self.request_id, self.attempt) != (payload.request_id, payload.attempt):
             return f"it is of attempt {self.attempt} of {self.request_id!r}"
-        if self.format != BlockFormat.of(model):
-            return f"its blocks are {self.format}; here they are {BlockFormat.of(model)}"
+        here = BlockFormat.of(model, payload.adapter)
+        if self.format != here:
+            return f"its blocks are {self.format}; here they are {here}"
         num_prompt = len(payload.prompt_token_ids)
         if any(one.num_computed_tokens > num_prompt + len(one.output_token_ids) for one in self.sequences):
             return "it has computed more tokens than there are"

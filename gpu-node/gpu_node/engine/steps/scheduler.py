@@ -41,6 +41,7 @@ from gpu_node.engine.steps.guesses.speculation import Speculation
 from gpu_node.engine.steps.intake import WaitingLine
 from gpu_node.engine.steps.outcome import StepOutcome
 from gpu_node.engine.steps.residence import Residences
+from gpu_node.engine.steps.row_order import RowOrder
 from shared.config.engines.engine import EngineOptions
 from shared.files.encoder import step_rows
 from shared.messages.nodes.step_cost import DecodeYield
@@ -92,6 +93,7 @@ class Scheduler:
             options, self._roster, self._draft, self._decisions, self.residences, takes_whole_texts=model.is_encoder
         )
         self._advance = RowAdvance(self._roster, self._draft, self._giving_way, self.residences)
+        self._rows = RowOrder(options, self._roster, self._advance, self._intake)
         self._speculation = Speculation(model, options, self._roster, costs)
         self._outcome = StepOutcome(model, self._roster, made.admission)
         self._step_counts = StepCounts(model)
@@ -149,6 +151,11 @@ class Scheduler:
         num_fit = num_local + self.residences.num_admittable(num_local)
         num_places = self._options.max_num_seqs - self._roster.num_taken_places
         return max(0, min(num_fit, num_places) - sum(request.num_places for request in waiting))
+
+    @property
+    def adapters(self) -> set[str]:
+        """Those that its requests are for."""
+        return {one.payload.adapter for one in self._roster.requests.values() if one.payload.adapter}
 
     def num_expected_blocks(self, *nums_more: int) -> list[int]:
         """KV blocks that its requests are predicted to take on the device at once, beside so many typical ones."""
@@ -220,6 +227,17 @@ class Scheduler:
         self.residences.collect_pages()
         return len(requests)
 
+    def renew(self, model: LoadedModel) -> None:
+        """The model has other adapters from now on, all that are asked for here among them. No step is in flight.
+
+        What has been computed stays: each request goes on under its adapter's new number.
+        """
+        assert not self._roster.steps
+        self._model = model
+        self._arrival.renew(model)
+        for request in self._roster.requests.values():
+            request.adapter = model.number_of(request.payload.adapter)
+
     # --- one step -----------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> StepPlan:
@@ -240,7 +258,7 @@ class Scheduler:
             self._advance.all(self._roster.running.values(), step, now)  # nobody new begins
         else:
             self.residences.send(step)
-            self._schedule_rows(step, now)
+            self._rows.schedule(step, now)
         plan = self._sealed(step)
         if plan.sequences:
             self._step_counts.take_way(plan.num_tokens)
@@ -281,41 +299,6 @@ class Scheduler:
         for request in self._undated:
             request.first_enqueued_s = now
         self._undated.clear()
-
-    def _schedule_rows(self, step: Step, now: float) -> None:
-        if self._options.chunked_prefill:
-            self._schedule_together(step, now)
-        else:
-            self._schedule_apart(step, now)
-
-    def _schedule_together(self, step: Step, now: float) -> None:
-        """Decodes, then chunks of prompts with what they leave of the budget."""
-        # In the order of admission the decodes come first by themselves: a prefill that is not finished has used up
-        # the budget, so nothing was admitted behind it.
-        if not self._advance.all(self._roster.running.values(), step, now):
-            return  # memory has just run out
-        num_next = self._intake.line_up(now)
-        num_returned = self._intake.swap_in(num_next)
-        if step.swaps_in:
-            return  # what comes back is not to be read in the same step
-        if num_returned and not step.has_rows:  # all of it was on the device still, and nobody else runs
-            self._schedule_together(step, now)
-        else:
-            self._intake.admit(step, num_next - num_returned, now)
-
-    def _schedule_apart(self, step: Step, now: float) -> None:
-        """Prompts in steps of their own, ahead of decodes (vLLM 0.2.5, which AdaptiveLLM changes)."""
-        running = self._roster.running.values()
-        num_next = 0
-        if self._advance.all([one for one in running if one.is_prefill], step, now):
-            num_next = self._intake.line_up(now)
-            self._intake.admit(step, num_next, now)
-        if step.has_rows or step.swaps_in:  # behind what comes back, nothing may be swapped out in the same step
-            return
-        if self._advance.all([one for one in running if not one.is_prefill], step, now):
-            num_returned = self._intake.swap_in(num_next)
-            if num_returned and not step.swaps_in and not step.has_rows:
-                self._schedule_apart(step, now)  # as above
 
     def commit(self, plan: StepPlan, result: StepResult) -> list[OutputChunk]:
         """Take in what the oldest step in flight computed; returns new tokens and ends.

@@ -22,7 +22,7 @@ from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
+from gpu_node.executors.memory.kv_identity import adapter_weights, image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.graph.passes.adapt import adapt
 from gpu_node.graph.passes.draft import Pass, changed
@@ -125,6 +125,7 @@ class CpuExecutor:
         self._device = CpuDevice(num_threads, cpus)
         self._models: dict[str, _Model] = {}
         self._left: HostTier[_Prepared] = HostTier(options.host_models, lambda prepared: prepared.program.close())
+        self._ready: list[_Prepared] = []
         models = self._models
         self.links = CpuLinks(
             self._device,
@@ -135,7 +136,7 @@ class CpuExecutor:
             splits=options.offload_control == "poll_split",
         )
         self._close = weakref.finalize(
-            self, _close, self.links, self._device, self._models, self._left, self._arena, self._host
+            self, _close, self.links, self._device, self._models, self._left, self._ready, self._arena, self._host
         )
 
     def close(self) -> None:
@@ -152,18 +153,36 @@ class CpuExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        assert spec.name not in self._models
-        ready = self._left.take(spec) or self._prepare(spec)
-        if instead_of is not None:
+        assert spec.name not in self._models or spec.name == instead_of
+        ready = self._left.take(spec) or self._take_ready(spec) or self._prepare(spec)
+        if instead_of == spec.name:
+            self._take_off(instead_of).program.close()
+        elif instead_of is not None:
             self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready)
         return ready.model
+
+    def prepare(self, spec: ModelSpec) -> None:
+        """As `PreparesBeside`: a program is its own until a step of it is submitted."""
+        self._ready.append(self._prepare(spec))
+
+    def _take_ready(self, spec: ModelSpec) -> _Prepared | None:
+        found = None
+        while self._ready:
+            one = self._ready.pop()
+            if found is None and one.spec == spec:
+                found = one
+            else:
+                one.program.close()
+        return found
 
     def _prepare(self, spec: ModelSpec) -> _Prepared:
         checkpoint = open_checkpoint(checked_path(spec))
         config = checkpoint.config
         check_encoder(spec, checkpoint, self._options)
         check_heads(checkpoint)
+        plain = served_program(spec, checkpoint)
+        adapters = open_adapters(spec, checkpoint, plain)  # first: what cannot be used of them is told as theirs
         salt = kv_identity(spec, self._options, _KV_LAYOUT)
         model = loaded_model(
             spec,
@@ -172,10 +191,9 @@ class CpuExecutor:
             _BFLOAT16_BYTES,
             image_layout(spec, _KV_LAYOUT),
             kv_identity=salt,
+            adapter_layouts=adapter_weights(spec),
             checks_guesses=True,
         )
-        plain = served_program(spec, checkpoint)
-        adapters = open_adapters(spec, checkpoint, plain)
         adapted = adapt(optimized(plain) if self._optimize else plain, adapters.ranks, len(adapters.names))
         program = changed(adapted, self._passes)
         in_lanes = piped(
@@ -209,9 +227,12 @@ class CpuExecutor:
 
     def unload_model(self, name: str) -> None:
         """Leave a model to host memory when the queue is empty."""
-        self._device.drain()
-        prepared = self._models.pop(name).prepared
+        prepared = self._take_off(name)
         self._left.put(prepared.spec, prepared)
+
+    def _take_off(self, name: str) -> _Prepared:
+        self._device.drain()
+        return self._models.pop(name).prepared
 
     def read_blocks(self, model: str, blocks: Sequence[int], *, swapped_out: bool) -> tuple[memoryview, float]:
         """Copy blocks out of an arena when the queue is empty."""
@@ -294,6 +315,7 @@ def _close(
     device: CpuDevice,
     models: dict[str, _Model],
     left: HostTier[_Prepared],
+    ready: list[_Prepared],
     arena: CpuArena,
     host: CpuArena,
 ) -> None:
@@ -303,5 +325,7 @@ def _close(
         model.program.close()
     models.clear()
     left.clear()
+    while ready:
+        ready.pop().program.close()
     arena.close()
     host.close()

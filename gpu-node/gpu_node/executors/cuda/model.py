@@ -27,7 +27,7 @@ from gpu_node.executors.cuda.program.recording import RecordedGraphs
 from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
-from gpu_node.executors.memory.kv_identity import image_weights
+from gpu_node.executors.memory.kv_identity import adapter_weights, image_weights
 from gpu_node.executors.memory.largest_step import largest_step
 from gpu_node.executors.piped import piped
 from gpu_node.executors.unguessed import refuse_speculation
@@ -156,7 +156,14 @@ class CudaBuilder:
         config = replace(checkpoint.config, num_heads=heads[0], num_kv_heads=heads[1])
         in_lanes = piped(program, spec, self.pipelines, self.name, world, links_in_lanes=False)
         return PreparedOnHost(
-            spec, config, in_lanes.joined(program), checkpoint, in_lanes, adapters, image_weights=image_weights(spec)
+            spec,
+            config,
+            in_lanes.joined(program),
+            checkpoint,
+            in_lanes,
+            adapters,
+            image_weights=image_weights(spec),
+            adapter_weights=adapter_weights(spec),
         )
 
     def build(self, prepared: PreparedOnHost, model: LoadedModel, arena: CudaArena) -> CudaModel:

@@ -52,7 +52,8 @@ class PreparedOnHost:
     """Tokens, where the configuration leaves it to what the device has beside the weights."""
 
     image_weights: str = ""
-    """As `gpu_node.executors.memory.kv_identity.image_weights`."""
+    adapter_weights: tuple[str, ...] = ()
+    """As `gpu_node.executors.memory.kv_identity` has both."""
 
     @property
     def known_spec(self) -> ModelSpec:
@@ -131,6 +132,8 @@ class CudaModels(Generic[Model]):
 
     def load(self, spec: ModelSpec, instead_of: str | None) -> Model:
         """As `Executor.load_model`."""
+        if instead_of == spec.name:
+            return self._exchange(self.loaded[instead_of].prepared, self._builder.open(spec))
         assert spec.name not in self.loaded
         prepared = self._with_length(self._left.take(spec) or self._builder.open(spec))
         leaver = None
@@ -154,7 +157,23 @@ class CudaModels(Generic[Model]):
         leaver = self._take_off(name, is_kept=self._options.host_models > 0)
         self._left.put(leaver.spec, leaver)
 
-    def _try_to_enter(self, prepared: PreparedOnHost) -> ModelFileError | ModelTooLargeError | None:
+    def _exchange(self, leaver: PreparedOnHost, prepared: PreparedOnHost) -> Model:
+        """The same model with other adapters, over the same KV: those take what the configuration has left free."""
+        name = leaver.spec.name
+        prepared = replace(prepared, kv_cache_bytes=leaver.kv_cache_bytes, max_model_len=leaver.max_model_len)
+        failure: ModelFileError | ModelTooLargeError | None = self._lack_of_room(prepared) or self._growth(prepared)
+        if failure is None:
+            leaver = self._take_off(name, keeps_kv=True)
+            failure = self._try_to_enter(prepared, keeps_kv=True)
+            if failure is not None:
+                self.loaded[name] = self._enter(leaver)
+        if failure is not None:
+            raise failure
+        return self.loaded[name]
+
+    def _try_to_enter(
+        self, prepared: PreparedOnHost, *, keeps_kv: bool = False
+    ) -> ModelFileError | ModelTooLargeError | None:
         """Why it could not, without the frames that hold what it had on the device."""
         failure: ModelFileError | ModelTooLargeError
         try:
@@ -170,7 +189,7 @@ class CudaModels(Generic[Model]):
             )
         else:
             return None
-        self._clear()
+        self._clear(keeps_kv=keeps_kv)
         return failure
 
     def _enter(self, prepared: PreparedOnHost) -> Model:
@@ -199,23 +218,29 @@ class CudaModels(Generic[Model]):
     def _build(self, prepared: PreparedOnHost, kv_bytes: int, arena: CudaArena) -> Model:
         layout = f"cuda: {self._dtype} [layer][head][keys, values][token], {prepared.image_weights}"
         model = loaded_model(
-            prepared.known_spec, prepared.config, self._options, self._dtype.itemsize, layout, kv_bytes
+            prepared.known_spec,
+            prepared.config,
+            self._options,
+            self._dtype.itemsize,
+            layout,
+            kv_bytes,
+            adapter_layouts=prepared.adapter_weights,
         )
         return self._builder.build(prepared, model, arena)
 
-    def _take_off(self, name: str, *, is_kept: bool = True) -> PreparedOnHost:
+    def _take_off(self, name: str, *, is_kept: bool = True, keeps_kv: bool = False) -> PreparedOnHost:
         """Take a model off the device, behind the steps that were submitted; it is in host memory then."""
         model = self.loaded.pop(name)
         model.blocks.drain()
         weights = to_host(model.prepared.weights, self._copies) if is_kept else {}
         prepared = replace(model.prepared, weights=weights)
         del model
-        self._clear()
+        self._clear(keeps_kv=keeps_kv)
         return prepared
 
-    def _clear(self) -> None:
+    def _clear(self, *, keeps_kv: bool) -> None:
         """Give up what nobody on the device has any more."""
-        if self._is_measured:
+        if self._is_measured and not keeps_kv:
             self._arena = None
         if self._memory is not None:
             self._memory.trim()
@@ -271,6 +296,18 @@ class CudaModels(Generic[Model]):
         return ModelTooLargeError(
             f"model {prepared.spec.name!r}: weights of {_gb(weight_bytes)} and KV of {_gb(kv_bytes)} are more than "
             f"{self._share()}"
+        )
+
+    def _growth(self, prepared: PreparedOnHost) -> ModelTooLargeError | None:
+        """KV took what was left when the model was loaded first: more weights may take half of what nobody was to."""
+        if self._memory is None or prepared.kv_cache_bytes is None:
+            return None
+        taken_bytes = self._weight_bytes(prepared) + prepared.kv_cache_bytes
+        if taken_bytes <= (self._room_bytes + self._memory.total_bytes) // 2:
+            return None
+        return ModelTooLargeError(
+            f"model {prepared.spec.name!r}: its KV, {_gb(prepared.kv_cache_bytes)}, leaves no room for weights of "
+            f"{_gb(self._weight_bytes(prepared))} with these adapters; restart the node, which measures anew"
         )
 
     @property

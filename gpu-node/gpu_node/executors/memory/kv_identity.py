@@ -25,10 +25,17 @@ def image_layout(spec: ModelSpec, kv_layout: str) -> str:
 
 
 def image_weights(spec: ModelSpec) -> str:
-    """Of the model's weights, in the names of layouts: whose keys and values images hold. `ModelFileError`.
+    """Of the model's own weights, in the names of layouts: whose keys and values images hold. `ModelFileError`.
 
     What is restored from an image is offered to all requests that begin alike. So one that a node of other weights
     handed over, as nodes do that an update ends, must not be taken for one of these.
     """
-    adapters = "".join(f", adapter {one.name} {fingerprint(one)}" for one in spec.adapters)
-    return f"weights {fingerprint(spec)} {spec.load_format} {spec.weights}{adapters}"
+    return f"weights {fingerprint(spec)} {spec.load_format} {spec.weights}"
+
+
+def adapter_weights(spec: ModelSpec) -> tuple[str, ...]:
+    """As `LoadedModel.adapter_layouts`: what layouts say, beside that, of blocks that an adapter has computed.
+
+    So what others have computed is good for a node that has other adapters. `ModelFileError`.
+    """
+    return tuple(f", adapter {one.name} {fingerprint(one)}" for one in spec.adapters)

@@ -102,7 +102,7 @@ class PredictedExecutor:
             adapters=spec.adapters,
         )
         self._left.take(spec)
-        if instead_of is not None:
+        if instead_of is not None and instead_of != spec.name:
             self.unload_model(instead_of)
         self._models[spec.name] = spec, model
         return model

@@ -41,7 +41,7 @@ class PredictedModels:
         executor = self._make(spec)
         model = executor.load_model(spec)
         self._left.take(spec)
-        if instead_of is not None:
+        if instead_of is not None and instead_of != spec.name:
             self.unload_model(instead_of)
         self._models[spec.name] = _Model(spec, executor)
         return model

@@ -20,7 +20,7 @@ from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.draws.sampler import Drawn, sample
 from gpu_node.executors.memory.host_bytes import as_tensor, bytes_of, row_bytes
 from gpu_node.executors.memory.host_tier import HostTier
-from gpu_node.executors.memory.kv_identity import image_layout, kv_identity
+from gpu_node.executors.memory.kv_identity import adapter_weights, image_layout, kv_identity
 from gpu_node.executors.piped import copies_in_lanes, piped
 from gpu_node.executors.reference.interpreter import InterpreterInputs, ReferenceDevice, nobody_waits, run_program
 from gpu_node.graph.lanes import first_ready
@@ -108,13 +108,18 @@ class ReferenceExecutor:
 
         Raises `ModelFileError` or `ModelTooLargeError`; then nothing has changed.
         """
-        assert spec.name not in self._models
+        assert spec.name not in self._models or spec.name == instead_of
         ready = self._left.take(spec) or self._prepare(spec)
         model, config = ready.model, ready.config
-        blocks, host = (_empty_caches(number, model, config) for number in (model.num_blocks, model.num_host_blocks))
+        if instead_of == spec.name:
+            before = self._models.pop(instead_of).memory
+            blocks, host = before.kv_caches, before.host
+        else:
+            numbers = model.num_blocks, model.num_host_blocks
+            blocks, host = (_empty_caches(number, model, config) for number in numbers)
+            if instead_of is not None:
+                self.unload_model(instead_of)
         memory = ReferenceDevice(ready.weights, blocks, self._group, self._poll, host=host)
-        if instead_of is not None:
-            self.unload_model(instead_of)
         self._models[spec.name] = _Model(ready, memory, Feedback())
         return model
 
@@ -132,7 +137,16 @@ class ReferenceExecutor:
         program = changed(program, self._passes)
         own = replace(config, num_kv_heads=config.num_kv_heads // self._group.world)
         salt, layout = kv_identity(spec, self._options, _KV_LAYOUT), image_layout(spec, _KV_LAYOUT)
-        model = loaded_model(spec, own, self._options, _FLOAT_BYTES, layout, kv_identity=salt, checks_guesses=True)
+        model = loaded_model(
+            spec,
+            own,
+            self._options,
+            _FLOAT_BYTES,
+            layout,
+            kv_identity=salt,
+            adapter_layouts=adapter_weights(spec),
+            checks_guesses=True,
+        )
         in_lanes = piped(
             program,
             spec,

@@ -10,7 +10,7 @@ from gpu_node.graph.program import PRODUCTS, Program
 from gpu_node.models.checkpoint import Checkpoint
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.files.model_file import ModelFileError, checked_path
+from shared.files.model_file import AdapterFilesError, ModelFileError, checked_path
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ NO_ADAPTERS: Adapters = _NoAdapters()
 
 
 def open_adapters(spec: ModelSpec, checkpoint: Checkpoint, program: Program) -> Adapters:
-    """The adapters of a model, with the plain ``program`` of it; `ModelFileError` says all that cannot be used."""
+    """The adapters of a model, with the plain ``program`` of it; `AdapterFilesError` says all that cannot be used."""
     if not spec.adapters:
         return NO_ADAPTERS
     from gpu_node.models.adapters.adapter_file import AdapterFile  # their packages only where there are adapters
@@ -60,22 +60,22 @@ def open_adapters(spec: ModelSpec, checkpoint: Checkpoint, program: Program) -> 
 def opened_adapters(spec: ModelSpec, opened: Callable[[AdapterSpec, Path], T]) -> list[T]:
     """What ``opened`` makes of each of a model's adapters and its directory, in their order.
 
-    `ModelFileError` says all that cannot be used, a line each.
+    `AdapterFilesError` says all that cannot be used, a line each.
     """
     found: list[T] = []
-    problems = []
+    problems = {}
     for one in spec.adapters:
         try:
             path = checked_path(one)
         except ModelFileError as error:  # which names it
-            problems.append(str(error))
+            problems[one.name] = str(error)
             continue
         try:
             found.append(opened(one, path))
         except ModelFileError as error:
-            problems.append(f"adapter {one.name!r}: {error}")
+            problems[one.name] = f"adapter {one.name!r}: {error}"
     if problems:
-        raise ModelFileError("\n".join(problems))
+        raise AdapterFilesError(problems)
     return found
 
 

@@ -90,7 +90,7 @@ class VllmServer:
     def run(self) -> None:
         """Take event after event. Raises `CoreDiedError` and `ProtocolError`."""
         try:
-            self._connection.send(EngineReady(self._device, engine="vllm", lacks=list(LACKS)))
+            self._connection.send(EngineReady(self._device, "vllm", list(LACKS), has_fixed_adapters=True))
             while self._take(self._next()):
                 self._images.advance()
         except AgentGoneError as gone:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.executors.memory.kv_identity import image_weights
+from gpu_node.executors.memory.kv_identity import adapter_weights, image_weights
 from gpu_node.vllm.blocks.transit import FOLDER, Transit
 from gpu_node.vllm.inside.core import VllmCore
 from gpu_node.vllm.inside.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
@@ -63,7 +63,7 @@ class CoreStarter:
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
             adapters = core_adapters(spec, path)
-            weights = image_weights(spec)
+            weights = "".join((image_weights(spec), *adapter_weights(spec)))
             pooling = pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
             with _refusing(spec, self._folder / ERRORS):
                 config = self._arguments(spec, path, adapters, pooling, number).create_engine_config()

@@ -7,8 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import LlamaForCausalLM
 
+from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.engine import ModelSpec
 from shared.messages.prefixes.partitions import partition_of
+from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.engine.tiers.conversations import (
     ANSWER_TOKENS,
     BLOCK_SIZE,
@@ -121,3 +125,22 @@ def test_a_second_name_of_the_same_weights_finds_what_the_first_has_written(
         assert model.salt != replace(model, name="m", kv_identity="").salt, "its own, and not that of its name"
         assert after.play(range(NUM_TURNS - 1, NUM_TURNS)) == plain[-1:]
         assert after.engine.counts.kept.store_tokens > 0
+
+
+@pytest.mark.parametrize("executor", ["reference"], indirect=True)
+def test_adapters_come_and_go_above_the_ssd(
+    executor: str, path: Path, plain: list[list[list[int]]], tmp_path: Path
+) -> None:
+    """What lies there is named by all weights of a model, and is found when they are again what they were."""
+    merged = LlamaForCausalLM.from_pretrained(path)
+    save_adapter(merged, tmp_path / "legal", ALL)
+    bare = ModelSpec(name="m", source=str(path), max_model_len=96)
+    adapted = replace(bare, adapters=(AdapterSpec("legal", str(tmp_path / "legal")),))
+    with engine(path, executor, host_ssd(tmp_path / "ssd", host_bytes=1 << 20)) as kept:
+        for number, spec in enumerate((bare, adapted, adapted, bare)):
+            kept.engine.load_model(spec)
+            before = kept.engine.counts.kept.store_tokens
+            assert kept.turn(number, settles=True) == plain[number]
+        counts = kept.engine.counts
+    assert (counts.kept.num_failed, counts.kept.num_damaged, counts.kept.num_late) == (0, 0, 0)
+    assert counts.kept.store_tokens > before, "what was written first"

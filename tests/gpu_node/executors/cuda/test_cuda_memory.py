@@ -22,10 +22,12 @@ from gpu_node.executors.cuda.memory.weights import to_device, to_host
 from gpu_node.executors.cuda.model import CudaBuilder, CudaModel
 from gpu_node.executors.cuda.models import CudaModels, PreparedOnHost
 from gpu_node.executors.reference.executor import ReferenceExecutor
+from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.kv_paging import Paging
 from shared.files.model_file import ModelFileError
 from tests.gpu_node import tiny
+from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.kernels.triton.buffers import DEVICE
 from tests.gpu_node.workload import answers, prompt, request
 
@@ -132,6 +134,36 @@ def test_models_change_places_and_each_is_measured_once(paths: dict[str, Path], 
     assert nums_blocks == [nums_blocks[0], nums_blocks[0] - MEBIBYTE // BLOCK_BYTES] * 2
     assert engine.tiers == {"a": "host", "b": "device"}
     assert memory.was_asked
+
+
+def test_adapters_come_over_the_kv_that_was_measured(paths: dict[str, Path], tmp_path: Path) -> None:
+    save_adapter(tiny.make_model(0), tmp_path / "legal", ALL)
+    adapted = spec(paths["a"], "a", adapters=(AdapterSpec("legal", str(tmp_path / "legal")),))
+    memory = StatedMemory(3 * MEBIBYTE)
+    engine = Engine(executor(memory), options())
+    loaded = engine.load_model(spec(paths["a"], "a"))
+    expected = answer(engine, "a")
+    renewed = engine.load_model(adapted)
+    assert replace(renewed, adapters=(), adapter_layouts=()) == loaded
+    assert memory.was_asked, "it is not measured anew"
+    assert answer(engine, "a") == expected
+    assert engine.counts.prefix_cached_tokens == 8, "what was cached is found"
+    engine.load_model(spec(paths["a"], "a"))
+    assert answer(engine, "a") == expected
+
+
+def test_adapters_that_kv_leaves_no_room_for_are_told(paths: dict[str, Path], tmp_path: Path) -> None:
+    save_adapter(tiny.make_model(0), tmp_path / "legal", ALL)
+    adapted = spec(paths["a"], "a", adapters=(AdapterSpec("legal", str(tmp_path / "legal")),))
+    # nothing is left free, and all but the weights is KV
+    made = executor(StatedMemory(80_000), device_memory_share=1.0)
+    engine = Engine(made, options())
+    engine.load_model(spec(paths["a"], "a"))
+    expected = answer(engine, "a")
+    with pytest.raises(ModelTooLargeError, match="restart the node, which measures anew"):
+        engine.load_model(adapted)
+    assert answer(engine, "a") == expected
+    engine.check()
 
 
 def test_where_steps_leave_too_little_the_model_that_went_comes_back(

@@ -141,6 +141,24 @@ def test_adapters_are_divided_as_their_model(group: TensorParallelExecutor, name
     assert outputs == [tiny.greedy(merged if adapter else model, text, NUM_TOKENS)[0] for text, adapter in asked]
 
 
+def test_adapters_come_to_all_devices_under_a_request(group: TensorParallelExecutor, tmp_path: Path) -> None:
+    model = save("llama", tmp_path / "model")
+    merged = save_adapter(model, tmp_path / "legal", modules_of("llama"))
+    engine = Engine(group, EngineOptions(**OPTIONS))
+    engine.load_model(spec(tmp_path / "model"))
+    texts = prompts(2)
+    assert engine.add(tiny.request("running", texts[0], NUM_TOKENS)) == []
+    tokens = {"running": [token for _ in range(4) for chunk in engine.step(0.0) for token in chunk.token_ids]}
+    engine.load_model(replace(spec(tmp_path / "model"), adapters=(AdapterSpec("legal", str(tmp_path / "legal")),)))
+    assert engine.add(replace(tiny.request("late", texts[1], NUM_TOKENS), adapter="legal")) == []
+    for chunks in tiny.steps(engine):
+        for chunk in chunks:
+            tokens.setdefault(chunk.request_id, []).extend(chunk.token_ids)
+    group.unload_model("tiny")
+    assert tokens["running"] == tiny.greedy(model, texts[0], NUM_TOKENS)[0]
+    assert tokens["late"] == tiny.greedy(merged, texts[1], NUM_TOKENS)[0]
+
+
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """A model and where it is saved; half of its heads take 3 KiB a token, so 340 tokens fill a device's memory."""

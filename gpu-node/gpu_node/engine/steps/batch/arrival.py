@@ -31,6 +31,10 @@ class Arrival:
         self._has_late_masks = has_late_masks
         self._num_arrived = 0
 
+    def renew(self, model: LoadedModel) -> None:
+        """It has other adapters from now on; all else of it is what it was."""
+        self._model = model
+
     def take(
         self, payload: Payload, state: RequestState | None, grammar: Grammar | None
     ) -> tuple[EngineRequest | None, list[OutputChunk]]:

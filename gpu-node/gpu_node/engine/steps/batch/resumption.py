@@ -48,7 +48,7 @@ def held_state(request: EngineRequest, blocks: BlockManager, model: LoadedModel)
     state = RequestState(
         request_id=request.request_id,
         attempt=request.payload.attempt,
-        format=BlockFormat.of(model),
+        format=BlockFormat.of(model, request.payload.adapter),
         num_blocks=len(numbers),
         sequences=[
             _state(one, [numbers[place] for place in tables.get(one.sequence_id, [])]) for one in request.sequences
