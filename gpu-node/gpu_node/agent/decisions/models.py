@@ -89,9 +89,13 @@ class NodeModels:
         if self.loading:
             self._record.num_deaths[self.loading] = self._record.num_deaths.get(self.loading, 0) + 1
 
-    def is_unknown(self, model: str) -> bool:
-        """Whether it is not in the configuration here yet: its requests wait for that, or for another node."""
-        return model in self._unknown
+    def is_awaited(self, model: str) -> bool:
+        """Whether the configuration here does not have it yet, or as something else than it was.
+
+        Gateways read the same file, a second sooner or later, and send nothing for what it does not have: so requests
+        for it wait until it is read here, too, or for another node.
+        """
+        return model in self._unknown or model in self._changed
 
     @property
     def gone(self) -> list[str]:

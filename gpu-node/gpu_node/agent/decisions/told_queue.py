@@ -47,7 +47,7 @@ class ToldQueue:
 
     def _concerns(self, ref: GroupRef) -> bool:
         """A request waits in the group, and this node can serve it, or has to say why no node can."""
-        if ref.group in self._empty or self._models.is_unknown(ref.model):
+        if ref.group in self._empty or self._models.is_awaited(ref.model):
             return False
         return ref.model not in self._models.broken or ref.model in self._hopeless
 

@@ -67,6 +67,7 @@ def test_a_name_that_stands_for_another_model_is_served_no_more_until_it_is_what
         "model 'a': its source changed; restart nodes and gateways, or give it another name"
     )
     assert agent.handle(queue(("g", "a", 1))) == [], "another node may have what it was"
+    assert agent.handle(queue(("g", "a", 1), hopeless=["a"])) == [], "its file may be older than its gateway's"
     assert any(isinstance(action, Pull) for action in told(agent, A))
     assert broken(agent) == []
 
