@@ -21,7 +21,8 @@ from tests.e2e.wide_model import write_wide_model
 
 NUM_TOKENS = 300  # about a second of work
 ASKS = [Ask("small", prompt, NUM_TOKENS) for prompt in PROMPTS]
-MAX_ROUNDS = 10
+LONG_ASKS = [replace(ask, max_tokens=3 * NUM_TOKENS) for ask in ASKS]  # worth a load
+MAX_ROUNDS = 20
 NUM_KV_HEADS = 4
 Weights = dict[str, str | int]
 
@@ -138,19 +139,18 @@ async def test_either_node_dies_in_the_middle_of_answers_and_the_other_one_does_
     assert two_phases.missing() == [dying]
 
 
-async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(
-    tmp_path: Path, weights: Weights, expected: list[str]
-) -> None:
+async def test_the_node_that_decodes_takes_the_model_that_is_asked_for(tmp_path: Path, weights: Weights) -> None:
     """Each node has room for one model; both begin with the first.
 
     What they load afterwards, for those who are expected to come, is another matter.
     """
+    expected = answers_alone({"name": "small", **weights}, LONG_ASKS)
     with started(tmp_path, weights, ("small", "other")) as cluster:
         for model in ("small", "other", "small"):
             before = num_resumed(cluster)
             for _ in range(MAX_ROUNDS):  # the first of a model may be over before the other node has loaded it
                 async with openai_client(cluster) as client:
-                    answers = await complete(client, [replace(ask, model=model) for ask in ASKS])
+                    answers = await complete(client, [replace(ask, model=model) for ask in LONG_ASKS])
                 assert [answer.text for answer in answers] == expected
                 cluster.wait_idle()
                 if num_resumed(cluster) > before:
