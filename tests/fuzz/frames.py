@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process import prefix_protocol, protocol
+from gpu_node.engine.process import link_protocol, prefix_protocol, protocol
 from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
 from shared.config.engines.adapters import AdapterSpec
@@ -39,14 +39,14 @@ def _commands() -> Sequence[bytes]:
         protocol.TakeOut(["r-1", "r-2"]),
         protocol.HandOverImages(["r-1"]),
         protocol.AbortRequests([]),
-        protocol.MakeLink(LINK, "smol"),
-        protocol.ReceiveLink(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
-        protocol.LendPages(LINK, 3),
-        protocol.TakeBackPages(LINK, [7]),
-        protocol.GrantPages(LINK, [7, 8, 9], 4096),
-        protocol.WantPages(LINK, 1),
-        protocol.SetRemoteRatio(LINK, 0.5),
-        protocol.CloseLink(LINK),
+        link_protocol.MakeLink(LINK, "smol"),
+        link_protocol.ReceiveLink(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
+        link_protocol.LendPages(LINK, 3),
+        link_protocol.TakeBackPages(LINK, [7]),
+        link_protocol.GrantPages(LINK, [7, 8, 9], 4096),
+        link_protocol.WantPages(LINK, 1),
+        link_protocol.SetRemoteRatio(LINK, 0.5),
+        link_protocol.CloseLink(LINK),
         protocol.LoadModel("smol", ModelSpec("smol", "smol.gguf", adapters=(AdapterSpec("legal", "l", "0" * 64),))),
         protocol.Reset(),
         protocol.Shutdown(),
@@ -69,12 +69,12 @@ def _events() -> Sequence[bytes]:
         prefix_protocol.PrefixFound("r-1", 1, 16, 32),
         prefix_protocol.PrefixCopied(3, 7, protocol.ImageFile("/proc/7/fd/9", 4096)),
         prefix_protocol.PrefixTaken(16, is_refused=True),
-        protocol.LinkMade(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
-        protocol.LinkServed(LINK, 4096),
-        protocol.LinkRefused(LINK, "a full /dev/shm"),
-        protocol.PagesLent(LINK, [7, 8, 9]),
-        protocol.PagesReturned(LINK, [7]),
-        protocol.RemoteRequestsLost(LINK, 2),
+        link_protocol.LinkMade(LINK, LinkSizes(2, 16, 4, 2, 64, 8, 32, 32, 1024)),
+        link_protocol.LinkServed(LINK, 4096),
+        link_protocol.LinkRefused(LINK, "a full /dev/shm"),
+        link_protocol.PagesLent(LINK, [7, 8, 9]),
+        link_protocol.PagesReturned(LINK, [7]),
+        link_protocol.RemoteRequestsLost(LINK, 2),
     ]
     frames = [frame(event) for event in events]
     return [*frames, b"".join(frames)]

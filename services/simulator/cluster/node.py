@@ -38,13 +38,13 @@ from gpu_node.agent.decisions.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
 from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
+from gpu_node.engine.process.link_protocol import LinkCommandFrame
 from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol import (
     Command,
     EngineEvent,
     Image,
     ImageOpened,
-    LinkCommandFrame,
     LoadModel,
     ModelFailed,
     Shutdown,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_node.engine.process import protocol
+from gpu_node.engine.process import link_protocol, protocol
 from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import Command, EngineReady, ImageFile, ModelFailed, ModelLoaded, StepReport
 from shared.config.engines.engine import ModelSpec
@@ -154,7 +154,7 @@ AgentEvent = (
     | PrefixFound
     | PrefixFetched
     | protocol.BlocksTold
-    | protocol.LinkEvent
+    | link_protocol.LinkEvent
 )
 """All that the core sees."""
 

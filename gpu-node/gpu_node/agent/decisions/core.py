@@ -40,7 +40,7 @@ from gpu_node.agent.decisions.outbox import Outbox
 from gpu_node.agent.decisions.prefilled import Prefilled
 from gpu_node.agent.decisions.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
-from gpu_node.engine.process import protocol
+from gpu_node.engine.process import link_protocol, protocol
 from gpu_node.engine.process.prefix_protocol import PrefixFound
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
@@ -137,13 +137,13 @@ class AgentCore:
                 actions = self._step(event)
             case protocol.TakenOut() | ImageBegun() | ImageHeld() | ImageFetched() | PrefixFound() | PrefixFetched():
                 actions = self._moved(event)
-            case protocol.LinkFrame() | LeaseMessage() | LeasesDue():
+            case link_protocol.LinkFrame() | LeaseMessage() | LeasesDue():
                 actions = self._leased(event)
         actions += self._hand_over_prefilled()
         actions += [*self.intake.stop_fetching(), *self.intake.begin(), *self._prefilled.opening()]
         return [*actions, *self._next()]
 
-    def _leased(self, event: protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
+    def _leased(self, event: link_protocol.LinkEvent | LeaseOrder | LeasesDue) -> list[AgentAction]:
         if isinstance(event, LeasesDue):
             return self._leases.due(event.now)
         if isinstance(event, LeaseMessage):

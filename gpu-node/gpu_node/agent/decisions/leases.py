@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_node.agent.decisions.actions import AgentAction, SayLease, Tell
 from gpu_node.engine.border.links import LinkName
-from gpu_node.engine.process import protocol
+from gpu_node.engine.process import link_protocol
 from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
@@ -66,7 +66,7 @@ class NodeLeases:
                 if order.model != model:
                     return [self._failed(order.link, f"{order.model!r} is not loaded here any more")]
                 self._hold(order.link)
-                return [Tell(protocol.MakeLink(name, model))]
+                return [Tell(link_protocol.MakeLink(name, model))]
             case LendTo():
                 return self._lend(order)
             case EndLease():
@@ -78,12 +78,12 @@ class NodeLeases:
     def _go_on(self, order: LeaseOrder, name: LinkName) -> list[AgentAction]:
         match order:
             case GrantLent():
-                grant = protocol.GrantPages(name, order.pages, order.page_bytes)
-                return [Tell(grant), Tell(protocol.SetRemoteRatio(name, order.ratio))]
+                grant = link_protocol.GrantPages(name, order.pages, order.page_bytes)
+                return [Tell(grant), Tell(link_protocol.SetRemoteRatio(name, order.ratio))]
             case WantBack():
-                return [Tell(protocol.WantPages(name, order.num_pages))]
+                return [Tell(link_protocol.WantPages(name, order.num_pages))]
             case TakeBack():
-                return [Tell(protocol.TakeBackPages(name, order.pages))]
+                return [Tell(link_protocol.TakeBackPages(name, order.pages))]
             case RenewLease():
                 self._held[name].until_s = self._now + LEASE_S
         return []
@@ -93,8 +93,8 @@ class NodeLeases:
         if name not in self._held:
             self._hold(order.link)
             self._held[name].num_to_lend = order.num_pages
-            return [Tell(protocol.ReceiveLink(name, order.sizes))]
-        return [Tell(protocol.LendPages(name, order.num_pages))]
+            return [Tell(link_protocol.ReceiveLink(name, order.sizes))]
+        return [Tell(link_protocol.LendPages(name, order.num_pages))]
 
     def _hold(self, link: LeaseLink) -> None:
         self._held[_name(link)] = _Held(link, self._now + LEASE_S)
@@ -109,21 +109,21 @@ class NodeLeases:
 
     # --- the engine's answers ---------------------------------------------------------------------------------------
 
-    def told(self, event: protocol.LinkFrame) -> list[AgentAction]:
+    def told(self, event: link_protocol.LinkFrame) -> list[AgentAction]:
         """Answers about a link that has ended meanwhile say nothing."""
         held = self._held.get(event.link)
         if held is None:
             return []
         match event:
-            case protocol.LinkMade(sizes=sizes):
+            case link_protocol.LinkMade(sizes=sizes):
                 return [self._say(LeaseMade, held.link, sizes=sizes)]
-            case protocol.LinkServed():
-                return [Tell(protocol.LendPages(event.link, held.num_to_lend))]
-            case protocol.LinkRefused(reason=reason):
+            case link_protocol.LinkServed():
+                return [Tell(link_protocol.LendPages(event.link, held.num_to_lend))]
+            case link_protocol.LinkRefused(reason=reason):
                 return self._give_up(event.link, reason)
-            case protocol.PagesLent(pages=pages):
+            case link_protocol.PagesLent(pages=pages):
                 return [self._say(Lent, held.link, pages=pages)]
-            case protocol.PagesReturned(pages=pages):
+            case link_protocol.PagesReturned(pages=pages):
                 return [self._say(LeftPages, held.link, pages=pages)]
         return []  # requests that were lost are computed again; the link is used again
 
@@ -134,7 +134,7 @@ class NodeLeases:
     def _close(self, name: LinkName) -> list[AgentAction]:
         if self._held.pop(name, None) is None:
             return []
-        return [Tell(protocol.CloseLink(name))]
+        return [Tell(link_protocol.CloseLink(name))]
 
     def _say(self, kind: type[LeaseMade | Lent | LeftPages], link: LeaseLink, **fields: Any) -> AgentAction:
         return SayLease(kind(node=self._node, epoch=self._epoch, link=link, **fields))

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.pair_times import PairTimes
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.link_protocol import (
     AskLinkTimes,
     CloseLink,
-    EngineEvent,
     GrantPages,
     LendPages,
     LinkMade,
@@ -23,10 +22,10 @@ from gpu_node.engine.process.protocol import (
     ReceiveLink,
     RemoteRequestsLost,
     SetRemoteRatio,
-    StepReport,
     TakeBackPages,
     WantPages,
 )
+from gpu_node.engine.process.protocol import EngineEvent, StepReport
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.process.growth_commands import GrowthCommands
 from gpu_node.engine.process.growth_protocol import OpenImages
+from gpu_node.engine.process.link_protocol import LinkCommandFrame
 from gpu_node.engine.process.prefix_commands import PrefixCommands
 from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix
 from gpu_node.engine.process.protocol import (
@@ -23,7 +24,6 @@ from gpu_node.engine.process.protocol import (
     HandOverImages,
     Image,
     ImageFile,
-    LinkCommandFrame,
     LoadModel,
     ModelLoaded,
     ReleaseImages,

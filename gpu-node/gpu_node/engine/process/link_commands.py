@@ -9,7 +9,7 @@ import structlog
 from gpu_node.engine.border.links import LinkRefusedError
 from gpu_node.engine.engine import Engine
 from gpu_node.engine.offload.offloading import LentTaken, PagesBack, RemoteLost
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.link_protocol import (
     AskLinkTimes,
     CloseLink,
     GrantPages,
@@ -26,10 +26,10 @@ from gpu_node.engine.process.protocol import (
     ReceiveLink,
     RemoteRequestsLost,
     SetRemoteRatio,
-    StepReport,
     TakeBackPages,
     WantPages,
 )
+from gpu_node.engine.process.protocol import StepReport
 
 log = structlog.get_logger()
 

@@ -14,16 +14,8 @@ from gpu_node.engine.process.commands import Commands
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.framing import ProtocolError
 from gpu_node.engine.process.image_files import ImageFiles
-from gpu_node.engine.process.protocol import (
-    Command,
-    EngineReady,
-    LinkCommandFrame,
-    LinkRefused,
-    LoadModel,
-    ModelFailed,
-    Shutdown,
-    TakeOut,
-)
+from gpu_node.engine.process.link_protocol import LinkCommandFrame, LinkRefused
+from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, TakeOut
 from gpu_node.engine.process.reports import reports
 from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.serving.translation import LACKS

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpu_node.agent.decisions.actions import AgentAction, LeasesDue, SayLease, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.border.links import LinkName
-from gpu_node.engine.process import protocol
+from gpu_node.engine.process import link_protocol, protocol
 from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
@@ -49,35 +49,35 @@ def said(kind: type[LeaseMessage], link: LeaseLink, **fields: object) -> AgentAc
 def sender() -> AgentCore:
     agent = make_agent("a")
     handle(agent, order(MakeLease, AS_SENDER, model="a"))
-    handle(agent, protocol.LinkMade(SENDING, SIZES))
+    handle(agent, link_protocol.LinkMade(SENDING, SIZES))
     return agent
 
 
 def test_a_senders_way() -> None:
     agent = make_agent("a")
-    assert handle(agent, order(MakeLease, AS_SENDER, model="a")) == [Tell(protocol.MakeLink(SENDING, "a"))]
-    assert handle(agent, protocol.LinkMade(SENDING, SIZES)) == [said(LeaseMade, AS_SENDER, sizes=SIZES)]
+    assert handle(agent, order(MakeLease, AS_SENDER, model="a")) == [Tell(link_protocol.MakeLink(SENDING, "a"))]
+    assert handle(agent, link_protocol.LinkMade(SENDING, SIZES)) == [said(LeaseMade, AS_SENDER, sizes=SIZES)]
     grant = order(GrantLent, AS_SENDER, pages=[3, 5], page_bytes=4096, ratio=0.25)
     assert handle(agent, grant) == [
-        Tell(protocol.GrantPages(SENDING, [3, 5], 4096)),
-        Tell(protocol.SetRemoteRatio(SENDING, 0.25)),
+        Tell(link_protocol.GrantPages(SENDING, [3, 5], 4096)),
+        Tell(link_protocol.SetRemoteRatio(SENDING, 0.25)),
     ]
-    assert handle(agent, order(WantBack, AS_SENDER, num_pages=1)) == [Tell(protocol.WantPages(SENDING, 1))]
-    assert handle(agent, protocol.PagesReturned(SENDING, [5])) == [said(LeftPages, AS_SENDER, pages=[5])]
-    assert handle(agent, protocol.RemoteRequestsLost(SENDING, 2)) == []
-    assert handle(agent, order(EndLease, AS_SENDER)) == [Tell(protocol.CloseLink(SENDING))]
-    assert handle(agent, protocol.PagesReturned(SENDING, [3])) == [], "it has ended"
+    assert handle(agent, order(WantBack, AS_SENDER, num_pages=1)) == [Tell(link_protocol.WantPages(SENDING, 1))]
+    assert handle(agent, link_protocol.PagesReturned(SENDING, [5])) == [said(LeftPages, AS_SENDER, pages=[5])]
+    assert handle(agent, link_protocol.RemoteRequestsLost(SENDING, 2)) == []
+    assert handle(agent, order(EndLease, AS_SENDER)) == [Tell(link_protocol.CloseLink(SENDING))]
+    assert handle(agent, link_protocol.PagesReturned(SENDING, [3])) == [], "it has ended"
 
 
 def test_a_receivers_way() -> None:
     agent = make_agent("a")
     lend = order(LendTo, AS_RECEIVER, sizes=SIZES, num_pages=4)
-    assert handle(agent, lend) == [Tell(protocol.ReceiveLink(RECEIVING, SIZES))]
-    assert handle(agent, protocol.LinkServed(RECEIVING, 4096)) == [Tell(protocol.LendPages(RECEIVING, 4))]
-    assert handle(agent, protocol.PagesLent(RECEIVING, [0, 1])) == [said(Lent, AS_RECEIVER, pages=[0, 1])]
+    assert handle(agent, lend) == [Tell(link_protocol.ReceiveLink(RECEIVING, SIZES))]
+    assert handle(agent, link_protocol.LinkServed(RECEIVING, 4096)) == [Tell(link_protocol.LendPages(RECEIVING, 4))]
+    assert handle(agent, link_protocol.PagesLent(RECEIVING, [0, 1])) == [said(Lent, AS_RECEIVER, pages=[0, 1])]
     more = order(LendTo, AS_RECEIVER, sizes=SIZES, num_pages=2)
-    assert handle(agent, more) == [Tell(protocol.LendPages(RECEIVING, 2))]
-    assert handle(agent, order(TakeBack, AS_RECEIVER, pages=[1])) == [Tell(protocol.TakeBackPages(RECEIVING, [1]))]
+    assert handle(agent, more) == [Tell(link_protocol.LendPages(RECEIVING, 2))]
+    assert handle(agent, order(TakeBack, AS_RECEIVER, pages=[1])) == [Tell(link_protocol.TakeBackPages(RECEIVING, [1]))]
 
 
 def test_what_nobody_renews_ends() -> None:
@@ -88,7 +88,7 @@ def test_what_nobody_renews_ends() -> None:
     handle(agent, order(RenewLease, AS_SENDER))
     assert handle(agent, LeasesDue(99.5)) == []
     assert handle(agent, LeasesDue(100.0)) == [
-        Tell(protocol.CloseLink(SENDING)),
+        Tell(link_protocol.CloseLink(SENDING)),
         said(LeaseFailed, AS_SENDER, reason="it was not renewed in time"),
     ]
     assert handle(agent, LeasesDue(200.0)) == []
@@ -96,8 +96,8 @@ def test_what_nobody_renews_ends() -> None:
 
 def test_a_link_that_is_refused_is_no_lease() -> None:
     agent = sender()
-    assert handle(agent, protocol.LinkRefused(SENDING, "/dev/shm is full")) == [
-        Tell(protocol.CloseLink(SENDING)),
+    assert handle(agent, link_protocol.LinkRefused(SENDING, "/dev/shm is full")) == [
+        Tell(link_protocol.CloseLink(SENDING)),
         said(LeaseFailed, AS_SENDER, reason="/dev/shm is full"),
     ]
     gone = order(MakeLease, AS_SENDER, model="b")
