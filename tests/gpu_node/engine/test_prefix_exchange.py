@@ -193,7 +193,8 @@ def test_what_cannot_be_used_changes_nothing(make: Make) -> None:
     payload = asked("c")
     for data, reason in [
         (b"", "does not decode"),
-        (whole.data[:-1], "bytes instead|has .* bytes"),
+        (whole.data[:-1], "does not decode"),
+        (memoryview(whole.data)[1:], "bytes instead|has .* bytes"),
         (whole.data[:40], "does not decode"),
         (rest.data, "has gone"),
     ]:
