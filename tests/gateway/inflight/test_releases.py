@@ -69,6 +69,7 @@ async def test_the_cancel_of_a_client_that_leaves_comes_behind_its_submit() -> N
     assert queue.payloads == {}
 
 
+@pytest.mark.slow  # five seconds pass
 async def test_a_submit_whose_end_is_not_known_is_cancelled_twice() -> None:
     queue = SlowQueue()
     queue.is_let_through.set()
@@ -81,6 +82,7 @@ async def test_a_submit_whose_end_is_not_known_is_cancelled_twice() -> None:
     assert queue.told == ["submit", "cancel", "cancel"], "the second comes when the submit has come for certain"
 
 
+@pytest.mark.slow  # five seconds pass
 async def test_a_further_attempt_whose_end_is_not_known_is_cancelled_behind_the_end_of_its_request() -> None:
     queue = SlowQueue()
     queue.is_let_through.set()
