@@ -46,7 +46,7 @@ class AwaitedAdapters:
 
     @property
     def wants_load(self) -> bool:
-        """Somebody waits for nothing but that the engine loads an adapter of the current model."""
+        """Whether a request waits for nothing but that the engine loads an adapter of the current model."""
         adapters, current = self._models.adapters, self._models.current
         return any(
             one.model == current
@@ -57,7 +57,7 @@ class AwaitedAdapters:
         )
 
     def add(self, beginning: Beginning, model: str, adapter: str) -> None:
-        """Somebody would like to begin whose adapter is not there."""
+        """A request would begin, and its adapter is not there."""
         self._awaiting[beginning.attempt] = _Awaiting(model, adapter, beginning)
 
     def due(self, now: float) -> None:

@@ -50,7 +50,7 @@ class Intake:
 
     @property
     def wants_adapters(self) -> bool:
-        """Somebody waits for the engine to load an adapter of the current model."""
+        """Whether a request waits for the engine to load an adapter of the current model."""
         return self._awaited.wants_load
 
     def due(self, now: float) -> None:

@@ -116,7 +116,7 @@ class AheadReads:
     async def take(self, ticket: ImageTicket) -> BegunFile | None:
         """What has been read of an image that is whole now, for whoever fetches the rest; None where there is nothing.
 
-        The file is his.
+        The file belongs to the caller.
         """
         reading = self._reads.get(ticket.url)
         if reading is None:
@@ -136,7 +136,7 @@ class AheadReads:
         return BegunFile(fd, reading.transfer.num_read, reading.transfer.seconds)
 
     def drop_newest(self) -> bool:
-        """Somebody needs its room; whether there was any."""
+        """An image that is waited for needs its room; whether there was any."""
         url = next(reversed(self._reads), "")
         self.drop(url)
         return bool(url)

@@ -22,10 +22,10 @@ MAX_READ_AHEAD = 16
 """Who reads images while they grow, at a time, and waits for more; others get them when they are whole."""
 
 AHEAD_WAIT_S = 1.0
-"""Until somebody who waits for more is told that there is nothing yet: less than `STALL_S`, by which he gives up."""
+"""Until a reader that waits for more is told that there is nothing yet: less than `STALL_S`, by which it gives up."""
 
 MAX_AHEAD_BYTES = 64 << 20
-"""Of an answer to him: what is on its way when the image is whole, and somebody else is to have it."""
+"""Of an answer to it: what is on its way when the image is whole, and another node is to have it."""
 
 NUM_READERS = 2
 """Threads that make checksums."""

@@ -93,7 +93,7 @@ class ParkingLot:
 
     def check(self) -> None:
         """Assert that the bytes are counted and bounded."""
-        assert self._begun.keys() <= self._images.keys(), "who is kept has a number of his own"
+        assert self._begun.keys() <= self._images.keys(), "what is kept has a number of its own"
         assert not self._given.keys() & set(self._begun.values()), "room is counted once"
         num_kept = sum(image.state.num_bytes for image in self._images.values())
         assert self.num_bytes == num_kept + sum(self._given.values()) <= self._capacity_bytes
