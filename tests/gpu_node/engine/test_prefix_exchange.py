@@ -191,13 +191,14 @@ def test_what_cannot_be_used_changes_nothing(make: Make) -> None:
     assert whole is not None
     assert rest is not None
     payload = asked("c")
-    for data, reason in [
+    wrong: list[tuple[bytes | memoryview, str]] = [
         (b"", "does not decode"),
         (whole.data[:-1], "does not decode"),
         (memoryview(whole.data)[1:], "bytes instead|has .* bytes"),
         (whole.data[:40], "does not decode"),
         (rest.data, "has gone"),
-    ]:
+    ]
+    for data, reason in wrong:
         with pytest.raises(ImageError, match=reason):
             taker.prefixes.take_in(payload, data)
     with pytest.raises(ImageError, match="of a prompt of 40 tokens"):
