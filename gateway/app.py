@@ -15,17 +15,16 @@ from aiohttp.typedefs import Middleware
 
 from gateway.batches.calls import BatchCall
 from gateway.document.openapi import CLASSIFY_PATHS, RERANK_PATHS, SCORE_PATHS, openapi_document
+from gateway.endpoints.background.routes import response_routes
 from gateway.endpoints.call.endpoint import Handler
 from gateway.endpoints.chats import tokenization
 from gateway.endpoints.chats.chat import ChatEndpoint
 from gateway.endpoints.chats.messages import MessagesEndpoint, count_tokens
-from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.endpoints.listings import catalogue
 from gateway.endpoints.listings.queue_report import show_queue
 from gateway.endpoints.pooled.classes import ClassifyEndpoint
 from gateway.endpoints.pooled.embeddings import EmbeddingEndpoint
 from gateway.endpoints.pooled.scores import RerankEndpoint, ScoreEndpoint
-from gateway.endpoints.stored import kept_responses
 from gateway.endpoints.stored.batch_routes import batch_routes
 from gateway.endpoints.texts.completions import CompletionEndpoint
 from gateway.http import probes
@@ -135,10 +134,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
             *[web.post(path, Handler(RerankEndpoint()).handle) for path in RERANK_PATHS],
             *[web.post(path, Handler(ScoreEndpoint()).handle) for path in SCORE_PATHS],
             *[web.post(path, Handler(ClassifyEndpoint()).handle) for path in CLASSIFY_PATHS],
-            web.post("/v1/responses", Handler(ResponsesEndpoint()).handle),
-            web.get("/v1/responses/{response}", kept_responses.show_response),
-            web.delete("/v1/responses/{response}", kept_responses.remove_response),
-            web.get("/v1/responses/{response}/input_items", kept_responses.list_input_items),
+            *response_routes(app, context),
             web.post("/v1/messages", Handler(MessagesEndpoint()).handle),
             web.post("/v1/messages/count_tokens", count_tokens),
             web.get("/v1/models", catalogue.list_models),

@@ -7,6 +7,7 @@ import secrets
 import signal
 import sys
 import time
+from contextlib import nullcontext
 
 import structlog
 from aiohttp import web
@@ -14,12 +15,15 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from gateway.app import build_app
+from gateway.endpoints.background.followers import FOLLOWERS
 from gateway.http.clients_port import ClientsRunner
 from gateway.http.context import ADMIN, LEAVING, RATES, GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.kept_responses import kept_responses
 from gateway.inflight.redis_queue import RedisQueue
+from gateway.kept.background import background
+from gateway.kept.conversations import conversations
 from gateway.models.models import load_models
 from gateway.tenants.kept_rates import KeptRates
 from gateway.workers.admin_thread import served_aside
@@ -78,6 +82,8 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         not_ready=not_ready,
         redis_health=lambda: queue.health,
         kept_responses=kept_responses(queue.scripts, config),
+        background=background(queue.scripts, config, gateway_id),
+        conversations=conversations(queue.scripts, config, gateway_id),
         registry=REGISTRY,
         read_batch_token=(lambda: _read_batch_token(redis)) if config.batches.enabled else None,
     )
@@ -86,6 +92,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     async with (
         queue.serving(dispatcher, stop.set),
         app[RATES].telling(KeptRates(queue.scripts, gateway_id), stop.set),
+        app[FOLLOWERS].following(stop.set) if FOLLOWERS in app else nullcontext(),
         watching_keys(app, stop.set, num_processes),
         watching_models(config, models, REGISTRY, stop.set),
         served_aside(lambda: _listen_for_operators(app[ADMIN], config, worker)),

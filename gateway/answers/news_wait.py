@@ -88,6 +88,15 @@ def _left_s(call: InflightCall, patience: NewsWait, began_s: float, now: float) 
     return min(queue_left_s, cold_left_s)
 
 
+async def later_news(call: InflightCall, patience: NewsWait) -> list[Delta] | End:
+    """The next tokens of an answer that has begun, as soon as there are any; `ApiError` 503 when none come for long."""
+    silence_s = 0.0
+    while (news := await call.next_news(patience.keep_alive_s)) is None or isinstance(news, QueuePlace):
+        silence_s += patience.keep_alive_s
+        _check_silence(call, patience, silence_s)
+    return news
+
+
 async def rest(call: InflightCall, patience: NewsWait) -> list[Delta] | End:
     """All further tokens when the last of them is there; `ApiError` 503 when none comes for too long."""
     silence_s, num_untold = 0.0, call.num_untold

@@ -20,6 +20,7 @@ from gateway.openai.answers.delta import Crashed, Delta, Failure, NodeRefusal, R
 from gateway.reasoning.marks import ThoughtReading
 from shared.messages.requests.payload import Output, Sampling
 from shared.messages.requests.requests import Chunk, Rejected
+from shared.messages.requests.token_logprob import TokenLogprob
 
 # A request whose attempts bring no new token this often in a row is the reason why its nodes die, and is given up.
 MAX_FRUITLESS_ATTEMPTS = 4
@@ -70,6 +71,9 @@ class Generation:
         self._wants_logprobs = sampling.num_logprobs is not None
         self._is_embedding = sampling.is_embedding
         self._is_checked = self._wants_logprobs or self._is_embedding  # each chunk of it
+        self.keeps_scores = False
+        """Logprobs are held as long as their tokens, which are written down with them (`since`)."""
+        self._scores: list[TokenLogprob] = []
         self._num_fruitless = 0
         self._num_given_way = 0
         self.num_crashes = 0
@@ -83,6 +87,10 @@ class Generation:
     def outputs(self) -> list[Output]:
         """What the client has of each choice; empty while it has nothing."""
         return [choice.output for choice in self._choices] if self.has_begun else []
+
+    def since(self, num_tokens: int) -> tuple[list[int], list[TokenLogprob]]:
+        """Of the one choice, what has come behind so many tokens: ids, and logprobs where these are kept."""
+        return self._choices[0].token_ids[num_tokens:], self._scores[num_tokens:]
 
     @property
     def has_begun(self) -> bool:
@@ -174,6 +182,8 @@ class Generation:
             if self._is_embedding
             else choice.take(token_ids, scores, finish_reason)
         )
+        if self.keeps_scores:
+            self._scores += scores[: delta.num_tokens]
         if delta.finish_reason is not None:
             self.is_over = all(one.finish_reason is not None for one in self._choices)
             self.ended_by_node = chunk.is_last

@@ -60,10 +60,7 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
         raise errors.bad_http() from error
     # from here on until it is submitted, a request takes the loop's time
     await request.app[TURNSTILE].turn(request[CLIENT].tenant)
-    data = received
-    if encoding:
-        inflate = partial(encodings.inflated, received, encoding, request.client_max_size)
-        data = await asyncio.get_running_loop().run_in_executor(_large_bodies, inflate)
+    data = await body_data(request) if encoding else received
     request[BODY_BYTES] = max(len(received), len(data))
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, model)
@@ -71,6 +68,15 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
         for _ in check_steps(data):
             await asyncio.sleep(0)
         return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
+
+
+async def body_data(request: web.Request) -> bytes:
+    """The JSON of a body that has been read."""
+    received, encoding = await request.read(), encodings.encoding_of(request)
+    if not encoding:
+        return received
+    inflate = partial(encodings.inflated, received, encoding, request.client_max_size)
+    return await asyncio.get_running_loop().run_in_executor(_large_bodies, inflate)
 
 
 async def read_kept(request: web.Request, num_bytes: int, read: Callable[[], None]) -> None:

@@ -70,7 +70,7 @@ class Dispatcher:
                 for request in portion:
                     # before the submit: the first token may be faster than its return
                     self._inflight[request.job.request_id] = request
-                    begun[request.job.request_id] = asyncio.create_task(self._submit(request, 0))
+                    begun[request.job.request_id] = asyncio.create_task(self._submit(request, request.job.life))
                 for request in portion:
                     await asyncio.shield(begun[request.job.request_id])
             yield call

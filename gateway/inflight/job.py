@@ -14,7 +14,7 @@ from shared.messages.prefixes.partitions import owner_of
 from shared.messages.prefixes.prefixes import PromptPrefix, prompt_prefix
 from shared.messages.requests.payload import Output, Payload, Sampling
 from shared.messages.requests.pictures import Picture
-from shared.messages.requests.requests import Submit
+from shared.messages.requests.requests import Chunk, Submit
 from shared.messages.requests.slo import Slo
 from shared.telemetry.trace_context import traceparent
 
@@ -49,6 +49,15 @@ class Job:
     partition: str = ""
     weights: str = ""
     """Both as in `Payload`."""
+    life: int = 0
+    """How many processes have worked on it before this one, all of which have ended: its first attempt has this number
+    here, so that it is taken for one that goes on."""
+    begun: Chunk | None = field(default=None, repr=False)
+    """What those have brought of its one choice."""
+    waited_s: float = 0.0
+    """Since its client asked those."""
+    is_logged: bool = False
+    """What comes of it is written down, tokens with their scores, for another process that may go on."""
 
     @cached_property
     def num_prompt_tokens(self) -> int:
@@ -98,7 +107,7 @@ class Job:
             attempt=attempt,
             wants_place=self.wants_place and not outputs,
             done_tokens=done_tokens,
-            waited_s=waited_s if attempt else 0.0,
+            waited_s=self.waited_s + waited_s if attempt else 0.0,
             needs=self.sampling.needs,
             prefix=self._prefix(),
             traceparent=parent,

@@ -14,14 +14,16 @@ from msgspec import Raw, Struct
 from redis.exceptions import RedisError
 
 from gateway.inflight.queue_port import QueueUnavailableError
-from shared.bus import scripts, streams
+from shared.bus import kept_scripts, streams
 from shared.bus.system_writes import RunsScripts
 from shared.config.config import ClusterConfig
 
 MAX_RESPONSE_BYTES = 1 << 20
 """Of one, with its conversation; a longer one is not kept. Some 200,000 tokens of English."""
+RESPONSE_PREFIX = "resp_"
+"""Of ids of answers: what else is kept in the same place has others."""
 MAX_COUNTED_OUT = 64  # of those whose time is over, by one script
-PREFIX = streams.response("")
+PREFIXES = (streams.response(""), streams.response_log(""))
 
 _log = structlog.get_logger(__name__)
 
@@ -43,9 +45,9 @@ class KeptResponses:
     """Where they are: in Redis."""
 
     def __init__(self, redis: RunsScripts, keep_s: float, max_bytes: int) -> None:
-        self._keep = redis.register_script(scripts.KEEP_RESPONSE)
-        self._find = redis.register_script(scripts.FIND_RESPONSE)
-        self._forget = redis.register_script(scripts.FORGET_RESPONSE)
+        self._keep = redis.register_script(kept_scripts.KEEP_RESPONSE)
+        self._find = redis.register_script(kept_scripts.FIND_RESPONSE)
+        self._forget = redis.register_script(kept_scripts.FORGET_RESPONSE)
         self._limits = (int(keep_s * 1000), max_bytes, MAX_COUNTED_OUT)
 
     async def keep(self, response_id: str, response: KeptResponse) -> bool:
@@ -55,7 +57,7 @@ class KeptResponses:
             _log.warning("response not kept", response_id=response_id, why="too long", num_bytes=len(data))
             return False
         try:
-            await self._keep(keys=_INDEX, args=[PREFIX, response_id, data, *self._limits])
+            await self._keep(keys=_INDEX, args=[*PREFIXES, response_id, data, *self._limits])
         except (RedisError, OSError) as error:
             _log.warning("response not kept", response_id=response_id, why=str(error) or type(error).__name__)
             return False
@@ -63,6 +65,8 @@ class KeptResponses:
 
     async def find(self, tenant: str, response_id: str) -> tuple[KeptResponse, int] | None:
         """With its bytes; None where there is none of this tenant. `QueueUnavailableError`."""
+        if not response_id.startswith(RESPONSE_PREFIX):
+            return None
         try:
             data = await self._find(keys=[streams.response(response_id)], args=[])
         except (RedisError, OSError) as error:
@@ -75,7 +79,7 @@ class KeptResponses:
     async def forget(self, response_id: str) -> bool:
         """Whether it was there. `QueueUnavailableError`."""
         try:
-            return bool(await self._forget(keys=_INDEX, args=[PREFIX, response_id]))
+            return bool(await self._forget(keys=_INDEX, args=[*PREFIXES, response_id]))
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
 

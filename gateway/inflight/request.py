@@ -23,6 +23,14 @@ class InflightRequest:
     ) -> None:
         self.job = job
         self.generation = Generation(job.token_bytes, job.stops, job.sampling, first_choice, job.thoughts)
+        self.generation.attempt = job.life
+        self.generation.keeps_scores = job.is_logged
+        self.begun: Delta | None = None
+        """What an earlier life of it has brought; nobody is told of that."""
+        if job.begun is not None:
+            begun = self.generation.accept(job.begun)
+            assert isinstance(begun, Delta), "its log has tokens"
+            self.begun = begun
         self.is_unsure = False
         """The end of a submit was not known: it may come behind whatever is said of the request."""
         self._gateway = gateway

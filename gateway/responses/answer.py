@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.openai.answers.answers import ChatTokenLogprob
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
-ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
 class OutputText(Struct, frozen=True, kw_only=True, tag_field="type", tag="output_text"):
@@ -90,8 +90,14 @@ class IncompleteDetails(Struct, frozen=True, kw_only=True):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
+class ConversationName(Struct, frozen=True, kw_only=True):
+    """A conversation, by its id."""
+
+    id: str
+
+
 class ResponseFailure(Struct, frozen=True, kw_only=True):
-    """Why a stream ended without its answer."""
+    """Why there is no answer, or no more of it."""
 
     code: str
     message: str
@@ -104,7 +110,9 @@ class ResponseAnswer(Struct, frozen=True, kw_only=True):
     object: Literal["response"] = "response"
     created_at: int
     status: ResponseStatus
-    background: Literal[False] = False
+    background: bool = False
+    conversation: ConversationName | UnsetType = UNSET
+    """The one that it is part of; absent where it is of none."""
     error: ResponseFailure | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None
@@ -134,7 +142,7 @@ class ResponseAnswer(Struct, frozen=True, kw_only=True):
 
 
 class InputItemList(Struct, frozen=True, kw_only=True):
-    """Answer of ``/v1/responses/{id}/input_items``."""
+    """Answer of ``/v1/responses/{id}/input_items``, and of a conversation's ``/items``."""
 
     object: Literal["list"] = "list"
     data: list[dict[str, Any]]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.responses.answer import ResponseAnswer
+from msgspec import UNSET
+
+from gateway.responses.answer import ConversationName, ResponseAnswer
 from gateway.responses.options import FunctionTool, TextFormat
 from gateway.responses.request import ResponsesRequest
 
@@ -16,6 +18,8 @@ def blank_answer(body: ResponsesRequest, response_id: str, created: int) -> Resp
         id=response_id,
         created_at=created,
         status="in_progress",
+        background=body.background,
+        conversation=UNSET if body.conversation is None else ConversationName(id=body.conversation),
         instructions=body.instructions,
         max_output_tokens=body.max_output_tokens,
         max_tool_calls=body.max_tool_calls,
@@ -27,7 +31,7 @@ def blank_answer(body: ResponsesRequest, response_id: str, created: int) -> Resp
         prompt_cache_key=body.prompt_cache_key,
         reasoning={"effort": body.reasoning.effort if body.reasoning is not None else None, "summary": None},
         safety_identifier=body.safety_identifier,
-        store=body.conversation is not None,
+        store=body.kept is not None and body.kept.keeps_answers,
         temperature=body.temperature,
         text={"format": _format(body.text.format if body.text is not None else None), "verbosity": "medium"},
         tool_choice="auto" if choice is None else choice.told(),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from gateway.answers.event import named
 from gateway.openai.answers.answers import ChatTokenLogprob
 from gateway.responses.answer import OutputItem, OutputText, ReasoningText, ResponseAnswer
 
@@ -22,8 +23,14 @@ class ResponseCreated(ResponseEvent, frozen=True, kw_only=True, tag="response.cr
     response: ResponseAnswer
 
 
+class ResponseQueued(ResponseEvent, frozen=True, kw_only=True, tag="response.queued"):
+    """The second event of one in the background."""
+
+    response: ResponseAnswer
+
+
 class ResponseInProgress(ResponseEvent, frozen=True, kw_only=True, tag="response.in_progress"):
-    """The second."""
+    """The second, or the third of one in the background."""
 
     response: ResponseAnswer
 
@@ -42,6 +49,12 @@ class ResponseIncomplete(ResponseEvent, frozen=True, kw_only=True, tag="response
 
 class ResponseFailed(ResponseEvent, frozen=True, kw_only=True, tag="response.failed"):
     """The last event of a stream that has no end, behind the `ResponseErrorEvent`."""
+
+    response: ResponseAnswer
+
+
+class ResponseCancelled(ResponseEvent, frozen=True, kw_only=True, tag="response.cancelled"):
+    """The last event of one in the background that a client has cancelled."""
 
     response: ResponseAnswer
 
@@ -133,10 +146,12 @@ class CallArgumentsDone(_OfNamedItem, frozen=True, kw_only=True, tag="response.f
 
 STREAM_EVENTS: list[type[ResponseEvent]] = [
     ResponseCreated,
+    ResponseQueued,
     ResponseInProgress,
     ResponseCompleted,
     ResponseIncomplete,
     ResponseFailed,
+    ResponseCancelled,
     ResponseErrorEvent,
     OutputItemAdded,
     OutputItemDone,
@@ -150,3 +165,8 @@ STREAM_EVENTS: list[type[ResponseEvent]] = [
     CallArgumentsDone,
 ]
 """All kinds."""
+
+
+def as_sent(*events: ResponseEvent) -> list[bytes]:
+    """As they go out, each under its type."""
+    return [named(str(event.__struct_config__.tag), event) for event in events]

@@ -33,7 +33,8 @@ class ItemEvents:
         self, request_id: str, numbers: Iterator[int], scores: Mapping[int, Sequence[ChatTokenLogprob]] | None = None
     ) -> None:
         self._request_id = request_id
-        self._numbers = numbers
+        self.numbers = numbers
+        """What the next events are numbered by."""
         self._scores = scores
         self._spliced: SplicedDelta | None = None
 
@@ -49,22 +50,22 @@ class ItemEvents:
         """More of a message's text, as it goes out: what `of` would give, at a fraction of its cost."""
         if self._spliced is None or self._spliced.block is not block:
             self._spliced = SplicedDelta(block, self._request_id)
-        return self._spliced.around(next(self._numbers), text)
+        return self._spliced.around(next(self.numbers), text)
 
     def _begun(self, block: AnswerBlock) -> list[ResponseEvent]:
         item = begun_item(block, self._request_id)
-        added = OutputItemAdded(sequence_number=next(self._numbers), output_index=block.number, item=item)
+        added = OutputItemAdded(sequence_number=next(self.numbers), output_index=block.number, item=item)
         if block.kind == "call":
             return [added]
         blank = part_of(block, "", None if self._scores is None else ())
         part = ContentPartAdded(
-            sequence_number=next(self._numbers), output_index=block.number, item_id=item.id, part=blank
+            sequence_number=next(self.numbers), output_index=block.number, item_id=item.id, part=blank
         )
         return [added, part]
 
     def _added(self, block: AnswerBlock, text: str, told: Sequence[ChatTokenLogprob]) -> ResponseEvent:
         name = item_id(block, self._request_id)
-        number, place = next(self._numbers), block.number
+        number, place = next(self.numbers), block.number
         if block.kind == "text":
             return OutputTextDelta(sequence_number=number, output_index=place, item_id=name, delta=text, logprobs=told)
         kind = ReasoningTextDelta if block.kind == "thoughts" else CallArgumentsDelta
@@ -77,7 +78,7 @@ class ItemEvents:
         done: list[ResponseEvent] = []
         if block.kind == "call":
             call = CallArgumentsDone(
-                sequence_number=next(self._numbers),
+                sequence_number=next(self.numbers),
                 output_index=number,
                 item_id=item.id,
                 name=block.name,
@@ -88,12 +89,12 @@ class ItemEvents:
             done.append(self._text_done(block, item.id, scores or ()))
             part = part_of(block, text, scores)
             done.append(
-                ContentPartDone(sequence_number=next(self._numbers), output_index=number, item_id=item.id, part=part)
+                ContentPartDone(sequence_number=next(self.numbers), output_index=number, item_id=item.id, part=part)
             )
-        return [*done, OutputItemDone(sequence_number=next(self._numbers), output_index=number, item=item)]
+        return [*done, OutputItemDone(sequence_number=next(self.numbers), output_index=number, item=item)]
 
     def _text_done(self, block: AnswerBlock, name: str, scores: Sequence[ChatTokenLogprob]) -> ResponseEvent:
-        number, place = next(self._numbers), block.number
+        number, place = next(self.numbers), block.number
         if block.kind == "thoughts":
             return ReasoningTextDone(sequence_number=number, output_index=place, item_id=name, text=block.text)
         return OutputTextDone(

@@ -8,7 +8,6 @@ from itertools import count
 from msgspec import Struct, structs
 
 from gateway.answers.blocks import AnswerReading, BlockEvent, Blocks
-from gateway.answers.event import SseEvent, named
 from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.errors.errors import ApiError
@@ -24,10 +23,10 @@ from gateway.responses.events import (
     ResponseCompleted,
     ResponseCreated,
     ResponseErrorEvent,
-    ResponseEvent,
     ResponseFailed,
     ResponseIncomplete,
     ResponseInProgress,
+    as_sent,
 )
 from gateway.responses.item_events import ItemEvents
 from gateway.responses.output_items import ended_item
@@ -55,38 +54,41 @@ class ResponsesRenderer:
         self._items = ItemEvents(request_id, self._numbers, None if scores is None else scores.by_block)
         self._is_cut = False
         self._body = body
-        self._told: ResponseAnswer | None = None  # the whole answer, once it is known
+        self.told: ResponseAnswer | None = None
+        """The whole answer, or that it has failed, once it is known."""
 
-    def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
-        """That there is an answer."""
+    def opening(self, usage: Usage) -> list[bytes]:  # noqa: ARG002
+        """That there is an answer; of one in the background, that it has begun."""
+        if self._blank.background:
+            return as_sent(ResponseInProgress(sequence_number=next(self._numbers), response=self._blank))
         created = ResponseCreated(sequence_number=next(self._numbers), response=self._blank)
-        return _named(created, ResponseInProgress(sequence_number=next(self._numbers), response=self._blank))
+        return as_sent(created, ResponseInProgress(sequence_number=next(self._numbers), response=self._blank))
 
-    def events(self, delta: Delta) -> list[SseEvent]:
+    def events(self, delta: Delta) -> list[bytes]:
         """Items that begin, what is added to them, and those that end."""
         if self._scores is not None:
             found = self._scores.read(delta, self._read)
-            return _named(*(event for one, told in found for event in self._items.of(one, told, is_cut=False)))
+            return as_sent(*(event for one, told in found for event in self._items.of(one, told, is_cut=False)))
         text = self._blocks.open_text
         if text is not None and delta.finish_reason is None and self._reading.passes(delta.text):
             text.pieces.append(delta.text)
             return [self._items.spliced(text, delta.text)]
-        return _named(*(event for found in self._read(delta) for event in self._items.of(found, is_cut=False)))
+        return as_sent(*(event for found in self._read(delta) for event in self._items.of(found, is_cut=False)))
 
-    def closing(self, usage: Usage) -> list[SseEvent]:
+    def closing(self, usage: Usage) -> list[bytes]:
         """The end of the last item, and the whole answer."""
         last = [event for found in self._blocks.end() for event in self._items.of(found, is_cut=self._is_cut)]
         end = ResponseIncomplete if self._is_cut else ResponseCompleted
-        return _named(*last, end(sequence_number=next(self._numbers), response=self._answer(usage)))
+        return as_sent(*last, end(sequence_number=next(self._numbers), response=self._answer(usage)))
 
-    def failed(self, error: ApiError) -> list[SseEvent]:
+    def failed(self, error: ApiError) -> list[bytes]:
         """What went wrong, and the answer as far as it has come."""
         failure = ResponseFailure(code=error.code, message=error.message)
-        answer = structs.replace(self._blank, status="failed", error=failure, output=self._output(is_cut=True))
+        self.told = structs.replace(self._blank, status="failed", error=failure, output=self._output(is_cut=True))
         told = ResponseErrorEvent(
             sequence_number=next(self._numbers), code=error.code, message=error.message, param=error.param
         )
-        return _named(told, ResponseFailed(sequence_number=next(self._numbers), response=answer))
+        return as_sent(told, ResponseFailed(sequence_number=next(self._numbers), response=self.told))
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> Struct:
         """The whole answer."""
@@ -105,18 +107,24 @@ class ResponsesRenderer:
 
     async def settle(self) -> None:
         """Have the answer kept, so that its client can go on from it at once."""
-        if self._body.conversation is not None and self._told is not None:
-            await self._body.conversation.keep(self._body.input, self._told)
+        if self._body.kept is not None and self.told is not None:
+            await self._body.kept.keep(self._body.input, self.told)
+
+    def go_on(self, begun: Delta | None, number: int) -> None:
+        """``begun`` has been told already, as has that the answer began; the next event has this ``number``."""
+        if begun is not None:
+            self.events(begun)
+        self._numbers = self._items.numbers = count(number)
 
     def _answer(self, usage: Usage) -> ResponseAnswer:
-        self._told = structs.replace(
+        self.told = structs.replace(
             self._blank,
             status="incomplete" if self._is_cut else "completed",
             incomplete_details=IncompleteDetails() if self._is_cut else None,
             output=self._output(is_cut=self._is_cut),
             usage=counted(usage),
         )
-        return self._told
+        return self.told
 
     def _output(self, *, is_cut: bool) -> list[OutputItem]:
         """All items; only the last one can be cut."""
@@ -130,8 +138,3 @@ class ResponsesRenderer:
             )
             for block in blocks
         ]
-
-
-def _named(*events: ResponseEvent) -> list[SseEvent]:
-    """As they go out, each under its type."""
-    return [named(str(event.__struct_config__.tag), event) for event in events]

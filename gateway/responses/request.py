@@ -33,16 +33,12 @@ from gateway.responses.options import FunctionTool, GivenFunctionChoice, Reasoni
 from gateway.responses.turns import Turns
 
 INERT_FIELDS: dict[str, list[Any]] = {
-    "background": [False],
-    "conversation": [],
     "prompt": [],
     "prompt_cache_retention": ["in_memory", "in-memory"],
     "service_tier": ["auto", "default"],
     "truncation": ["disabled"],
 }
 """Fields of OpenAI's that are not supported, with the values that ask for nothing."""
-
-INSTEAD_FIELDS = {"conversation": "input"}
 
 Includable = Literal[
     "code_interpreter_call.outputs",
@@ -72,6 +68,21 @@ def _items(value: Any) -> Any:
     return [{"role": "user", "content": value}] if isinstance(value, str) else value
 
 
+class ConversationReference(ApiObject):
+    """A conversation, by its id."""
+
+    id: Id
+
+
+def _conversation_id(value: Any) -> Any:
+    """As `_items`: a string, or an object that has it."""
+    if not isinstance(value, dict):
+        return value
+    if value.keys() - {"id"} or not isinstance(value.get("id"), str):
+        raise ValueError("it is the id of a conversation, or an object with that as 'id'")
+    return value["id"]
+
+
 class ResponsesRequest(TranslatedRequest, DrawFields):
     """A conversation as items, and how it shall be answered."""
 
@@ -84,6 +95,12 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
     """What was said and done so far; a string is what the user says."""
     previous_response_id: Id | None = None
     """The answer that this goes on from: all items up to it stand before ``input``, its instructions do not."""
+    conversation: Annotated[
+        Id | None, BeforeValidator(_conversation_id, json_schema_input_type=str | ConversationReference)
+    ] = None
+    """The conversation that this is part of: its items stand before ``input``, which becomes part of it."""
+    background: bool = False
+    """Whether it is answered at once that the response is queued, whose answer is asked for later."""
     instructions: str | None = None
     """Of the system, before all items."""
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -112,31 +129,43 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
     safety_identifier: Id | None = None
 
     _earlier: list[InputItem] | None = PrivateAttr(default=None)
-    _conversation: KeptConversation | None = PrivateAttr(default=None)
+    _kept: KeptConversation | None = PrivateAttr(default=None)
 
     @property
-    def conversation(self) -> KeptConversation | None:
+    def kept(self) -> KeptConversation | None:
         """Where the answer is to be kept; None where it is not."""
-        return self._conversation
+        return self._kept
 
-    def keep_in(self, conversation: KeptConversation) -> None:
+    def keep_in(self, kept: KeptConversation) -> None:
         """Have the answer kept."""
-        self._conversation = conversation
+        self._kept = kept
 
     @property
     def is_whole(self) -> bool:
         """See `TranslatedRequest`."""
-        return self.previous_response_id is None or self._earlier is not None
+        return (self.previous_response_id is None and self.conversation is None) or self._earlier is not None
 
     def go_on(self, items: Sequence[Any]) -> None:
         """``items`` stand before its own. Raises as validating a body does."""
         self._earlier = _ITEMS.validate_python(items)
         assert self.chat is not None
 
+    @model_validator(mode="after")
+    def _is_consistent(self) -> ResponsesRequest:
+        if self.conversation is not None and self.previous_response_id is not None:
+            raise FieldConflictError(
+                "conversation", "'conversation' and 'previous_response_id' do not go together: name one of them"
+            )
+        if self.background and self.store is False:
+            raise FieldConflictError("background", "a response in the background is kept: 'store' may not be false")
+        if self.background and self.stream_options is not None and self.stream_options.include_queue:
+            raise FieldConflictError("stream_options.include_queue", "include_queue is not for the background")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, data: Any) -> Any:
-        return without_inert(data, INERT_FIELDS, INSTEAD_FIELDS) if isinstance(data, dict) else data
+        return without_inert(data, INERT_FIELDS, {}) if isinstance(data, dict) else data
 
     def chat_fields(self) -> dict[str, Any]:
         """See `TranslatedRequest`."""
@@ -190,7 +219,7 @@ class ResponsesRequest(TranslatedRequest, DrawFields):
         if self.instructions is not None:
             turns.say("system", self.instructions, "instructions")
         for item in self._earlier or ():
-            turns.add(item, "previous_response_id")
+            turns.add(item, "conversation" if self.conversation is not None else "previous_response_id")
         for number, item in enumerate(self.input):
             turns.add(item, f"input[{number}]")
         turns.end()

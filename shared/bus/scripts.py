@@ -281,53 +281,6 @@ end
 return answers
 """
 
-_DROP_RESPONSE: Final = """
-local function drop(member)
-  local id, size = string.match(member, '^(.*):(%d+)$')
-  redis.call('DEL', ARGV[1] .. id)
-  redis.call('ZREM', KEYS[1], member)
-  redis.call('INCRBY', KEYS[2], -size)
-end
-"""
-
-# Keep an answer for some time, in the place of those that end first where all have no room. Of those whose time is over
-# some are counted out each time: so many that none stay, since each call brings one.
-# KEYS index, bytes   ARGV prefix of their keys, id, value, ms to keep it, most bytes of all, most to be counted out
-KEEP_RESPONSE: Final = f"""#!lua
-{_DROP_RESPONSE}
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local size, most, left = #ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6])
-while true do
-  local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-  if not first[1] then break end
-  local is_over = tonumber(first[2]) <= now and left > 0
-  if not is_over and tonumber(redis.call('GET', KEYS[2]) or 0) + size <= most then break end
-  drop(first[1])
-  left = left - 1
-end
-redis.call('SET', ARGV[1] .. ARGV[2], ARGV[3], 'PX', ARGV[4])
-redis.call('ZADD', KEYS[1], now + ARGV[4], ARGV[2] .. ':' .. size)
-redis.call('INCRBY', KEYS[2], size)
-return 1
-"""
-
-# What was kept under an id; nil where nothing is.
-# KEYS answer
-FIND_RESPONSE: Final = """#!lua flags=no-writes,allow-oom
-return redis.call('GET', KEYS[1])
-"""
-
-# Keep it no longer.
-# KEYS index, bytes   ARGV prefix, id -> whether it was there
-FORGET_RESPONSE: Final = f"""#!lua flags=allow-oom
-{_DROP_RESPONSE}
-local size = redis.call('STRLEN', ARGV[1] .. ARGV[2])
-if size == 0 then return 0 end
-drop(ARGV[2] .. ':' .. size)
-return 1
-"""
-
 # Keep what nobody could read, as evidence.
 # KEYS dead letters   ARGV max dead letters, then (field, value) of the letter
 BURY: Final = """#!lua flags=allow-oom

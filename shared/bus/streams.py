@@ -59,10 +59,16 @@ RATES: Final = "treadle:rate:*"
 RATE_SPARE_S: Final = 60
 MAX_RATE_TTL_S: Final = 86_400
 
-# Answers of the Responses API that clients go on from, where `gateway.keep_responses_s` says so: which there are, by
-# their ends (sorted set of "id:bytes"), and how many bytes they have; `scripts.KEEP_RESPONSE` bounds both.
+# Answers of the Responses API that clients go on from, and conversations, where `gateway.keep_responses_s` says so:
+# which there are, by their ends (sorted set of "id:bytes"), and how many bytes they have, with their logs;
+# `kept_scripts.KEEP_RESPONSE` bounds both.
 RESPONSES: Final = "treadle:responses"
 RESPONSES_BYTES: Final = "treadle:responses_bytes"
+
+# Responses in the background that have not ended (hash of "follower tenant" by id; `background_scripts.CREATE` bounds
+# how many), and the gateways' processes that may follow them, each with how often it has shown that it lives (hash).
+BACKGROUND: Final = "treadle:background"
+FOLLOWERS: Final = "treadle:followers"
 
 # Consumer group on every group stream; consumers are nodes under their epoch. Its pending list is the ledger of who is
 # working on what.
@@ -107,8 +113,26 @@ def rate(what: str, per_minute: int, key_id: str) -> str:
 
 
 def response(response_id: str) -> str:
-    """An answer that is kept, with the conversation that led to it; gone when its time is over, or for a newer one."""
+    """An answer that is kept, with the conversation that led to it; gone when its time is over, or for a newer one.
+
+    Or a conversation, by its own id.
+    """
     return f"treadle:response:{response_id}"
+
+
+def response_log(response_id: str) -> str:
+    """Events and tokens of a response in the background, in their order (string); lives as long as the response."""
+    return f"treadle:response_log:{response_id}"
+
+
+def background(response_id: str) -> str:
+    """Hash: what was asked for, and how far it is; gone when it has ended, and a week after the last sign of life."""
+    return f"treadle:background:{response_id}"
+
+
+def conversation_lock(conversation_id: str) -> str:
+    """Who works on a conversation: "process operation"; void when neither lives any more."""
+    return f"treadle:conversation_lock:{conversation_id}"
 
 
 def state(service: str) -> str:

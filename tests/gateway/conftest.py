@@ -19,12 +19,15 @@ from redis.asyncio import Redis
 
 from gateway.app import build_app
 from gateway.batches.token import ReadToken
+from gateway.endpoints.background.followers import FOLLOWERS
 from gateway.http.clients_port import ClientsRunner
 from gateway.http.connections import TimeOuts
 from gateway.http.context import KEYS, LEAVING, GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.kept_responses import kept_responses
+from gateway.kept.background import Background
+from gateway.kept.conversations import conversations
 from gateway.models.models import ServedModel, load_models
 from gateway.tenants.keys import Keys
 from gateway.workers.served_models import ServedModels
@@ -58,6 +61,17 @@ class Gateway:
 
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(name, labels) or 0.0
+
+
+SIGN_S = 0.02
+
+
+def quick_background(redis: Redis, config: ClusterConfig, name: str) -> Background | None:
+    """As the configuration says; who is dead is missed soon."""
+    options = config.gateway
+    if options.keep_responses_s is None:
+        return None
+    return Background(redis, name, options.keep_responses_s, options.kept_responses_bytes, SIGN_S)
 
 
 GatewayFactory = Callable[..., Awaitable[Gateway]]
@@ -133,11 +147,12 @@ async def start_gateway(
             read_batch_token: ReadToken | None = None,
             port: int = 0,
             redis: Redis | None = None,
+            name: str = "gateway-0",
             served: Mapping[str, ServedModel] | None = None,
             **sections: Any,
         ) -> Gateway:
             queue = MemoryQueue(answer)
-            dispatcher = Dispatcher(queue, "gateway-0")
+            dispatcher = Dispatcher(queue, name)
             spans = InMemorySpanExporter()
             provider = TracerProvider()
             provider.add_span_processor(SimpleSpanProcessor(spans))
@@ -152,6 +167,8 @@ async def start_gateway(
                 not_ready=lambda: state["not_ready"],
                 redis_health=lambda: health["redis"],
                 kept_responses=kept_responses(redis, config) if redis is not None else None,
+                background=quick_background(redis, config, name) if redis is not None else None,
+                conversations=conversations(redis, config, name) if redis is not None else None,
                 read_batch_token=read_batch_token,
                 tracer=provider.get_tracer("test"),
             )
@@ -162,8 +179,13 @@ async def start_gateway(
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
             runner = await listen_on_sockets(app, sockets, CUT_S, ClientsRunner)
 
+            following = AsyncExitStack()
+            if FOLLOWERS in app:
+                await following.enter_async_context(app[FOLLOWERS].following(lambda: None))
+
             async def stop() -> None:
                 await app[LEAVING].leave(runner, drain_s, dispatcher.stop)
+                await following.aclose()
 
             stack.push_async_callback(stop)
             reader = asyncio.create_task(queue.serve(dispatcher))

@@ -6,18 +6,15 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from aiohttp import web
-from pydantic import BaseModel
 
 from gateway.answers.answer import Renderer, answer_whole
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
-from gateway.endpoints.call import job_parts
-from gateway.endpoints.call.pictures import num_extra_tokens
-from gateway.generation.stop_strings import StopPattern
+from gateway.endpoints.call.preparation import Body, Endpoint, Prompts, find_prompts, make_jobs, patience_of
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import (
     BATCH_DEADLINE_S,
@@ -29,7 +26,6 @@ from gateway.http.context import (
     REQUEST_ID,
     SLOTS,
     VISITED,
-    GatewayContext,
 )
 from gateway.http.flush import deliver
 from gateway.inflight import tracing
@@ -37,61 +33,11 @@ from gateway.inflight.call import InflightCall
 from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
 from gateway.inflight.timeline import Timeline
-from gateway.models.models import ServedModel
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
-from gateway.reasoning.marks import ThoughtReading
-from gateway.tenants.promises import SLO_HEADER, choose_promise
+from gateway.tenants.promises import SLO_HEADER
 from gateway.tenants.slots import Held
 from gateway.tenants.turnstile import ENTRANCE
-from shared.config.engines.engine import ModelTask
-from shared.config.services.queue import cache_partition
-from shared.messages.requests.payload import Constraint
-from shared.messages.requests.pictures import Picture
-from shared.messages.requests.slo import Slo
-
-JOBS_A_ROUND = 32  # of one call, that are made in one round of the loop
-
-Body = TypeVar("Body", bound=BaseModel)
-
-
-class Endpoint(Protocol[Body]):
-    """What distinguishes an endpoint."""
-
-    operation: str
-    """Its name in OpenTelemetry's conventions (``gen_ai.operation.name``)."""
-    prompt_param: str
-    """The field that holds the prompt."""
-    body_model: type[Body]
-    task: ModelTask
-    """What its models are served for."""
-
-    async def recalled(self, http: web.Request, body: Body, room: ExitStack) -> None:
-        """Find what the body leaves out, since it was kept here; ``room`` gets the bytes of it."""
-
-    def asked(self, body: Body) -> GenerationRequest:
-        """What is to be generated, in the words that all endpoints have in common."""
-
-    async def constraint(self, body: Body, model: ServedModel) -> Constraint | None:
-        """What the answer has to be; `ApiError` 400 for what it cannot."""
-
-    async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
-        """The prompts as the model reads them; at least one."""
-
-    async def pictures(self, body: Body, model: ServedModel, able: list[str]) -> list[Picture]:
-        """Images of its one prompt; ``able``: names of the models that take any. `ApiError` 400 for others."""
-
-    def token_bytes(self, body: Body, model: ServedModel) -> Sequence[bytes]:
-        """The text of each token, as far as the answer shows it."""
-
-    def thoughts(self, body: Body, model: ServedModel) -> ThoughtReading | None:
-        """How thoughts are told apart from the answer; None where they are not."""
-
-    def room(self, body: Body) -> job_parts.Room:
-        """How long the answer may be."""
-
-    def renderer(self, body: Body, model: ServedModel, request_id: str, created: int) -> Renderer:
-        """How the answer is written."""
 
 
 class Handler(Generic[Body]):
@@ -152,27 +98,32 @@ class Handler(Generic[Body]):
         endpoint = self._endpoint
         body = await read_body(http, endpoint.body_model)
         await endpoint.recalled(http, body, room)
-        asked = endpoint.asked(body)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
-        model = job_parts.find_model(context, asked.model, endpoint.task)
-        promise = choose_promise(
-            context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
+        found = await find_prompts(
+            context, endpoint, body, http[CLIENT], http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
         )
-        constraint = await endpoint.constraint(body, model)
-        pictures = await endpoint.pictures(body, model, context.models_with_pictures)
-        prompts = await endpoint.prompts(body, model)
-        app[SLOTS].check_fits(http[CLIENT], len(prompts), endpoint.prompt_param)
-        await self._meter(http, record, sum(map(len, prompts)) + num_extra_tokens(pictures), room)
-        payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint, pictures)
+        app[SLOTS].check_fits(http[CLIENT], len(found.token_ids), endpoint.prompt_param)
+        await self._meter(http, record, found.num_tokens, room)
         # a call has one slot already
-        room.enter_context(app[SLOTS].take(http[CLIENT], len(prompts) - 1, payload_bytes))
-        jobs = await self._jobs(context, record, body, model, prompts, pictures, constraint, promise.slo)
+        room.enter_context(app[SLOTS].take(http[CLIENT], len(found.token_ids) - 1, found.num_payload_bytes))
+        jobs = await make_jobs(context, record, found)
         record.admit(endpoint.operation, jobs)
-        renderer = endpoint.renderer(body, model, record.request_id, int(time.time()))
-        cold_start_ttl_s = context.config.gateway.cold_start_ttl_s
-        patience = NewsWait.of(promise.queue_ttl_s, cold_start_ttl_s, is_ranked=asked.is_ranked)
+        return await self.respond(http, record, found, jobs, room)
+
+    async def respond(
+        self,
+        http: web.Request,
+        record: Visit,
+        found: Prompts[Body],
+        jobs: Sequence[Job],
+        room: ExitStack,  # noqa: ARG002 (for handlers that give it back)
+    ) -> web.StreamResponse:
+        """Submit what was asked for, and answer it; ``room`` has the slots."""
+        context, asked = http.app[CONTEXT], self._endpoint.asked(found.body)
+        renderer = self._endpoint.renderer(found.body, found.model, record.request_id, int(time.time()))
+        patience = patience_of(context, found)
         async with context.dispatcher.run(*jobs) as call:
-            with app[KEYS].holding(http[CLIENT], call):
+            with http.app[KEYS].holding(http[CLIENT], call):
                 record.submit(call)
                 return await _respond(http, record, call, renderer, patience, asked)
 
@@ -182,54 +133,6 @@ class Handler(Generic[Body]):
         rates, client = http.app[RATES], http[CLIENT]
         await rates.take_prompt(client, num_tokens)
         room.callback(lambda: rates.settle(client, num_tokens, record.timeline.num_tokens))
-
-    async def _jobs(
-        self,
-        context: GatewayContext,
-        record: Visit,
-        body: Body,
-        model: ServedModel,
-        prompts: list[list[int]],
-        pictures: list[Picture],
-        constraint: Constraint | None,
-        slo: Slo,
-    ) -> list[Job]:
-        """One a prompt; `ApiError` 400 when one of them does not fit."""
-        endpoint = self._endpoint
-        asked, room = endpoint.asked(body), endpoint.room(body)
-        now_s, thoughts = time.time(), endpoint.thoughts(body, model)
-        num_extra = num_extra_tokens(pictures)
-        partition = cache_partition(context.config.tenants, record.tenant, asked.cache_salt or "")
-        limits = [
-            job_parts.max_tokens(model, len(one) + num_extra, room, endpoint.prompt_param, asked.num_candidates)
-            for one in prompts
-        ]
-        jobs, stops = [], [StopPattern(one) for one in asked.stop]
-        for number, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
-            if number % JOBS_A_ROUND == JOBS_A_ROUND - 1:
-                await asyncio.sleep(0)
-            jobs.append(
-                Job(
-                    request_id=record.request_id if len(prompts) == 1 else f"{record.request_id}-{number}",
-                    model=model.model,
-                    adapter=model.adapter,
-                    prompt_token_ids=prompt,
-                    sampling=job_parts.sampling(context, model, asked, limit, constraint),
-                    stops=stops,
-                    token_bytes=endpoint.token_bytes(body, model),
-                    slo=slo,
-                    tenant=record.tenant,
-                    enqueued_s=now_s,
-                    span=record.span,
-                    wants_place=asked.include_queue,
-                    thoughts=thoughts,
-                    block_tokens=context.config.engine.block_size if context.config.routes_warm else 0,
-                    pictures=pictures,
-                    partition=partition,
-                    weights=model.weights,
-                )
-            )
-        return jobs
 
 
 async def _respond(
