@@ -40,9 +40,8 @@ async def ended(gateway: Gateway, response_id: str) -> Response:
 
 async def begun(gateway: Gateway, **fields: Any) -> Response:
     """A response in the background."""
-    response: Response = await gateway.openai.responses.create(
-        **{"model": "tiny", "input": "hi", "background": True} | fields
-    )
+    asked: dict[str, Any] = {"model": "tiny", "input": "hi", "background": True} | fields
+    response: Response = await gateway.openai.responses.create(**asked)
     return response
 
 
