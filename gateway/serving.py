@@ -82,7 +82,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
         not_ready=not_ready,
         redis_health=lambda: queue.health,
         kept_responses=kept_responses(queue.scripts, config),
-        background=background(queue.scripts, config, gateway_id),
+        background=background(queue.scripts, config, gateway_id, queue.confirm),
         conversations=conversations(queue.scripts, config, gateway_id),
         registry=REGISTRY,
         read_batch_token=(lambda: _read_batch_token(redis)) if config.batches.enabled else None,

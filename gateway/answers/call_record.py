@@ -46,7 +46,8 @@ class Visit:
     path: str = ""
     outcome: str = ERROR
     """What is not said otherwise has gone wrong."""
-    _is_handed_on: bool = False
+    is_handed_on: bool = False
+    """It goes on elsewhere, and is accounted for there."""
 
     def admit(self, operation: str, jobs: Sequence[Job]) -> None:
         """The request is complete and checked."""
@@ -69,13 +70,9 @@ class Visit:
         if self.outcome != OK:
             self.outcome = CANCELLED
 
-    def hand_on(self) -> None:
-        """It goes on elsewhere, and is accounted for there."""
-        self._is_handed_on = True
-
     def close(self, metrics: GatewayMetrics, now: float) -> None:
         """Publish metrics, span attributes and one log event. Prompts, answers and keys are in none of them."""
-        if self._is_handed_on:
+        if self.is_handed_on:
             return
         job, timeline = next(iter(self.jobs), None), self.timeline  # its jobs have model and promise in common
         model, slo_class = (job.served_name, job.slo.kind) if job else (_UNKNOWN, _UNKNOWN)

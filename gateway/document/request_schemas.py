@@ -16,9 +16,12 @@ from gateway.openai.requests.chat_messages import ChatMessage
 from gateway.openai.requests.schema import INERT, ChatCompletionRequest, CompletionRequest
 from gateway.openai.requests.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
+from gateway.responses.conversation_api import ConversationItemsRequest, ConversationRequest, ConversationUpdate
 from gateway.responses.request import INERT_FIELDS, ResponsesRequest
 
 NOT_SUPPORTED = "Not supported; these values ask for nothing."
+
+_SAID = {"type": "message", "role": "user", "content": "What is the weather like in Paris?"}
 
 _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
     ChatCompletionRequest: [
@@ -135,6 +138,9 @@ _BODIES: dict[type[BaseModel], list[dict[str, Any]]] = {
         {"model": "smollm2-135m", "messages": [{"role": "user", "content": "Say hello."}], "return_token_strs": True},
     ],
     DetokenizeRequest: [{"model": "smollm2-135m", "tokens": [1, 2, 3]}],
+    ConversationRequest: [{"items": [_SAID], "metadata": {"topic": "weather"}}],
+    ConversationUpdate: [{"metadata": {"topic": "rain"}}],
+    ConversationItemsRequest: [{"items": [_SAID]}],
     BatchRequest: [
         {
             "input_file_id": "file-0123456789abcdef0123456789abcdef",

@@ -20,7 +20,7 @@ from gateway.http.leaving import Leaving
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.kept_responses import KeptResponses
 from gateway.kept.background import Background
-from gateway.kept.conversations import Conversations
+from gateway.kept.conversations import ConversationStore
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
 from gateway.tenants.auth import Client
@@ -62,7 +62,7 @@ class GatewayContext:
     """Where answers of the Responses API are kept; None where they are not."""
     background: Background | None = None
     """Where responses in the background are until they have ended; None where none are kept, and so is the next."""
-    conversations: Conversations | None = None
+    conversations: ConversationStore | None = None
     read_batch_token: ReadToken | None = None
     """How the secret of the batch service is read; None where there are no batches."""
     tracer: trace.Tracer = field(default_factory=_tracer)

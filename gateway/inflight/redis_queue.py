@@ -97,7 +97,7 @@ class RedisQueue:
         if fault:
             _note_unasked(fault.decode())
         # not further attempts: they are told again after a fail-over, and tokens must not wait behind them
-        await self._confirm(key)
+        await self.confirm(key, streams.PAYLOAD_TTL_S)
 
     async def _write_pictures(self, request_id: str, contents: bytes, *, is_first: bool) -> None:
         """Before the request itself: whoever finds that finds them. Again for each attempt, should Redis have lost
@@ -123,12 +123,12 @@ class RedisQueue:
         except (RedisError, OSError) as error:
             _note_unasked(str(error))
 
-    async def _confirm(self, key: str) -> None:
+    async def confirm(self, key: str, ttl_s: int) -> None:
         """Wait until a request is where it survives a fail-over; see `DurabilityOptions` for what else may come."""
         if self._confirmations is None or self._waiting is None:
             return
         try:
-            is_there = await self._confirmations.confirm(key, streams.PAYLOAD_TTL_S)
+            is_there = await self._confirmations.confirm(key, ttl_s)
         except (RedisError, OSError) as error:
             raise QueueUnavailableError(str(error)) from error
         if not is_there and self._waiting.options.strict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -33,6 +33,9 @@ SIGN_S = 1.0
 """Between two signs of life; with `MISSED_LOOKS`, a process that was killed is missed within some six seconds."""
 MAX_CLAIMS = 32
 """Responses whose follower has died, at a look."""
+
+Confirm = Callable[[str, int], Awaitable[None]]
+"""Wait for a key, which lives for so many seconds."""
 
 _TTL_MS = MAX_UNFOLLOWED_S * 1000
 
@@ -82,7 +85,7 @@ class Claim(NamedTuple):
     log: bytes
 
 
-class Found(NamedTuple):
+class OpenResponse(NamedTuple):
     """A response that has not ended."""
 
     request: BackgroundRequest
@@ -95,11 +98,18 @@ class Background:
     """For one process. All calls raise `QueueUnavailableError` where Redis does not answer."""
 
     def __init__(
-        self, redis: RunsScripts, follower: str, keep_s: float, max_bytes: int, sign_s: float = SIGN_S
+        self,
+        redis: RunsScripts,
+        follower: str,
+        keep_s: float,
+        max_bytes: int,
+        sign_s: float = SIGN_S,
+        confirm: Confirm | None = None,
     ) -> None:
-        """``follower``: the name of this life of this process, without blanks."""
+        """``follower``: the name of this life of this process, without blanks. ``confirm``: see `create`."""
         self.follower = follower
         self.sign_s = sign_s
+        self._confirm = confirm
         self._limits = (int(keep_s * 1000), max_bytes, MAX_COUNTED_OUT)
         run = redis.register_script
         self._create, self._append, self._end = run(scripts.CREATE), run(scripts.APPEND), run(scripts.END)
@@ -110,13 +120,19 @@ class Background:
     # --- of one response ------------------------------------------------------------------------------------------
 
     async def create(self, claim: Claim, status: str = "queued", *, is_bounded: bool = True) -> str:
-        """``ok``, or ``full`` or ``tenant_full`` where there are too many. `QueueFullError`."""
+        """``ok``, or ``full`` or ``tenant_full`` where there are too many. `QueueFullError`.
+
+        A new one is there where it survives a fail-over, as far as that can be waited for (`RedisQueue.confirm`).
+        """
         response_id, request = claim.response_id, claim.request
         state = [request.tenant, msgspec.msgpack.encode(request), claim.life, status, claim.next, claim.log, _TTL_MS]
         limits = [MAX_IN_ALL, MAX_OF_TENANT] if is_bounded else [1 << 30, 1 << 30]
         with _telling_unavailable():
             keys = [streams.BACKGROUND, *_keys(response_id)]
-            return _text(await self._create(keys=keys, args=[response_id, self.follower, *state, *limits]))
+            outcome = _text(await self._create(keys=keys, args=[response_id, self.follower, *state, *limits]))
+        if outcome == "ok" and is_bounded and self._confirm is not None:
+            await self._confirm(streams.background(response_id), MAX_UNFOLLOWED_S)
+        return outcome
 
     async def append(self, response_id: str, num_before: int, data: bytes, next_number: int) -> Standing | int:
         """More of the log; how many bytes it has, where these are not ``num_before``. `QueueFullError`."""
@@ -144,13 +160,13 @@ class Background:
         with _telling_unavailable():
             return bool(await self._remove(keys=_keys(response_id), args=[]))
 
-    async def find(self, tenant: str, response_id: str) -> Found | None:
+    async def find(self, tenant: str, response_id: str) -> OpenResponse | None:
         """None where this tenant has none that has not ended."""
         with _telling_unavailable():
             whose, request, status, number, num_bytes = await self._find(keys=_keys(response_id), args=[])
         if whose is None or _text(whose) != tenant:
             return None
-        return Found(_decoded(request), _text(status), int(number), num_bytes)
+        return OpenResponse(_decoded(request), _text(status), int(number), num_bytes)
 
     async def read(self, response_id: str, place: int) -> tuple[bytes, bool]:
         """Up to `READ_BYTES` of its log from this byte on, and whether it goes on."""
@@ -166,10 +182,11 @@ class Background:
             keys, own = [streams.FOLLOWERS, streams.BACKGROUND], [self.follower, *_RECORD_PREFIXES, _TTL_MS]
             return [Standing(_text(one)) for one in await self._sign(keys=keys, args=[*own, *followed])]
 
-    async def look(self) -> tuple[Mapping[str, str], list[str]]:
-        """What each process has shown last, and responses that nobody follows."""
+    async def look(self, known: Collection[str]) -> tuple[Mapping[str, str], list[str]]:
+        """What each process has shown last, and responses that nobody follows; ``known``: those of this process."""
         with _telling_unavailable():
-            signs, orphans = await self._look(keys=[streams.FOLLOWERS, streams.BACKGROUND], args=[MAX_CLAIMS])
+            keys = [streams.FOLLOWERS, streams.BACKGROUND]
+            signs, orphans = await self._look(keys=keys, args=[MAX_CLAIMS, self.follower, *known])
         told = [_text(one) for one in signs]
         return dict(zip(told[::2], told[1::2], strict=True)), [_text(one) for one in orphans]
 
@@ -189,12 +206,14 @@ class Background:
         return Claim(response_id, life, _decoded(request), int(number), log)
 
 
-def background(redis: RunsScripts, config: ClusterConfig, follower: str) -> Background | None:
+def background(
+    redis: RunsScripts, config: ClusterConfig, follower: str, confirm: Confirm | None = None
+) -> Background | None:
     """As the configuration says; None where nothing is kept."""
     options = config.gateway
     if options.keep_responses_s is None:
         return None
-    return Background(redis, follower, options.keep_responses_s, options.kept_responses_bytes)
+    return Background(redis, follower, options.keep_responses_s, options.kept_responses_bytes, confirm=confirm)
 
 
 @contextmanager

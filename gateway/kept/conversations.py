@@ -25,7 +25,7 @@ from shared.config.config import ClusterConfig
 _log = structlog.get_logger(__name__)
 
 
-class Conversation(Struct, frozen=True, omit_defaults=True):
+class ConversationRecord(Struct, frozen=True, omit_defaults=True):
     """One of them."""
 
     tenant: str
@@ -45,7 +45,7 @@ class ConversationTooLongError(Exception):
     """It would have more than `MAX_RESPONSE_BYTES`."""
 
 
-class Conversations:
+class ConversationStore:
     """Where they are. All calls raise `QueueUnavailableError` where Redis does not answer, or has no room."""
 
     def __init__(self, redis: RunsScripts, process: str, keep_s: float, max_bytes: int) -> None:
@@ -59,18 +59,18 @@ class Conversations:
         self._keep_ms = int(keep_s * 1000)
         self._limits = (self._keep_ms, max_bytes, MAX_COUNTED_OUT)
 
-    async def make(self, conversation_id: str, conversation: Conversation) -> None:
+    async def make(self, conversation_id: str, conversation: ConversationRecord) -> None:
         """A new one. `ConversationTooLongError`."""
         with _telling_unavailable():
             await self._keep(keys=_INDEX, args=[*PREFIXES, conversation_id, _encoded(conversation), *self._limits])
 
-    async def find(self, tenant: str, conversation_id: str) -> Conversation | None:
+    async def find(self, tenant: str, conversation_id: str) -> ConversationRecord | None:
         """None where this tenant has none by this id."""
         with _telling_unavailable():
             data = await self._find(keys=[streams.response(conversation_id)], args=[])
         return _decoded(data, tenant)
 
-    async def lock(self, tenant: str, conversation_id: str, operation: str) -> tuple[Conversation, int] | None:
+    async def lock(self, tenant: str, conversation_id: str, operation: str) -> tuple[ConversationRecord, int] | None:
         """As it is now, for this operation alone, with its bytes; None as `find`. `ConversationLockedError`."""
         keys = [streams.conversation_lock(conversation_id), streams.response(conversation_id)]
         with _telling_unavailable():
@@ -84,7 +84,7 @@ class Conversations:
             await self.unlock(conversation_id, operation)
         return None if found is None else (found, len(data))
 
-    async def write(self, conversation_id: str, operation: str, conversation: Conversation) -> bool:
+    async def write(self, conversation_id: str, operation: str, conversation: ConversationRecord) -> bool:
         """As it is from now on; whether it was there, and locked for this operation. `ConversationTooLongError`."""
         data = _encoded(conversation)
         with _telling_unavailable():
@@ -119,23 +119,23 @@ class Conversations:
             return bool(await self._forget(keys=_INDEX, args=[*PREFIXES, conversation_id]))
 
 
-def conversations(redis: RunsScripts, config: ClusterConfig, process: str) -> Conversations | None:
+def conversations(redis: RunsScripts, config: ClusterConfig, process: str) -> ConversationStore | None:
     """As the configuration says; None where nothing is kept."""
     options = config.gateway
     if options.keep_responses_s is None:
         return None
-    return Conversations(redis, process, options.keep_responses_s, options.kept_responses_bytes)
+    return ConversationStore(redis, process, options.keep_responses_s, options.kept_responses_bytes)
 
 
-def _encoded(conversation: Conversation) -> bytes:
+def _encoded(conversation: ConversationRecord) -> bytes:
     data = msgspec.json.encode(conversation)
     if len(data) > MAX_RESPONSE_BYTES:
         raise ConversationTooLongError
     return data
 
 
-def _decoded(data: bytes | None, tenant: str) -> Conversation | None:
-    found = None if data is None else msgspec.json.decode(data, type=Conversation)
+def _decoded(data: bytes | None, tenant: str) -> ConversationRecord | None:
+    found = None if data is None else msgspec.json.decode(data, type=ConversationRecord)
     return found if found is not None and found.tenant == tenant else None
 
 

@@ -9,7 +9,7 @@ import structlog
 from msgspec import structs
 
 from gateway.inflight.queue_port import QueueUnavailableError
-from gateway.kept.conversations import Conversation, Conversations, ConversationTooLongError
+from gateway.kept.conversations import ConversationRecord, ConversationStore, ConversationTooLongError
 
 _log = structlog.get_logger(__name__)
 
@@ -17,7 +17,9 @@ _log = structlog.get_logger(__name__)
 class HeldConversation:
     """From its lock to its unlocking; what was read then is what it is until then."""
 
-    def __init__(self, store: Conversations, conversation_id: str, operation: str, found: Conversation) -> None:
+    def __init__(
+        self, store: ConversationStore, conversation_id: str, operation: str, found: ConversationRecord
+    ) -> None:
         self._store = store
         self._conversation_id = conversation_id
         self._operation = operation
@@ -26,7 +28,7 @@ class HeldConversation:
 
     @classmethod
     async def take(
-        cls, store: Conversations, tenant: str, conversation_id: str, operation: str
+        cls, store: ConversationStore, tenant: str, conversation_id: str, operation: str
     ) -> tuple[HeldConversation, int] | None:
         """With its bytes; None where this tenant has none by this id. `ConversationLockedError`."""
         locked = await store.lock(tenant, conversation_id, operation)
@@ -35,8 +37,8 @@ class HeldConversation:
         found, num_bytes = locked
         return cls(store, conversation_id, operation, found), num_bytes
 
-    async def write(self, conversation: Conversation) -> bool:
-        """As it is from now on; see `Conversations.write`."""
+    async def write(self, conversation: ConversationRecord) -> bool:
+        """As it is from now on; see `ConversationStore.write`."""
         return await self._store.write(
             self._conversation_id, self._operation, structs.replace(conversation, last=self._operation)
         )

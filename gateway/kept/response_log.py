@@ -16,7 +16,7 @@ from shared.messages.requests.token_logprob import TokenLogprob
 LENGTH_BYTES = 4
 
 
-class LogEntry(Struct, frozen=True, array_like=True, omit_defaults=True):
+class ResponseLogEntry(Struct, frozen=True, array_like=True, omit_defaults=True):
     """What has come since the entry before."""
 
     first: int
@@ -45,7 +45,7 @@ class LogReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def read(self, piece: bytes) -> list[LogEntry]:
+    def read(self, piece: bytes) -> list[ResponseLogEntry]:
         """Those that are whole now. `msgspec.MsgspecError` for what is no log."""
         data, place, entries = self._rest + piece, 0, []
         while len(data) - place >= LENGTH_BYTES:
@@ -58,20 +58,20 @@ class LogReader:
         return entries
 
 
-def written(entry: LogEntry) -> bytes:
+def written(entry: ResponseLogEntry) -> bytes:
     """As it stands in the log."""
     data = msgspec.msgpack.encode(entry)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
-def read_log(data: bytes) -> list[LogEntry]:
+def read_log(data: bytes) -> list[ResponseLogEntry]:
     """All entries of a whole log."""
     return LogReader().read(data)
 
 
-def events_after(entries: Iterable[LogEntry], number: int) -> Sequence[bytes]:
+def events_after(entries: Iterable[ResponseLogEntry], number: int) -> Sequence[bytes]:
     """Events of ``entries`` behind the one with this sequence number."""
     return [event for entry in entries for event in entry.events[max(0, number + 1 - entry.first) :]]
 
 
-_decoder = msgspec.msgpack.Decoder(LogEntry)
+_decoder = msgspec.msgpack.Decoder(ResponseLogEntry)

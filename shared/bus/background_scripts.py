@@ -129,16 +129,19 @@ end
 return found
 """
 
-# Who follows, with signs of life, and responses that nobody follows.
-# KEYS followers, responses in the background   ARGV most of them   -> {follower, signs …}, {id …}
+# Who follows, with signs of life, and responses that nobody follows: those of who is no follower any more, and those
+# that are said to be followed by who asks, who does not know of it.
+# KEYS followers, responses in the background   ARGV most of them, follower, ids that it follows
+#   -> {follower, signs …}, {id …}
 LOOK: Final = """#!lua flags=no-writes,allow-oom
 local followers = redis.call('HGETALL', KEYS[1])
-local lives, orphans = {}, {}
-for i = 1, #followers, 2 do lives[followers[i]] = true end
+local lives, known, orphans = {}, {}, {}
+for i = 1, #followers, 2 do lives[followers[i]] = followers[i] ~= ARGV[2] end
+for i = 3, #ARGV do known[ARGV[i]] = true end
 local told = redis.call('HGETALL', KEYS[2])
 for i = 1, #told, 2 do
   if #orphans >= tonumber(ARGV[1]) then break end
-  if not lives[string.match(told[i + 1], '^(%S+)')] then orphans[#orphans + 1] = told[i] end
+  if not known[told[i]] and not lives[string.match(told[i + 1], '^(%S+)')] then orphans[#orphans + 1] = told[i] end
 end
 return {followers, orphans}
 """
@@ -157,7 +160,7 @@ CLAIM: Final = """#!lua flags=allow-oom
 local told = redis.call('HGET', KEYS[2], ARGV[1])
 if not told then return nil end
 local before, tenant = string.match(told, '^(%S+) (.*)$')
-if redis.call('HEXISTS', KEYS[1], before) == 1 then return nil end
+if before ~= ARGV[2] and redis.call('HEXISTS', KEYS[1], before) == 1 then return nil end
 if redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('HDEL', KEYS[2], ARGV[1])
   return nil

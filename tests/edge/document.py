@@ -129,6 +129,8 @@ _NARROWER: dict[str, dict[str, Any]] = {
         "tools": {"enum": [None, [], [_FUNCTION], [_FUNCTION, {"type": "function", "name": "g"}]]},
         "tool_choice": {"enum": [None, "none", "auto", "required", {"type": "function", "name": "f"}]},
         "reasoning": {"enum": [None, {}, {"summary": "auto"}]},
+        "background": {"enum": [None, False]},
+        "conversation": {"const": None},
         "max_output_tokens": _LIMIT,
     },
     "MessagesRequest": {**_CONVERSATION, "max_tokens": _LIMIT["anyOf"][0]},

@@ -12,13 +12,13 @@ import msgspec
 
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
-from gateway.endpoints.call.preparation import Prompts, find_prompts, make_jobs, patience_of
+from gateway.endpoints.call.preparation import BodyPrompts, find_prompts, make_jobs, patience_of
 from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.http.body import parse_body, telling_faults
 from gateway.http.context import GatewayContext
 from gateway.inflight.job import Job
 from gateway.kept.background import BackgroundRequest, Claim
-from gateway.kept.response_log import LogEntry
+from gateway.kept.response_log import ResponseLogEntry
 from gateway.responses.kept_conversation import KeptConversation
 from gateway.responses.renderer import ResponsesRenderer
 from gateway.responses.request import ResponsesRequest
@@ -64,7 +64,7 @@ async def course_of(
     return made(context, found, dataclasses.replace(job, sampling=sampling, enqueued_s=request.arrived_s), claim)
 
 
-def made(context: GatewayContext, found: Prompts[ResponsesRequest], job: Job, claim: Claim) -> Course:
+def made(context: GatewayContext, found: BodyPrompts[ResponsesRequest], job: Job, claim: Claim) -> Course:
     """The course of a job that is ready."""
     request_id, created = request_id_of(claim.response_id), int(claim.request.arrived_s)
     renderer = found.endpoint.renderer(found.body, found.model, request_id, created)
@@ -72,7 +72,7 @@ def made(context: GatewayContext, found: Prompts[ResponsesRequest], job: Job, cl
     return Course(found.body, dataclasses.replace(job, is_logged=True), renderer, patience_of(context, found))
 
 
-def of_life(job: Job, claim: Claim, entries: Sequence[LogEntry], num_tries: int) -> Job:
+def of_life(job: Job, claim: Claim, entries: Sequence[ResponseLogEntry], num_tries: int) -> Job:
     """The same for this life, with what those before it have brought. Each try is another request to the queue: a
     cancel of the last one may still be on its way there."""
     request_id = request_id_of(claim.response_id)
@@ -87,7 +87,7 @@ def of_life(job: Job, claim: Claim, entries: Sequence[LogEntry], num_tries: int)
     )
 
 
-def _chunk_of(request_id: str, life: int, entries: Sequence[LogEntry]) -> Chunk | None:
+def _chunk_of(request_id: str, life: int, entries: Sequence[ResponseLogEntry]) -> Chunk | None:
     token_ids = [token_id for entry in entries for token_id in entry.token_ids]
     if not token_ids:
         return None

@@ -30,14 +30,14 @@ from gateway.inflight.timeline import Timeline
 from gateway.kept.background import Background, Claim, Standing
 from gateway.kept.conversations import ConversationLockedError
 from gateway.kept.held_conversation import HeldConversation
-from gateway.kept.response_log import LogEntry
+from gateway.kept.response_log import ResponseLogEntry
 from gateway.openai.answers.delta import Delta, End
 from gateway.openai.errors import errors, kept_errors
 from gateway.responses.answer import ResponseAnswer
 from gateway.responses.background_events import failed_answer, failed_events
 from gateway.responses.request import ResponsesRequest
 
-FLUSH_S = 0.1
+FLUSH_S = 0.2
 """Tokens that come within this time are written together: what a gateway's death can cost is computed again."""
 PATH = "/v1/responses"
 
@@ -71,7 +71,7 @@ class Follower:
                 await self._follow(record, course, room)
             except errors.ApiError as error:
                 if error.code == errors.gateway_stopping().code:
-                    record.hand_on()
+                    record.is_handed_on = True
                 else:
                     record.refuse(error)
                     await self._fail(error)
@@ -96,7 +96,7 @@ class Follower:
         if self.standing is Standing.ENDED:
             record.abandon()
         else:
-            record.hand_on()  # it is counted where it ends
+            record.is_handed_on = True  # it is counted where it ends
 
     async def _follow(self, record: Visit, course: Course | None, room: ExitStack) -> None:
         if course is None:
@@ -165,7 +165,7 @@ class Follower:
         if is_over:
             told += renderer.closing(usage(call, record.timeline))
         token_ids, scores = generation.since(num_known)
-        entry = LogEntry(
+        entry = ResponseLogEntry(
             first=self._log.next,
             events=told,
             token_ids=token_ids,
@@ -193,11 +193,13 @@ class Follower:
             answer = failed_answer(blank, error)
             events = failed_events(answer, error, self._log.next)
         try:
-            await self._end(LogEntry(first=self._log.next, events=events, at_s=time.time(), is_last=True), answer)
+            await self._end(
+                ResponseLogEntry(first=self._log.next, events=events, at_s=time.time(), is_last=True), answer
+            )
         except NotFollowedError as not_followed:
             self.standing = not_followed.standing
 
-    async def _end(self, entry: LogEntry, answer: ResponseAnswer) -> None:
+    async def _end(self, entry: ResponseLogEntry, answer: ResponseAnswer) -> None:
         """Its conversation first: should this process end in between, the next one finds that done."""
         kept = self._kept(answer)
         data = msgspec.json.encode(kept)

@@ -1,15 +1,17 @@
 """The responses in the background that this process follows, and how it comes by those of processes that died.
 
-Every second (`gateway.kept.background.SIGN_S`) it shows that it lives, hears which of its responses are another one's by
-now, and looks whose process has stopped showing that.
+Every second (`SIGN_S` of `gateway.kept.background`) it shows that it lives, hears which of its responses are another
+one's by now, and looks whose process has stopped showing that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 
+import msgspec
 import structlog
 from aiohttp import web
 
@@ -18,9 +20,11 @@ from gateway.endpoints.background.follower import Follower
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.timeline import Timeline
 from gateway.kept.background import Background, Claim, Standing
-from gateway.kept.conversations import Conversations
-from gateway.kept.liveness import Liveness
+from gateway.kept.conversations import ConversationStore
+from gateway.kept.missed_signs import MissedSigns
 from shared.service.tasks import Supervised, cancel_all
+
+MAX_UNWANTED = 1024  # of which Redis has not been told: it is away, and tells nobody of them
 
 _log = structlog.get_logger(__name__)
 
@@ -28,12 +32,15 @@ _log = structlog.get_logger(__name__)
 class Followers:
     """Of one process; see `following`."""
 
-    def __init__(self, app: web.Application, background: Background, conversations: Conversations) -> None:
+    def __init__(self, app: web.Application, background: Background, conversations: ConversationStore) -> None:
         self._app = app
         self._background = background
         self._conversations = conversations
-        self._liveness = Liveness(background.follower)
+        self._missed = MissedSigns(background.follower)
         self._followed: dict[str, tuple[Follower, asyncio.Task[None]]] = {}
+        self._expected: set[str] = set()
+        """Those that are on their way to Redis, or were and cannot be followed."""
+        self._unwanted: deque[str] = deque(maxlen=MAX_UNWANTED)
         self._is_due = asyncio.Event()
         self._supervised = Supervised()
 
@@ -51,10 +58,21 @@ class Followers:
     ) -> None:
         """Follow a response that was claimed; the rest is of the request that brought it, where one did."""
         follower = Follower(self._app, self._background, claim)
-        timeline = timeline or Timeline(arrival_s=_now())
-        task = asyncio.create_task(follower.follow(course, room or ExitStack(), timeline), name=claim.response_id)
+        room, timeline = room or ExitStack(), timeline or Timeline(arrival_s=_now())
+        task = asyncio.create_task(follower.follow(course, room, timeline), name=claim.response_id)
         self._followed[claim.response_id] = (follower, task)
-        task.add_done_callback(lambda done: self._ended(follower, done))
+        task.add_done_callback(lambda done: self._ended(follower, room, done))
+
+    async def create(self, claim: Claim) -> str:
+        """As `Background.create`; one that may or may not have been made is removed."""
+        self._expected.add(claim.response_id)
+        try:
+            return await self._background.create(claim)
+        except QueueUnavailableError:
+            self._unwanted.append(claim.response_id)
+            raise
+        finally:
+            self._expected.discard(claim.response_id)
 
     def look_soon(self) -> None:
         """One of them may have been taken away."""
@@ -110,22 +128,29 @@ class Followers:
                 task.cancel()
 
     async def _look(self) -> None:
-        signs, orphans = await self._background.look()
-        for process, sign in self._liveness.look(signs):
+        while self._unwanted:
+            await self._background.remove(self._unwanted[0])
+            self._unwanted.popleft()
+        signs, orphans = await self._background.look([*self._followed, *self._expected])
+        for process, sign in self._missed.look(signs):
             _log.warning("a follower shows no sign of life", follower=process)
             await self._background.strike(process, sign)
         for response_id in orphans:
-            if response_id in self._followed:
+            if response_id in self._followed or response_id in self._expected:
                 continue
-            claim = await self._background.claim(response_id)
-            if claim is not None:
-                _log.info("response followed", response_id=response_id, life=claim.life)
-                self.begin(claim)
+            try:
+                claim = await self._background.claim(response_id)
+                if claim is not None:
+                    _log.info("response followed", response_id=response_id, life=claim.life)
+                    self.begin(claim)
+            except msgspec.MsgspecError as error:  # written by who knows more: it waits for another process
+                _log.error("response unreadable", response_id=response_id, error=str(error))
+                self._expected.add(response_id)
 
-    def _ended(self, follower: Follower, task: asyncio.Task[None]) -> None:
+    def _ended(self, follower: Follower, room: ExitStack, task: asyncio.Task[None]) -> None:
         del self._followed[follower.response_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # it stays with this process, and is followed again when that has ended
+        room.close()  # it may have been cancelled before it began
+        if not task.cancelled() and (error := task.exception()) is not None:  # it is followed again
             _log.error("response not followed any more", response_id=follower.response_id, exc_info=error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -12,12 +13,12 @@ from aiohttp import web
 from msgspec import structs
 
 from gateway.answers.call_record import Visit
-from gateway.endpoints.background.course import made
+from gateway.endpoints.background.course import Course, made
 from gateway.endpoints.background.followers import FOLLOWERS
 from gateway.endpoints.background.watching import watch
 from gateway.endpoints.call.endpoint import Handler
 from gateway.endpoints.call.json_answer import json_answer
-from gateway.endpoints.call.preparation import Prompts
+from gateway.endpoints.call.preparation import BodyPrompts
 from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.http.body import body_data
 from gateway.http.context import CLIENT, CONTEXT
@@ -26,11 +27,10 @@ from gateway.kept.background import (
     MAX_IN_ALL,
     MAX_OF_TENANT,
     MAX_REQUEST_BYTES,
-    Background,
     BackgroundRequest,
     Claim,
 )
-from gateway.kept.response_log import LogEntry, written
+from gateway.kept.response_log import ResponseLogEntry, written
 from gateway.openai.errors import kept_errors
 from gateway.responses.answer import ResponseAnswer
 from gateway.responses.background_events import queued_events
@@ -51,7 +51,7 @@ class ResponsesHandler(Handler[ResponsesRequest]):
         self,
         http: web.Request,
         record: Visit,
-        found: Prompts[ResponsesRequest],
+        found: BodyPrompts[ResponsesRequest],
         jobs: Sequence[Job],
         room: ExitStack,
     ) -> web.StreamResponse:
@@ -64,27 +64,42 @@ class ResponsesHandler(Handler[ResponsesRequest]):
         job = dataclasses.replace(job, wants_place=False)
         blank = blank_answer(body.filled(found.model.sampling), f"resp_{record.request_id}", int(time.time()))
         queued = structs.replace(blank, status="queued")
-        claim = await _kept(http, background, body, job, queued)
-        record.hand_on()
-        if body.kept is not None and body.kept.held is not None:
-            body.kept.held.hand_over()
-            body.kept.held = None
+        claim = _claim(http, body, job, queued, await body_data(http))
         course = made(http.app[CONTEXT], found, job, claim)
-        http.app[FOLLOWERS].begin(claim, course, room.pop_all(), record.timeline)
+        record.is_handed_on = True
+        # its client may leave meanwhile: it is there, and followed, or neither
+        await asyncio.shield(_begin(http, claim, course, room.pop_all(), record))
         if body.stream:
             return await watch(http, background, queued.id, -1)
         return json_answer(queued)
 
 
-async def _kept(
-    http: web.Request, background: Background, body: ResponsesRequest, job: Job, queued: ResponseAnswer
-) -> Claim:
-    """In Redis, from where it goes on whatever becomes of this process; `ApiError` where it may not."""
+async def _begin(http: web.Request, claim: Claim, course: Course, room: ExitStack, record: Visit) -> None:
+    """Have it kept in Redis, from where it goes on whatever becomes of this process; `ApiError` where it may not."""
+    followers, kept = http.app[FOLLOWERS], course.body.kept
+    try:
+        outcome = await followers.create(claim)
+        if outcome == "full":
+            raise kept_errors.too_many_in_background(MAX_IN_ALL, "of all")
+        if outcome == "tenant_full":
+            raise kept_errors.too_many_in_background(MAX_OF_TENANT, "of this tenant")
+    except BaseException:
+        record.is_handed_on = False
+        room.close()
+        raise
+    if kept is not None and kept.held is not None:
+        kept.held.hand_over()
+        kept.held = None
+    followers.begin(claim, course, room, record.timeline)
+
+
+def _claim(http: web.Request, body: ResponsesRequest, job: Job, queued: ResponseAnswer, data: bytes) -> Claim:
+    """All that whoever follows it has to know."""
     client, earlier = http[CLIENT], [] if body.kept is None else body.kept.earlier
     request = BackgroundRequest(
         tenant=client.tenant,
         key_id=client.key_id.hex(),
-        body=await body_data(http),
+        body=data,
         earlier=msgspec.json.encode(earlier),
         seed=job.sampling.seed,
         arrived_s=job.enqueued_s,
@@ -94,11 +109,5 @@ async def _kept(
     )
     if len(request.body) + len(request.earlier) > MAX_REQUEST_BYTES:
         raise kept_errors.too_much_for_background(MAX_REQUEST_BYTES)
-    entry = LogEntry(first=0, events=queued_events(queued), at_s=time.time())
-    claim = Claim(queued.id, 0, request, entry.next, written(entry))
-    outcome = await background.create(claim)
-    if outcome == "full":
-        raise kept_errors.too_many_in_background(MAX_IN_ALL, "of all")
-    if outcome == "tenant_full":
-        raise kept_errors.too_many_in_background(MAX_OF_TENANT, "of this tenant")
-    return claim
+    entry = ResponseLogEntry(first=0, events=queued_events(queued), at_s=time.time())
+    return Claim(queued.id, 0, request, entry.next, written(entry))

@@ -13,7 +13,7 @@ import structlog
 
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.kept.background import MAX_LOG_BYTES, Background, Claim, Standing
-from gateway.kept.response_log import LogEntry, read_log, written
+from gateway.kept.response_log import ResponseLogEntry, read_log, written
 from gateway.openai.errors import kept_errors
 
 RETRY_S = 0.5  # a Redis that is away, or full, is asked again so often: what has come waits here meanwhile
@@ -48,7 +48,7 @@ class LogWriter:
         """There is more than that it is queued."""
         return bool(self._claim.log) and self.next > 2
 
-    async def append(self, entry: LogEntry) -> None:
+    async def append(self, entry: ResponseLogEntry) -> None:
         """Until it is there; `ApiError` for more than is kept, `NotFollowedError`."""
         data = written(entry)
         if len(self._data) + len(data) > MAX_LOG_BYTES:
@@ -61,7 +61,7 @@ class LogWriter:
         while self._num_there < len(self._data):
             await self._send(send)
 
-    async def end(self, entry: LogEntry, kept: bytes) -> None:
+    async def end(self, entry: ResponseLogEntry, kept: bytes) -> None:
         """The last entry, and the answer as it is kept; `NotFollowedError`."""
         self.is_ending = True
         self._take(entry, written(entry))
@@ -78,7 +78,7 @@ class LogWriter:
         _log.warning("response restored", response_id=claim.response_id, num_log_bytes=len(claim.log))
         await self._background.create(claim, "in_progress" if self.has_begun else "queued", is_bounded=False)
 
-    def _take(self, entry: LogEntry, data: bytes) -> None:
+    def _take(self, entry: ResponseLogEntry, data: bytes) -> None:
         self._data += data
         self.next = entry.next
 

@@ -19,8 +19,8 @@ from gateway.endpoints.stored.kept_responses import find_kept, kept_here, refuse
 from gateway.endpoints.stored.paging import MAX_QUERY_CHARACTERS
 from gateway.http.context import CLIENT, CONTEXT, METRICS
 from gateway.inflight.kept_responses import KeptResponse
-from gateway.kept.background import Background, Found, Standing
-from gateway.kept.response_log import LogEntry, written
+from gateway.kept.background import Background, OpenResponse, Standing
+from gateway.kept.response_log import ResponseLogEntry, written
 from gateway.openai.errors import errors, kept_errors
 from gateway.responses.answer import DeletedResponse, ResponseAnswer
 from gateway.responses.background_events import cancelled_event
@@ -87,9 +87,11 @@ async def remove_response(http: web.Request) -> web.Response:
     return json_answer(DeletedResponse(id=response_id))
 
 
-async def _is_cancelled(http: web.Request, background: Background, running: Found, answer: ResponseAnswer) -> bool:
+async def _is_cancelled(
+    http: web.Request, background: Background, running: OpenResponse, answer: ResponseAnswer
+) -> bool:
     events = cancelled_event(answer, running.next)
-    entry = LogEntry(first=running.next, events=events, at_s=time.time(), is_last=True)
+    entry = ResponseLogEntry(first=running.next, events=events, at_s=time.time(), is_last=True)
     kept = msgspec.json.encode(_kept(http, running, answer))
     if await background.cancel(answer.id, running.num_log_bytes, written(entry), kept) is not Standing.OK:
         return False
@@ -97,7 +99,7 @@ async def _is_cancelled(http: web.Request, background: Background, running: Foun
     return True
 
 
-def _kept(http: web.Request, running: Found, answer: ResponseAnswer) -> KeptResponse:
+def _kept(http: web.Request, running: OpenResponse, answer: ResponseAnswer) -> KeptResponse:
     """With what was asked, where that is still read as it was."""
     with suppress(errors.ApiError):
         body = body_of(http.app[CONTEXT], running.request, http.app[METRICS].unkept_responses.inc)
@@ -107,7 +109,7 @@ def _kept(http: web.Request, running: Found, answer: ResponseAnswer) -> KeptResp
     return KeptResponse(running.request.tenant, len(earlier), earlier, Raw(msgspec.json.encode(answer)))
 
 
-async def _let_go(http: web.Request, running: Found, response_id: str) -> None:
+async def _let_go(http: web.Request, running: OpenResponse, response_id: str) -> None:
     """Its conversation is free, and its follower hears of it."""
     store = http.app[CONTEXT].conversations
     if running.request.conversation and store is not None:
@@ -115,11 +117,11 @@ async def _let_go(http: web.Request, running: Found, response_id: str) -> None:
     http.app[FOLLOWERS].look_soon()
 
 
-async def _running(http: web.Request, background: Background) -> Found | None:
+async def _running(http: web.Request, background: Background) -> OpenResponse | None:
     return await background.find(http[CLIENT].tenant, response_id_of(http))
 
 
-def _as_it_is(running: Found) -> ResponseAnswer:
+def _as_it_is(running: OpenResponse) -> ResponseAnswer:
     answer = msgspec.json.decode(running.request.blank, type=ResponseAnswer)
     return structs.replace(answer, status="queued" if running.status == "queued" else "in_progress")
 

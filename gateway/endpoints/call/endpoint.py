@@ -14,7 +14,7 @@ from gateway.answers.answer import Renderer, answer_whole
 from gateway.answers.call_record import Visit
 from gateway.answers.news_wait import NewsWait
 from gateway.answers.streamed import StreamedAnswer
-from gateway.endpoints.call.preparation import Body, Endpoint, Prompts, find_prompts, make_jobs, patience_of
+from gateway.endpoints.call.preparation import Body, BodyPrompts, Endpoint, find_prompts, make_jobs, patience_of
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import (
     BATCH_DEADLINE_S,
@@ -114,7 +114,7 @@ class Handler(Generic[Body]):
         self,
         http: web.Request,
         record: Visit,
-        found: Prompts[Body],
+        found: BodyPrompts[Body],
         jobs: Sequence[Job],
         room: ExitStack,  # noqa: ARG002 (for handlers that give it back)
     ) -> web.StreamResponse:

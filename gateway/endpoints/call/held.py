@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from gateway.inflight.kept_responses import MAX_RESPONSE_BYTES
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
-from gateway.kept.conversations import ConversationLockedError, Conversations, ConversationTooLongError
+from gateway.kept.conversations import ConversationLockedError, ConversationStore, ConversationTooLongError
 from gateway.kept.held_conversation import HeldConversation
 from gateway.openai.errors import errors, kept_errors
 
@@ -24,7 +24,7 @@ def check_conversation_id(conversation_id: str, param: str = "conversation_id") 
 
 
 async def take_conversation(
-    store: Conversations, tenant: str, conversation_id: str, operation: str, param: str = "conversation_id"
+    store: ConversationStore, tenant: str, conversation_id: str, operation: str, param: str = "conversation_id"
 ) -> tuple[HeldConversation, int]:
     """Locked for this operation, with its bytes; `ApiError` 404, and 400 where another one works on it."""
     check_conversation_id(conversation_id, param)

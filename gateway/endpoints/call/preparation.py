@@ -75,7 +75,7 @@ class Endpoint(Protocol[Body]):
 
 
 @dataclass(frozen=True)
-class Prompts(Generic[Body]):
+class BodyPrompts(Generic[Body]):
     """A body as its model reads it."""
 
     endpoint: Endpoint[Body]
@@ -106,7 +106,7 @@ async def find_prompts(
     client: Client,
     slo_header: str | None,
     deadline_s: float | None = None,
-) -> Prompts[Body]:
+) -> BodyPrompts[Body]:
     """What a body asks for; `ApiError` for what cannot be, or may not."""
     asked = endpoint.asked(body)
     model = job_parts.find_model(context, asked.model, endpoint.task)
@@ -114,16 +114,16 @@ async def find_prompts(
     constraint = await endpoint.constraint(body, model)
     pictures = await endpoint.pictures(body, model, context.models_with_pictures)
     token_ids = await endpoint.prompts(body, model)
-    return Prompts(endpoint, body, model, promise, constraint, pictures, token_ids)
+    return BodyPrompts(endpoint, body, model, promise, constraint, pictures, token_ids)
 
 
-def patience_of(context: GatewayContext, found: Prompts[Body]) -> NewsWait:
+def patience_of(context: GatewayContext, found: BodyPrompts[Body]) -> NewsWait:
     """How long its answer may wait for its next tokens."""
     asked, cold_start_ttl_s = found.endpoint.asked(found.body), context.config.gateway.cold_start_ttl_s
     return NewsWait.of(found.promise.queue_ttl_s, cold_start_ttl_s, is_ranked=asked.is_ranked)
 
 
-async def make_jobs(context: GatewayContext, record: Visit, found: Prompts[Body]) -> list[Job]:
+async def make_jobs(context: GatewayContext, record: Visit, found: BodyPrompts[Body]) -> list[Job]:
     """One a prompt; `ApiError` 400 when one of them does not fit."""
     endpoint, body, model = found.endpoint, found.body, found.model
     asked, room = endpoint.asked(body), endpoint.room(body)

@@ -22,7 +22,7 @@ from gateway.endpoints.call.json_answer import json_answer
 from gateway.endpoints.stored.kept_responses import item_page, item_query
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, REQUEST_ID, SLOTS
-from gateway.kept.conversations import Conversation, Conversations
+from gateway.kept.conversations import ConversationRecord, ConversationStore
 from gateway.kept.held_conversation import HeldConversation
 from gateway.openai.errors import kept_errors
 from gateway.responses.answer import InputItemList
@@ -44,7 +44,7 @@ async def make_conversation(http: web.Request) -> web.Response:
     store = _store(http)
     async with _body(http, ConversationRequest) as body:
         conversation_id = f"{CONVERSATION_PREFIX}{http[REQUEST_ID]}"
-        made = Conversation(
+        made = ConversationRecord(
             tenant=http[CLIENT].tenant,
             created_at=int(time.time()),
             metadata=body.metadata or {},
@@ -105,7 +105,7 @@ async def remove_item(http: web.Request) -> web.Response:
         return _shown(http.match_info["conversation"], held.found)
 
 
-def _store(http: web.Request) -> Conversations:
+def _store(http: web.Request) -> ConversationStore:
     store = http.app[CONTEXT].conversations
     if store is None:
         raise kept_errors.no_conversations()
@@ -134,7 +134,7 @@ async def _held(http: web.Request) -> AsyncIterator[HeldConversation]:
             await held.unlock()
 
 
-async def _found(http: web.Request) -> Conversation:
+async def _found(http: web.Request) -> ConversationRecord:
     store, conversation_id = _store(http), http.match_info["conversation"]
     check_conversation_id(conversation_id)
     with telling_refusals():
@@ -144,7 +144,7 @@ async def _found(http: web.Request) -> Conversation:
     return found
 
 
-async def _write(held: HeldConversation, changed: Conversation) -> None:
+async def _write(held: HeldConversation, changed: ConversationRecord) -> None:
     if not await held.write(changed):
         raise kept_errors.conversation_not_found()
 
@@ -162,6 +162,6 @@ def _item_of(http: web.Request, items: Sequence[dict[str, Any]]) -> dict[str, An
     return found
 
 
-def _shown(conversation_id: str, conversation: Conversation) -> web.Response:
+def _shown(conversation_id: str, conversation: ConversationRecord) -> web.Response:
     created_at, metadata = conversation.created_at, conversation.metadata
     return json_answer(ConversationAnswer(id=conversation_id, created_at=created_at, metadata=metadata))

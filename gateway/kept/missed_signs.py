@@ -11,7 +11,7 @@ MISSED_LOOKS = 5
 """Looks in a row at which a process has shown nothing new: it is taken for dead."""
 
 
-class Liveness:
+class MissedSigns:
     """What one process has seen of the others."""
 
     def __init__(self, own: str) -> None:
