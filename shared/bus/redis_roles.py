@@ -20,6 +20,10 @@ _STREAM = ("xadd", "xread", "xrange", "xrevrange", "xtrim", "xdel", "xlen", "xin
 _KEY = ("exists", "type", "del", "unlink", "expire", "pexpire", "ttl", "pttl", "get", "set")
 _OF_ALL = (*_CONNECTION, *_TRANSACTION, *_STREAM, *_KEY)
 _OF_A_SERVICE = (*_OF_ALL, "incr", "hget", "hgetall", "hstrlen", "hset", "hincrby", "hdel")
+_OF_WHAT_IS_KEPT = (
+    *("zadd", "zrange", "zrem", "incrby", "strlen", "append", "getrange"),
+    *("hget", "hgetall", "hlen", "hvals", "hmget", "hexists", "hset", "hincrby", "hdel"),
+)
 _OF_A_NODE = (*_OF_ALL, "xreadgroup", "xack", "xgroup|create")
 _OF_AN_OPERATOR = (
     *("ping", "select", "client|setinfo", "client|setname", "client|list", "info", "time", "role", "acl|whoami"),
@@ -65,12 +69,13 @@ def _service(name: str, inbox: str, *, writes: Sequence[str] = (), owns: Sequenc
 ROLES: tuple[Role, ...] = (
     Role(
         name="gateway",
-        commands=(*_OF_ALL, "zadd", "zrange", "zrem", "incrby", "strlen"),
+        commands=(*_OF_ALL, *_OF_WHAT_IS_KEPT),
         reads=(streams.BATCH_TOKEN,),
         writes=(streams.QUEUE, streams.KV, streams.payload(ALL), streams.pictures(ALL), streams.DEAD_LETTER),
         owns=(
             *(streams.tokens(ALL), streams.RATES),
-            *(streams.response(ALL), streams.RESPONSES, streams.RESPONSES_BYTES),
+            *(streams.response(ALL), streams.RESPONSES, streams.RESPONSES_BYTES, streams.response_log(ALL)),
+            *(streams.BACKGROUND, streams.background(ALL), streams.FOLLOWERS, streams.conversation_lock(ALL)),
         ),
     ),
     _service(

@@ -12,6 +12,8 @@ import pytest
 from redis.exceptions import RedisError
 
 from gateway.inflight.kept_responses import KeptResponse, KeptResponses
+from gateway.kept.background import Background, BackgroundRequest, Claim, Standing
+from gateway.kept.conversations import ConversationRecord, ConversationStore
 from gateway.tenants.kept_rates import KeptRates
 from gateway.tenants.rates import DueRate
 from gateway.tenants.shared_bucket import SharedBucket, Telling
@@ -177,10 +179,36 @@ async def test_gateways_alone_know_which_answers_are_kept(server: Server) -> Non
         assert await kept.find("a", "resp_1") is None
         assert await kept.find("a", "resp_2") is not None
         assert await kept.forget("resp_2")
+        await follow_one(Background(gateway, "one", 60, 1000))
+        conversations = ConversationStore(gateway, "one", 60, 1000)
+        await conversations.make("conv_1", ConversationRecord("a", 1))
+        locked = await conversations.lock("a", "conv_1", "call_1")
+        assert locked is not None
+        assert await conversations.write("conv_1", "call_1", locked[0])
+        await conversations.unlock("conv_1", "call_1")
+        assert await conversations.forget("conv_1")
     for role in ("node", "queue-manager", "scheduler", "kv-manager", "batches"):
         async with connect(url(server, role)) as redis:
             with refused():
                 await redis.get(streams.response("resp_2"))
+
+
+async def follow_one(background: Background) -> None:
+    """Each script once, but for those whose commands others have too."""
+    request = BackgroundRequest("a", "", b"{}", b"[]", 7, 1.0, b"{}")
+    await background.sign([])
+    for response_id in ("resp_3", "resp_4", "resp_5"):
+        assert await background.create(Claim(response_id, 0, request, 2, b"log")) == "ok"
+    assert len((await background.look([]))[1]) == 3
+    assert await background.claim("resp_3") is not None
+    assert await background.append("resp_3", 3, b"ger", 4) is Standing.OK
+    assert await background.find("a", "resp_3") is not None
+    assert await background.read("resp_3", 0) == (b"logger", True)
+    assert await background.end("resp_3", 6, b"!", b"{}") is Standing.OK
+    assert await background.cancel("resp_4", 3, b"!", b"{}") is Standing.OK
+    assert await background.remove("resp_5")
+    assert await background.sign(["resp_4", "resp_5"]) == [Standing.ENDED] * 2
+    await background.strike("one")
 
 
 async def test_a_node_reads_payloads_and_changes_none(server: Server) -> None:
