@@ -281,6 +281,17 @@ SERVICES = Row(
             width=12,
         ),
         Panel(
+            "Responses in the background",
+            "Those that have not ended, and those that gateways went on with in 15 minutes, since the process that had "
+            "followed them had ended. The cluster takes 1,024 at a time, of a tenant 256.",
+            "short",
+            [
+                Query("sum(treadle_background_responses)", "not ended"),
+                Query(increase("treadle_background_taken_over_total", window="15m"), "taken over"),
+            ],
+            width=12,
+        ),
+        Panel(
             "Keys and models",
             "Gateways that cannot use the keys, or the models, of their files as these are now, or count rates alone "
             "since Redis does not answer; files read again in 15 minutes, and requests that ended because their key "

@@ -76,6 +76,16 @@ class GatewayMetrics:
         )
         self.predictions = PredictionErrors(registry)
         self.inflight = Gauge("treadle_inflight_requests", "Requests that this gateway holds", registry=registry)
+        self.background = Gauge(
+            "treadle_background_responses",
+            "Responses in the background that this gateway follows until they end",
+            registry=registry,
+        )
+        self.taken_over = Counter(
+            "treadle_background_taken_over_total",
+            "Responses in the background that this gateway has gone on with, behind another process that has ended",
+            registry=registry,
+        )
         self.inflight_bytes = Gauge(
             "treadle_inflight_bytes", "Bodies and payloads of the requests that this gateway holds", registry=registry
         )

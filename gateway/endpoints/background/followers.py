@@ -17,6 +17,7 @@ from aiohttp import web
 
 from gateway.endpoints.background.course import Course
 from gateway.endpoints.background.follower import Follower
+from gateway.http.context import METRICS
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.timeline import Timeline
 from gateway.kept.background import Background, Claim, Standing
@@ -143,6 +144,7 @@ class Followers:
                 if claim is not None:
                     _log.info("response followed", response_id=response_id, life=claim.life)
                     self.begin(claim)
+                    self._app[METRICS].taken_over.inc()
             except msgspec.MsgspecError as error:  # written by who knows more: it waits for another process
                 _log.error("response unreadable", response_id=response_id, error=str(error))
                 self._expected.add(response_id)

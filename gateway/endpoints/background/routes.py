@@ -9,14 +9,15 @@ from gateway.endpoints.background.followers import FOLLOWERS, Followers
 from gateway.endpoints.background.handler import ResponsesHandler
 from gateway.endpoints.background.watching import WATCHERS, Watchers
 from gateway.endpoints.stored import conversations, kept_responses
-from gateway.http.context import GatewayContext
+from gateway.http.context import METRICS, GatewayContext
 
 
 def response_routes(app: web.Application, context: GatewayContext) -> list[web.RouteDef]:
     """All of them; where nothing is kept they say so."""
     app[WATCHERS] = Watchers()
     if context.background is not None and context.conversations is not None:
-        app[FOLLOWERS] = Followers(app, context.background, context.conversations)
+        app[FOLLOWERS] = followers = Followers(app, context.background, context.conversations)
+        app[METRICS].background.set_function(lambda: followers.num_followed)
     one, items = "/v1/conversations/{conversation}", "/v1/conversations/{conversation}/items"
     return [
         web.post("/v1/responses", ResponsesHandler().handle),

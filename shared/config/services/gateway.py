@@ -38,8 +38,8 @@ class GatewayOptions(Section):
     default_slo: str = "interactive"
     """Class of requests that name none."""
     keep_responses_s: PositiveSeconds | None = None
-    """How long answers of the Responses API are kept, so that ``previous_response_id`` can name them; without it
-    nothing is kept of any."""
+    """How long answers of the Responses API are kept, so that ``previous_response_id`` can name them, and conversations
+    behind their last change; without it nothing is kept of any, and no response is taken in the background."""
     kept_responses_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     """What they may have in Redis, all together; beyond, those that end first are dropped."""
     drain_s: PositiveSeconds = 15.0
