@@ -113,8 +113,7 @@ class NodeModels:
 
     @property
     def fetching(self) -> str:
-        """The model whose weights are on their way to the device, or ``""``; no request is served before they are
-        there."""
+        """The model whose weights are on their way to the device, or ``""``; no request is served meanwhile."""
         return "" if self.is_on_device(self.loading) else self.loading
 
     def begin_load(self, model: str, in_use: Iterable[str]) -> LoadModel:

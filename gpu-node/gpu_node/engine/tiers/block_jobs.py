@@ -1,4 +1,4 @@
-"""What a store asks of whoever reads and writes its blocks, and what it is answered."""
+"""What a store asks of the worker that reads and writes its blocks, and what it is answered."""
 
 from __future__ import annotations
 
