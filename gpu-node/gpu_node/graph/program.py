@@ -275,7 +275,7 @@ class Program:
 
 
 def accesses(operators: Sequence[Operator], buffers: Sequence[Buffer]) -> list[list[Access]]:
-    """What each operator reads and writes; the step's own buffers left out, which nobody writes."""
+    """What each operator reads and writes; the step's own buffers left out, which none writes."""
     known = {buffer.name: buffer for buffer in buffers}
     found = []
     for operator in operators:

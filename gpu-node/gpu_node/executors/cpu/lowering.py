@@ -1,7 +1,7 @@
 """From a program to the CPU device's operators: places for its buffers, packed weights, one operator for each.
 
 One thing is decided here, since it is the device's own business: a buffer that only products read is rounded to
-bfloat16 by whoever writes it, not by each reader. No number changes: with ``round_early=False`` each reader rounds.
+bfloat16 by its writer, not by each reader. No number changes: with ``round_early=False`` each reader rounds.
 """
 
 from __future__ import annotations
