@@ -85,7 +85,7 @@ class KeyRing:
     def authenticate(self, headers: Mapping[str, str]) -> Client:
         """The client that ``Authorization: Bearer KEY`` names, or without that, ``x-api-key: KEY``.
 
-        `ApiError` 401 for everybody else.
+        `ApiError` 401 for any other request.
         """
         if self.is_open:
             return ANYONE
