@@ -90,7 +90,7 @@ class OutputConfig(ApiObject):
 
 
 class RequestMetadata(ApiObject):
-    """Who asks; taken and not used."""
+    """Which user asks; taken and not used."""
 
     user_id: Id | None = None
 

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 # Opened, or a byte of the next request sent: clients send a header in one piece, and the slowest line has carried it by
 # then. A connection without a header holds no slot, so nothing else bounds how long it stays.
 HEADER_TIMEOUT_S = 10.0
-# Between two requests. Longer than load balancers keep connections to what is behind them (60 s is common), so that it
-# is they who close one, and never while a request is under way.
+# Between two requests. Longer than load balancers keep connections to what is behind them (60 s is common), so that
+# these close one, and never while a request is under way.
 IDLE_TIMEOUT_S = 75.0
 # An answer: a client that takes nothing of it for this long has left, whatever its socket says.
 WRITE_TIMEOUT_S = 60.0

@@ -18,7 +18,7 @@ KEY_HEADER = "x-api-key"
 
 @dataclass(frozen=True)
 class Client:
-    """What a key says about who holds it; never what the client says about itself."""
+    """What a key says about its holder; never what the client says about itself."""
 
     tenant: str
     slo_classes: tuple[str, ...] | None

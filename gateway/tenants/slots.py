@@ -95,8 +95,8 @@ class Slots:
     def take(self, client: Client, num_slots: int = 1, num_bytes: int = 0) -> Held:
         """Slots and bytes, to be held by entering what is returned.
 
-        `ApiError` 429 there when there are too few, for all, for the tenant or for the key: none waits here, the queue
-        is behind, not before.
+        `ApiError` 429 there when there are too few, for all, for the tenant or for the key: no request waits here, the
+        queue is behind, not before.
         """
         return Held(self, client, num_slots, num_bytes)
 

@@ -2,8 +2,8 @@
 
 A request is parsed, checked and tokenised in one go, some half a millisecond of it. A crowd that comes in one instant
 would be prepared in one round of the loop, which would take seconds, and in which no other is answered: no stream gets
-its tokens, no probe its answer. So there are two: at the entrance it is decided which find a place (the others are
-refused there), and behind the body those that have one are prepared. A tenant's crowd waits behind itself: another
+its tokens, no probe its answer. So there are two: at the entrance it is decided which requests find a place (the others
+are refused there), and behind the body those that have one are prepared. A tenant's crowd waits behind itself: another
 tenant's request is the next but one.
 """
 

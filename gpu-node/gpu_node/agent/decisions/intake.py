@@ -64,7 +64,7 @@ class Intake:
 
     @property
     def sought(self) -> list[Attempt]:
-        """Of those, whose prompt the engine is asked about, or another node."""
+        """Those of them whose prompt the engine is asked about, or another node."""
         return self._sought.attempts
 
     def check(self) -> None:

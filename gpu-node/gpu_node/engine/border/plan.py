@@ -142,7 +142,7 @@ class StepPlan:
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()
     model: str = ""
-    """Whose step it is; need not be said while an executor has one model only."""
+    """The model whose step it is; need not be said while an executor has one model only."""
     sends: tuple[BlockMove, ...] = ()
     """To the receiver, one after another."""
     calls_back: tuple[BlockMove, ...] = ()

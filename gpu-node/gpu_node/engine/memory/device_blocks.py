@@ -78,8 +78,8 @@ class DeviceBlocks:
     def match(self, token_ids: Sequence[int], owner: str = "") -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
 
-        The last token is always computed, because its logits are wanted. ``owner``: whose they are (`owner_of`).
-        Changes nothing.
+        The last token is always computed, because its logits are wanted. ``owner``: of the tokens (`owner_of`). Changes
+        nothing.
         """
         return self._prefixes.match(token_ids, self.block_size, owner)
 

@@ -14,7 +14,7 @@ class BlockJob:
     """A block to be written or read."""
 
     owner: object
-    """Whose host memory it is."""
+    """The `BlockManager` whose host memory it is."""
     is_read: bool
     slot: Slot
     prefix: Prefix

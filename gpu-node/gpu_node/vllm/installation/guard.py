@@ -117,7 +117,7 @@ def state_and_group(entry: Path) -> tuple[str, int]:
 
 
 def kill(pid: int) -> None:
-    """At once; who has ended meanwhile is none."""
+    """At once; a process that has ended meanwhile is ignored."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

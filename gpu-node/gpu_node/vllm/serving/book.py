@@ -156,7 +156,7 @@ class CoreBook:
         return Change(end=[one for change in changes for one in change.end])
 
     def take(self, step: CoreStep) -> Change:
-        """What a step brought. What it brings for those who are forgotten is dropped."""
+        """What a step brought. What it brings for those that are forgotten is dropped."""
         if step.kv_usage is not None:
             self._kv_usage = step.kv_usage
         self._fresh.difference_update(step.begun)

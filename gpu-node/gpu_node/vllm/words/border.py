@@ -61,7 +61,7 @@ class CoreKept:
     """What was computed of a continuation, outside of vLLM."""
 
     num_tokens: int
-    """Whose KV it is; 0 where nothing was computed, or had no room."""
+    """Tokens whose KV it is; 0 where nothing was computed, or had no room."""
     content: memoryview
     """Of the blocks of these tokens, as vLLM's workers have laid it down."""
 
@@ -76,7 +76,7 @@ class CoreRequest:
     max_tokens: int
     stop_token_ids: Sequence[int]
     priority: int
-    """Who has the least comes first and gives way last."""
+    """The least comes first and gives way last."""
     temperature: float
     top_k: int
     top_p: float

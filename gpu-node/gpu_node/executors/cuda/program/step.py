@@ -31,7 +31,7 @@ class CudaStep:
         max_tiles: int | None = None,
         is_divided: bool = False,
     ) -> None:
-        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: whose logits are wanted.
+        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: those whose logits are wanted.
 
         ``max_tiles``: it is of any sequences that have as many rows together and no more tiles: what there is of each
         is read on the device. Its only share is the whole.
