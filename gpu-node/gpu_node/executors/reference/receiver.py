@@ -1,4 +1,4 @@
-"""The device that attends for remote sequences: the border of a device that keeps their KV."""
+"""The border of the device that keeps the KV of remote sequences, and attends for them."""
 
 from __future__ import annotations
 
