@@ -191,7 +191,7 @@ class InflightCall:
         return merged(deltas)
 
     def close(self) -> None:
-        """News are not asked for any more."""
+        """No more news is asked for."""
         self._bell.close()
 
     def _tell(self, news: Delta | End | QueuePlace) -> None:
