@@ -49,7 +49,7 @@ class Scenario:
     """In the order of arrival."""
     make_engine: MakeEngine = fast
     plan_visits: int = PLAN_VISITS
-    """Effort of a plan; see `services.scheduler.solving.anytime`."""
+    """Effort of a plan; see `services.scheduler.solving.methods.anytime`."""
     solve_s: float = SOLVE_S
     """From a question for a plan to its answer."""
     max_predictions: int = MAX_PREDICTIONS

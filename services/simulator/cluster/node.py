@@ -34,13 +34,13 @@ from gpu_node.agent.decisions.actions import (
 )
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
-from gpu_node.agent.decisions.models import DEVICE, DISK
+from gpu_node.agent.decisions.models.models import DEVICE, DISK
 from gpu_node.engine.border.executor import ModelTooLargeError
-from gpu_node.engine.process.commands import Commands
-from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
-from gpu_node.engine.process.link_protocol import LinkCommandFrame
-from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.commands.commands import Commands
+from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown
+from gpu_node.engine.process.protocol.link_protocol import LinkCommandFrame
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixCopied, PrefixTaken
+from gpu_node.engine.process.protocol.protocol import (
     Command,
     EngineEvent,
     Image,

@@ -30,19 +30,19 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.block_reports import BlockReports
 from gpu_node.agent.decisions.evictions import EngineEvictions
-from gpu_node.agent.decisions.intake import Intake
+from gpu_node.agent.decisions.intake.intake import Intake
 from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import KvDestination, Ledger, RunningAttempt
-from gpu_node.agent.decisions.models import ModelRecord, NodeModels
-from gpu_node.agent.decisions.outbox import Outbox
+from gpu_node.agent.decisions.models.models import ModelRecord, NodeModels
 from gpu_node.agent.decisions.prefilled import Prefilled
-from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.telling.block_reports import BlockReports
+from gpu_node.agent.decisions.telling.outbox import Outbox
+from gpu_node.agent.decisions.telling.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
-from gpu_node.engine.process import link_protocol, protocol
-from gpu_node.engine.process.prefix_protocol import PrefixFound
-from gpu_node.engine.process.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
+from gpu_node.engine.process.protocol import link_protocol, protocol
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixFound
+from gpu_node.engine.process.protocol.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import TellBlocks

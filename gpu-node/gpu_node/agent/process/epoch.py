@@ -50,9 +50,9 @@ from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.agent.telemetry.prefix_metrics import count_taken
 from gpu_node.agent.telemetry.run_times import RunTimes
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
-from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixCopied, PrefixTaken
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     Command,
     Image,
@@ -68,7 +68,7 @@ from shared.messages.memory.blocks import TellBlocks
 from shared.messages.memory.leases import LeaseOrder
 from shared.messages.nodes.nodes import Fence, Load
 from shared.messages.requests.requests import Abort, Evict, ReadAhead, VirtualQueue
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 HEARTBEAT_S = 1.0
 BLOCKS_S = 0.25  # between two looks at what is cached; a client reads an answer before it comes back

@@ -35,8 +35,8 @@ from gpu_node.kernels.cpu import (
     Limits,
     kernels_name,
 )
-from gpu_node.kernels.cpu.blocks import read_blocks
 from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.cpu.library.blocks import read_blocks
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.adapters.adapters import open_adapters
