@@ -10,8 +10,9 @@ from gpu_node.engine.measures.counts import Counts
 from services.queue_manager.core import QueueManagerCore
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
+from services.simulator.cluster.engine_process import Loading
 from services.simulator.cluster.memory_bus import Listener
-from services.simulator.cluster.node import Loading, SimulatedNode
+from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_prefixes import PrefixCounts
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice

@@ -35,7 +35,8 @@ from gpu_node.agent.decisions.actions import (
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.process.epoch import BACKOFF_S, BLOCKS_S, HEARTBEAT_S, MAX_BACKOFF_S
+from gpu_node.agent.process.epoch import BLOCKS_S, HEARTBEAT_S
+from gpu_node.agent.process.node_inbox import BACKOFF_S, MAX_BACKOFF_S
 from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown
 from gpu_node.engine.process.protocol.prefix_protocol import PrefixCopied, PrefixTaken
 from gpu_node.engine.process.protocol.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened

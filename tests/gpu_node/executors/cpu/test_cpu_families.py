@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.lowering import lower
+from gpu_node.executors.cpu.unsupported import UnsupportedOperatorError
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.offload.polls import insert_polls

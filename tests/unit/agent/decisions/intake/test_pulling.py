@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import Ack, AgentAction, Beat, Publish, Pull, Tell
-from gpu_node.agent.decisions.core import MAX_PULL
+from gpu_node.agent.decisions.headroom import MAX_PULL
 from gpu_node.engine.process.protocol.protocol import AbortRequests, LoadModel, ModelFailed, RunAttempt
 from shared.messages.requests.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, evicted, loaded, make_agent, payload_of, queue, step, taken, tokens
