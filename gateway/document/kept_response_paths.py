@@ -10,7 +10,7 @@ from gateway.document.batch_paths import query
 from gateway.document.operations import KEYED, REFUSED, json_of, operation, streamed, takes
 from gateway.endpoints.stored.kept_responses import ITEMS_A_PAGE, MAX_ITEMS_A_PAGE
 from gateway.responses.answer import DeletedResponse, InputItemList
-from gateway.responses.conversation_api import ConversationAnswer, DeletedConversation
+from gateway.responses.requests.conversation_api import ConversationAnswer, DeletedConversation
 
 KEPT_RESPONSE_ANSWERS: list[type[msgspec.Struct]] = [
     InputItemList,

@@ -16,12 +16,12 @@ from gateway.endpoints.call.preparation import BodyPrompts, find_prompts, make_j
 from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.http.body import parse_body, telling_faults
 from gateway.http.context import GatewayContext
-from gateway.inflight.job import Job
+from gateway.inflight.calls.job import Job
 from gateway.kept.background import BackgroundRequest, Claim
 from gateway.kept.response_log import ResponseLogEntry
-from gateway.responses.kept_conversation import KeptConversation
-from gateway.responses.renderer import ResponsesRenderer
-from gateway.responses.request import ResponsesRequest
+from gateway.responses.rendering.renderer import ResponsesRenderer
+from gateway.responses.requests.kept_conversation import KeptConversation
+from gateway.responses.requests.request import ResponsesRequest
 from gateway.tenants.auth import Client
 from gateway.tenants.promises import SLO_HEADER
 from shared.messages.requests.requests import Chunk

@@ -23,7 +23,7 @@ from gateway.endpoints.background.log_writer import RETRY_S, LogWriter, NotFollo
 from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.http.context import CONTEXT, KEYS, METRICS, RATES, SLOTS
 from gateway.inflight import tracing
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
 from gateway.inflight.kept_responses import MAX_RESPONSE_BYTES, KeptResponse
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.timeline import Timeline
@@ -34,8 +34,8 @@ from gateway.kept.response_log import ResponseLogEntry
 from gateway.openai.answers.delta import Delta, End
 from gateway.openai.errors import errors, kept_errors
 from gateway.responses.answer import ResponseAnswer
-from gateway.responses.background_events import failed_answer, failed_events
-from gateway.responses.request import ResponsesRequest
+from gateway.responses.rendering.background_events import failed_answer, failed_events
+from gateway.responses.requests.request import ResponsesRequest
 
 FLUSH_S = 0.2
 """Tokens that come within this time are written together: what a gateway's death can cost is computed again."""

@@ -23,7 +23,7 @@ from gateway.inflight.timeline import Timeline
 from gateway.kept.background import Background, Claim, Standing
 from gateway.kept.conversations import ConversationStore
 from gateway.kept.missed_signs import MissedSigns
-from shared.service.tasks import Supervised, cancel_all
+from shared.service.background.tasks import Supervised, cancel_all
 
 MAX_UNWANTED = 1024  # of which Redis has not been told: it is away, and tells nobody of them
 

@@ -22,7 +22,7 @@ from gateway.endpoints.call.preparation import BodyPrompts
 from gateway.endpoints.chats.responses import ResponsesEndpoint
 from gateway.http.body import body_data
 from gateway.http.context import CLIENT, CONTEXT
-from gateway.inflight.job import Job
+from gateway.inflight.calls.job import Job
 from gateway.kept.background import (
     MAX_IN_ALL,
     MAX_OF_TENANT,
@@ -33,9 +33,9 @@ from gateway.kept.background import (
 from gateway.kept.response_log import ResponseLogEntry, written
 from gateway.openai.errors import kept_errors
 from gateway.responses.answer import ResponseAnswer
-from gateway.responses.background_events import queued_events
-from gateway.responses.blank_answer import blank_answer
-from gateway.responses.request import ResponsesRequest
+from gateway.responses.rendering.background_events import queued_events
+from gateway.responses.rendering.blank_answer import blank_answer
+from gateway.responses.requests.request import ResponsesRequest
 from gateway.tenants.promises import SLO_HEADER
 
 _KEPT_HEADERS = (SLO_HEADER, "traceparent", "tracestate")

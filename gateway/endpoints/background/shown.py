@@ -23,7 +23,7 @@ from gateway.kept.background import Background, OpenResponse, Standing
 from gateway.kept.response_log import ResponseLogEntry, written
 from gateway.openai.errors import errors, kept_errors
 from gateway.responses.answer import DeletedResponse, ResponseAnswer
-from gateway.responses.background_events import cancelled_event
+from gateway.responses.rendering.background_events import cancelled_event
 
 MAX_CANCELS = 8  # its log grows ten times a second at most, and a cancel takes a few milliseconds
 

@@ -19,7 +19,7 @@ from gateway.endpoints.call import job_parts
 from gateway.endpoints.call.pictures import num_extra_tokens
 from gateway.generation.stop_strings import StopPattern
 from gateway.http.context import GatewayContext
-from gateway.inflight.job import Job
+from gateway.inflight.calls.job import Job
 from gateway.models.models import ServedModel
 from gateway.openai.requests.schema import GenerationRequest
 from gateway.reasoning.marks import ThoughtReading

@@ -19,10 +19,10 @@ from gateway.http.context import BATCH_DEADLINE_S, CLIENT, CONTEXT, METRICS, REQ
 from gateway.kept.held_conversation import HeldConversation
 from gateway.models.models import ServedModel
 from gateway.openai.errors import errors, kept_errors
-from gateway.responses.kept_conversation import KeptConversation
-from gateway.responses.renderer import ResponsesRenderer
-from gateway.responses.request import ResponsesRequest
-from gateway.responses.text_scores import TextScores
+from gateway.responses.rendering.renderer import ResponsesRenderer
+from gateway.responses.rendering.text_scores import TextScores
+from gateway.responses.requests.kept_conversation import KeptConversation
+from gateway.responses.requests.request import ResponsesRequest
 
 
 class ResponsesEndpoint(TranslatedEndpoint[ResponsesRequest]):

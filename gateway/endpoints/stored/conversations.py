@@ -26,15 +26,15 @@ from gateway.kept.conversations import ConversationRecord, ConversationStore
 from gateway.kept.held_conversation import HeldConversation
 from gateway.openai.errors import kept_errors
 from gateway.responses.answer import InputItemList
-from gateway.responses.conversation_api import (
+from gateway.responses.requests.conversation_api import (
     ConversationAnswer,
     ConversationItemsRequest,
     ConversationRequest,
     ConversationUpdate,
     DeletedConversation,
 )
-from gateway.responses.items import InputItem
-from gateway.responses.kept_conversation import renamed, written_item
+from gateway.responses.requests.items import InputItem
+from gateway.responses.requests.kept_conversation import renamed, written_item
 
 Body = TypeVar("Body", bound=BaseModel)
 
