@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from openai import APIConnectionError, AsyncOpenAI, InternalServerError
 from openai.types.responses import Response
 
 from shared.bus import streams
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, kill
 from tests.e2e.traffic import openai_client
 
 LIMIT_S = 120.0
@@ -122,3 +125,33 @@ async def test_one_is_cancelled_at_its_node(client: AsyncOpenAI, cluster: Cluste
     await first_events(client, response.id, 1)
     assert (await client.responses.cancel(response.id)).status == "cancelled"
     await asyncio.to_thread(cluster.wait_idle)
+
+
+async def test_another_worker_goes_on_where_one_was_killed(tmp_path: Path) -> None:
+    cluster = Cluster.predicted(tmp_path, gateway={"workers": 2, "keep_responses_s": 600})
+    with cluster.running():
+        async with openai_client(cluster) as client:
+            response: Response = await client.responses.create(
+                model="chat", input="Go on.", background=True, max_output_tokens=NUM, extra_body={"ignore_eos": True}
+            )
+            events = await first_events(client, response.id, 3)
+            with cluster.redis() as redis:
+                follower = str(redis.hget(streams.BACKGROUND, response.id))
+            [(number, _)] = re.findall(r"-w(\d+)-(\w+) default", follower)
+            kill(pids_of_workers(cluster)[int(number)])
+            events = await whole_stream(client, response.id, events)
+        check(events, events[-1].response.output_text)
+        assert events[-1].response.usage.output_tokens == NUM
+        told = [line for line in logged(cluster) if line["event"] == "response followed"]
+        assert [line["life"] for line in told] == [1]
+        cluster.wait_idle()
+
+
+def pids_of_workers(cluster: Cluster) -> dict[int, int]:
+    """As the parent has told, by number; the newest last."""
+    return {line["worker"]: line["pid"] for line in logged(cluster) if line["event"] == "worker is started"}
+
+
+def logged(cluster: Cluster) -> list[dict[str, Any]]:
+    """What the gateway has logged."""
+    return [json.loads(line) for line in cluster.logs()["gateway.log"].splitlines() if line.startswith("{")]

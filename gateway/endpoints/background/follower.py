@@ -7,6 +7,7 @@ away; or this process ends, and the next one goes on from the log.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from contextlib import ExitStack
 
@@ -129,7 +130,7 @@ class Follower:
         return await course_of(self._context, client, self._body, self._claim, record)
 
     async def _run(self, record: Visit, course: Course, num_tries: int) -> None:
-        job = of_life(course.job, self._claim, self._log.entries, num_tries)
+        job = dataclasses.replace(of_life(course.job, self._claim, self._log.entries, num_tries), span=record.span)
         record.admit(ResponsesEndpoint.operation, [job])
         client = self._app[KEYS].ring.client_of(self._claim.request.key_id)
         async with self._context.dispatcher.run(job) as call:

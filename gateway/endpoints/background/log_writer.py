@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import structlog
 
 from gateway.inflight.queue_port import QueueUnavailableError
-from gateway.kept.background import MAX_LOG_BYTES, Background, Claim, Standing
+from gateway.kept.background import MAX_LOG_BYTES, Claim, Standing
 from gateway.kept.response_log import ResponseLogEntry, read_log, written
 from gateway.openai.errors import kept_errors
 
@@ -29,11 +30,25 @@ class NotFollowedError(Exception):
         self.standing = standing
 
 
+class WritesLogs(Protocol):
+    """As `Background`."""
+
+    async def create(self, claim: Claim, status: str = "queued", *, is_bounded: bool = True) -> str:
+        """See there."""
+
+    async def append(self, response_id: str, num_before: int, data: bytes, next_number: int) -> Standing | int:
+        """See there."""
+
+    async def end(self, response_id: str, num_before: int, data: bytes, kept: bytes) -> Standing | int:
+        """See there."""
+
+
 class LogWriter:
     """Of one life of a response."""
 
-    def __init__(self, background: Background, claim: Claim) -> None:
+    def __init__(self, background: WritesLogs, claim: Claim, retry_s: float = RETRY_S) -> None:
         self._background = background
+        self._retry_s = retry_s
         self._claim = claim
         self._data = bytearray(claim.log)
         self._num_there = len(claim.log)
@@ -92,7 +107,7 @@ class LogWriter:
                 return False
         except QueueUnavailableError as error:
             _log.warning("response not written, retrying", response_id=self._claim.response_id, error=str(error))
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._retry_s)
             return False
         if found is Standing.OK:
             self._num_there = num_bytes
