@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tests.edge.cases import campaign
-from tests.edge.server import serving
+from tests.edge.server import own_redis, serving
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     began_s = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as url:
+    with tempfile.TemporaryDirectory() as name, own_redis(folder := Path(name)) as redis, serving(folder, redis) as url:
         found = campaign(url, options.cases, options.seed)
     seconds = round(time.monotonic() - began_s, 1)
     if options.json:

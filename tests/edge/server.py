@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from cli.cluster.processes.redis_server import find_server
 from prometheus_client import CollectorRegistry
 
 from gateway.app import build_app
+from gateway.endpoints.background.followers import FOLLOWERS
 from gateway.http.clients_port import ClientsRunner
 from gateway.http.context import GatewayContext
 from gateway.http.leaving import CUT_S
 from gateway.inflight.dispatcher import Dispatcher
+from gateway.inflight.kept_responses import kept_responses
+from gateway.kept.background import background
+from gateway.kept.conversations import conversations
 from gateway.models.models import load_models
 from services.batches.serving import serving as batch_service
 from shared.bus.bus import connect
@@ -83,11 +89,23 @@ async def _token(batches: Path) -> str:
 
 
 @contextmanager
-def serving(folder: Path, **sections: Any) -> Iterator[str]:
+def own_redis(folder: Path) -> Iterator[str]:
+    """Its URL; empty, gone afterwards."""
+    port = free_port_range(1)
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder)]
+    with subprocess.Popen([str(find_server()), *options], stdout=subprocess.DEVNULL) as server:
+        try:
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            server.terminate()
+
+
+@contextmanager
+def serving(folder: Path, redis_url: str, **sections: Any) -> Iterator[str]:
     """Its URL, with the models `tiny`, `long` (which has room for functions), `base` (which has no chat), `texts`
     (which embeds) and `judge` (which scores).
 
-    ``sections``: of the configuration, beside.
+    ``redis_url``: where it keeps answers and conversations. ``sections``: of the configuration, beside.
     """
     tiny, base = write_model(folder / "tiny.gguf"), write_model(folder / "base.gguf", template=None)
     long = write_model(folder / "long.gguf", context_length=LONG_MODEL_LEN)
@@ -102,7 +120,7 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
     batches = folder / "batches"
     options = {
         "models": models,
-        "gateway": {"max_body_bytes": MAX_BODY_BYTES},
+        "gateway": {"max_body_bytes": MAX_BODY_BYTES, "keep_responses_s": 600},
         "batches": {"enabled": True, "folder": str(batches)},
         "admin_port": free_port_range(len(ADMIN_SERVICES) + 1),
         **sections,
@@ -115,16 +133,29 @@ def serving(folder: Path, **sections: Any) -> Iterator[str]:
     async def run() -> None:
         queue = MemoryQueue(answering)
         dispatcher = Dispatcher(queue, "gateway-0")
+        redis = connect(redis_url)
         context = GatewayContext(
-            config, load_models(config), dispatcher, lambda: "", read_batch_token=lambda: _token(batches)
+            config,
+            load_models(config),
+            dispatcher,
+            lambda: "",
+            kept_responses=kept_responses(redis, config),
+            background=background(redis, config, "gateway-0"),
+            conversations=conversations(redis, config, "gateway-0"),
+            read_batch_token=lambda: _token(batches),
         )
-        runner = await listen(build_app(context), "127.0.0.1", 0, CUT_S, ClientsRunner)
+        app = build_app(context)
+        runner = await listen(app, "127.0.0.1", 0, CUT_S, ClientsRunner)
         reader = asyncio.create_task(queue.serve(dispatcher))
         urls.append("http://{}:{}".format(*runner.addresses[0][:2]))
-        async with batch_service(config, connect(NO_REDIS), ending.set, registry=CollectorRegistry()):
+        async with (
+            batch_service(config, connect(NO_REDIS), ending.set, registry=CollectorRegistry()),
+            app[FOLLOWERS].following(ending.set),
+        ):
             started.set()
             await ending.wait()
             await runner.cleanup()
+        await redis.aclose()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
 

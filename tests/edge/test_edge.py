@@ -16,14 +16,14 @@ from tests.edge.server import serving
 NUM_CASES = 2000
 SEED = 18
 BODIES = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
-BODIES += ["/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"]
+BODIES += ["/v1/conversations", "/v1/embeddings", "/v1/rerank", "/v1/score", "/tokenize", "/detokenize"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("edge")) as url:
+def url(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("edge"), redis_url) as url:
         yield url
 
 

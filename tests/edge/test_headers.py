@@ -63,9 +63,9 @@ ENCODED = st.sampled_from([BODY, gzip.compress(BODY), zlib.compress(BODY), gzip.
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def port(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> Iterator[int]:
     keys = [{"key": KEY, "tenant": "acme"}]
-    with serving(tmp_path_factory.mktemp("headers"), keys=keys) as url:
+    with serving(tmp_path_factory.mktemp("headers"), redis_url, keys=keys) as url:
         yield int(url.rpartition(":")[2])
 
 
