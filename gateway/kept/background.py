@@ -1,4 +1,4 @@
-"""Responses in the background, in Redis: what was asked for, who follows it, and the log of what has come."""
+"""Responses in the background, in Redis: what was asked for, which process follows it, and the log of what has come."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_IN_ALL = 1024
 """Responses in the background that have not ended, of the cluster."""
 MAX_OF_TENANT = 256
 MAX_UNFOLLOWED_S = 604_800
-"""What nobody follows is kept so long for a gateway that comes back: as long as a request may wait in the queue."""
+"""What no process follows is kept so long for a gateway that comes back: as long as a request may wait in the queue."""
 MAX_REQUEST_BYTES = 1 << 19
 """Of what is kept of a request, with the conversation before it: half of what its answer is kept in."""
 MAX_LOG_BYTES = 4 << 20
@@ -149,7 +149,7 @@ class Background:
             return _standing(await self._end(keys=keys, args=args))
 
     async def cancel(self, response_id: str, num_before: int, data: bytes, kept: bytes) -> Standing | int:
-        """The same by whoever is asked, follower or not; `Standing.ENDED` where it has ended already."""
+        """The same by any process that is asked, follower or not; `Standing.ENDED` where it has ended already."""
         with _telling_unavailable():
             keys = [streams.RESPONSES, streams.RESPONSES_BYTES, streams.BACKGROUND, *_keys(response_id)]
             args = [*PREFIXES, response_id, kept, *self._limits, num_before, data]
@@ -183,7 +183,7 @@ class Background:
             return [Standing(_text(one)) for one in await self._sign(keys=keys, args=[*own, *followed])]
 
     async def look(self, known: Collection[str]) -> tuple[Mapping[str, str], list[str]]:
-        """What each process has shown last, and responses that nobody follows; ``known``: those of this process."""
+        """What each process has shown last, and responses that no process follows; ``known``: those of this process."""
         with _telling_unavailable():
             keys = [streams.FOLLOWERS, streams.BACKGROUND]
             signs, orphans = await self._look(keys=keys, args=[MAX_CLAIMS, self.follower, *known])

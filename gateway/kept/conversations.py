@@ -1,4 +1,4 @@
-"""Conversations of the Responses API, in Redis: who may write to one, and what is kept of it.
+"""Conversations of the Responses API, in Redis: which operation may write to one, and what is kept of it.
 
 One operation at a time works on a conversation: it locks it, and what it then reads is what it writes over. A lock is
 void when the process that took it has died, and the response in the background, if it was taken for one, has ended.
@@ -103,7 +103,7 @@ class ConversationStore:
             await self._unlock(keys=[streams.conversation_lock(conversation_id)], args=[operation])
 
     def soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something of this done that nobody waits for."""
+        """Have something of this done that no request waits for."""
         task = asyncio.create_task(work)
         self._soon.add(task)
         task.add_done_callback(self._soon.discard)

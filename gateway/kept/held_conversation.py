@@ -65,7 +65,7 @@ class HeldConversation:
             _log.warning("conversation not unlocked", conversation_id=self._conversation_id, why=str(error))
 
     def unlock_soon(self) -> None:
-        """The same where nobody can wait for it."""
+        """The same where no task can wait for it."""
         if self._is_held:
             self._store.soon(self.unlock())
 

@@ -1,6 +1,6 @@
 """Which gateways' processes have stopped showing that they live. Pure: a look is one message, and looks are counted.
 
-Looks and not seconds: where Redis is away nobody can show a sign, and nobody can look.
+Looks and not seconds: where Redis is away no process can show a sign, and none can look.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log of a response in the background: the tokens that have come, with the events that tell of them.
 
-An entry holds both, so that whoever goes on from the last one has every token whose text was told, and no other. An
-entry is a length in four bytes, then MessagePack. No I/O.
+An entry holds both, so that a process that goes on from the last one has every token whose text was told, and no
+other. An entry is a length in four bytes, then MessagePack. No I/O.
 """
 
 from __future__ import annotations

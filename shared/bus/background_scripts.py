@@ -1,4 +1,4 @@
-"""The Redis scripts of responses in the background: who follows which, and what has come of each.
+"""The Redis scripts of responses in the background: which process follows which, and what has come of each.
 
 A response has one follower, a gateway's process, which alone writes its log. A process that shows no sign of life is
 struck from the followers; what it followed is then taken by another, which goes on where the log ends.
@@ -78,7 +78,7 @@ keep(ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]))
 return 'ok'
 """
 
-# The end of one that is cancelled, by whoever is asked. Its follower finds no record and stops.
+# The end of one that is cancelled, by any gateway that is asked. Its follower finds no record and stops.
 # KEYS and ARGV as END, but for the follower   -> ok; ended; or how many bytes the log has, where it has grown
 CANCEL: Final = f"""#!lua
 {KEEPING}
@@ -129,8 +129,8 @@ end
 return found
 """
 
-# Who follows, with signs of life, and responses that nobody follows: those of who is no follower any more, and those
-# that are said to be followed by who asks, who does not know of it.
+# The followers, with signs of life, and responses that none of them follows: those of a process that is no follower any
+# more, and those that the process that asks is said to follow and does not know of.
 # KEYS followers, responses in the background   ARGV most of them, follower, ids that it follows
 #   -> {follower, signs …}, {id …}
 LOOK: Final = """#!lua flags=no-writes,allow-oom
@@ -153,7 +153,7 @@ if ARGV[2] == '' or redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.c
 return 1
 """
 
-# Follow a response that nobody follows: another life of it begins.
+# Follow a response that no process follows: another life of it begins.
 # KEYS followers, responses in the background, record, log   ARGV id, follower
 #   -> {life, tenant, request, status, number of the next event, log}, or nil
 CLAIM: Final = """#!lua flags=allow-oom

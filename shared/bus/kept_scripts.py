@@ -63,8 +63,8 @@ drop(ARGV[3], size_of(ARGV[3]))
 return 1
 """
 
-# Who has locked a conversation, as "process operation"; nobody where neither that process nor that operation, which may
-# be a response in the background, lives any more.
+# What has locked a conversation, as "process operation"; nothing where neither that process nor that operation, which
+# may be a response in the background, lives any more.
 _LOCKED: Final = """
 local function holder_of(lock, followers, background)
   local held = redis.call('GET', lock)
@@ -89,7 +89,7 @@ redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return value
 """
 
-# Keep a conversation as it is now; whoever writes has locked it.
+# Keep a conversation as it is now; the operation that writes has locked it.
 # KEYS index, bytes, lock
 # ARGV prefix of answers, prefix of logs, id, value, ms to keep it, most bytes of all, most to be counted out, operation
 #   -> 1; 0 where it was removed meanwhile; -1 where the lock is another one's

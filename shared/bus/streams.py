@@ -131,7 +131,7 @@ def background(response_id: str) -> str:
 
 
 def conversation_lock(conversation_id: str) -> str:
-    """Who works on a conversation: "process operation"; void when neither lives any more."""
+    """What works on a conversation: "process operation"; void when neither lives any more."""
     return f"treadle:conversation_lock:{conversation_id}"
 
 

@@ -56,7 +56,7 @@ class Follower:
         self._course: Course | None = None
         self._body: ResponsesRequest | None = None
         self.standing = Standing.OK
-        """What it was told; whoever tells it that it does not follow any more cancels it."""
+        """What it was told; what says that it does not follow any more cancels it."""
 
     @property
     def response_id(self) -> str:

@@ -25,7 +25,7 @@ from gateway.kept.conversations import ConversationStore
 from gateway.kept.missed_signs import MissedSigns
 from shared.service.background.tasks import Supervised, cancel_all
 
-MAX_UNWANTED = 1024  # of which Redis has not been told: it is away, and tells nobody of them
+MAX_UNWANTED = 1024  # of which Redis has not been told: it is away, and tells no process of them
 
 _log = structlog.get_logger(__name__)
 
@@ -145,7 +145,7 @@ class Followers:
                     _log.info("response followed", response_id=response_id, life=claim.life)
                     self.begin(claim)
                     self._app[METRICS].taken_over.inc()
-            except msgspec.MsgspecError as error:  # written by who knows more: it waits for another process
+            except msgspec.MsgspecError as error:  # written by a newer version: it waits for another process
                 _log.error("response unreadable", response_id=response_id, error=str(error))
                 self._expected.add(response_id)
 

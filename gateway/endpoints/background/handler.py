@@ -55,7 +55,7 @@ class ResponsesHandler(Handler[ResponsesRequest]):
         jobs: Sequence[Job],
         room: ExitStack,
     ) -> web.StreamResponse:
-        """Its slots go to whoever follows it, and come back with the answer."""
+        """Its slots go to its follower, and come back with the answer."""
         body, background = found.body, http.app[CONTEXT].background
         if not body.background:
             return await super().respond(http, record, found, jobs, room)
@@ -94,7 +94,7 @@ async def _begin(http: web.Request, claim: Claim, course: Course, room: ExitStac
 
 
 def _claim(http: web.Request, body: ResponsesRequest, job: Job, queued: ResponseAnswer, data: bytes) -> Claim:
-    """All that whoever follows it has to know."""
+    """All that a process that follows it has to know."""
     client, earlier = http[CLIENT], [] if body.kept is None else body.kept.earlier
     request = BackgroundRequest(
         tenant=client.tenant,

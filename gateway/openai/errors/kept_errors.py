@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.openai.errors.errors import ApiError, dropped, invalid
 
-BACKGROUND_RETRY_S = 30.0  # those in the background have time, and so has whoever asks for another one
+BACKGROUND_RETRY_S = 30.0  # those in the background have time, and so have requests for further ones
 
 
 def nothing_kept(param: str) -> ApiError:
@@ -47,7 +47,7 @@ def not_ended(param: str) -> ApiError:
 
 
 def not_in_background() -> ApiError:
-    """The response was answered to whoever asked for it."""
+    """The response was answered to the request that asked for it."""
     message = "only a response that was made with background: true can be cancelled, or read as a stream again"
     return invalid(message, "response_id", code="response_not_in_background")
 

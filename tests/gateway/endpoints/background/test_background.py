@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -280,3 +282,38 @@ async def test_logprobs_come_with_it(start: Starter) -> None:
     answer = await ended(gateway, (await begun(gateway, **fields)).id)
     [message], [other] = answer.output, asked.output
     assert message.model_dump(exclude={"id"}) == other.model_dump(exclude={"id"})
+
+
+async def test_a_compressed_body_goes_on_as_well(start: Starter) -> None:
+    one = await start(name="one")
+    body = gzip.compress(json.dumps({"model": "tiny", "input": "hi", "background": True}).encode())
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    async with one.http.post("/v1/responses", data=body, headers=headers) as answer:
+        queued = await answer.json()
+    await one.queue.next_submit()
+    two = await start(saying("Hello!"), name="two")
+    await one.stop()
+    assert (await ended(two, queued["id"])).output_text == "Hello!"
+
+
+async def test_a_request_that_is_too_large_to_be_kept_is_refused(start: Starter, redis: Redis) -> None:
+    gateway = await start(saying("Hello!"))
+    tools: list[Any] = [{"type": "function", "name": f"f{number}", "description": "x" * 30_000} for number in range(18)]
+    with pytest.raises(BadRequestError) as refusal:
+        await begun(gateway, tools=tools, tool_choice="none")
+    assert refusal.value.code == "request_too_large"
+    assert (await begun(gateway, tools=tools, tool_choice="none", background=False)).output_text == "Hello!"
+    assert not await num_open(redis)
+
+
+async def test_a_full_redis_takes_none(start: Starter, redis: Redis) -> None:
+    gateway = await start(saying("Hello!"))
+    await redis.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(RateLimitError) as refusal:
+            await begun(gateway)
+    finally:
+        await redis.config_set("maxmemory", "0")
+    assert refusal.value.code == "no_memory"
+    assert gateway.queue.submits.empty()
+    await until(lambda: gone(redis))
