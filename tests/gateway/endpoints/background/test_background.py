@@ -11,7 +11,7 @@ import pytest
 from openai import BadRequestError, NotFoundError, RateLimitError
 from redis.asyncio import Redis
 
-from gateway.kept.background import MAX_OF_TENANT
+from gateway.kept.background import MAX_OF_TENANT, MAX_REQUEST_BYTES
 from shared.bus import streams
 from shared.messages.requests.requests import Submit
 from tests.gateway.conftest import Gateway, GatewayFactory
@@ -298,11 +298,12 @@ async def test_a_compressed_body_goes_on_as_well(start: Starter) -> None:
 
 async def test_a_request_that_is_too_large_to_be_kept_is_refused(start: Starter, redis: Redis) -> None:
     gateway = await start(saying("Hello!"))
-    tools: list[Any] = [{"type": "function", "name": f"f{number}", "description": "x" * 30_000} for number in range(18)]
+    secret = {"type": "reasoning", "summary": [], "encrypted_content": "x" * MAX_REQUEST_BYTES}
+    items: Any = [secret, {"role": "user", "content": "a"}]  # which no model reads
     with pytest.raises(BadRequestError) as refusal:
-        await begun(gateway, tools=tools, tool_choice="none")
-    assert refusal.value.code == "request_too_large"
-    assert (await begun(gateway, tools=tools, tool_choice="none", background=False)).output_text == "Hello!"
+        await begun(gateway, input=items)
+    assert refusal.value.code == "request_too_large", refusal.value.message
+    assert (await begun(gateway, input=items, background=False)).output_text == "Hello!"
     assert not await num_open(redis)
 
 
