@@ -11,8 +11,8 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer
 
 from gateway.endpoints.call import job_parts
-from gateway.endpoints.call.endpoint import Endpoint
 from gateway.endpoints.call.pictures import num_extra_tokens
+from gateway.endpoints.call.preparation import Endpoint
 from gateway.endpoints.chats.chat import ChatEndpoint
 from gateway.endpoints.chats.messages import MessagesEndpoint
 from gateway.endpoints.chats.responses import ResponsesEndpoint
@@ -121,6 +121,8 @@ _COMPLETIONS: list[dict[str, Any]] = [
 
 _RESPONSES: list[dict[str, Any]] = [
     {"model": "tiny", "input": "hello", "instructions": "be brief", "max_output_tokens": 4},
+    {"model": "tiny", "input": "hello", "background": True, "stream": True, "store": True},
+    {"model": "tiny", "input": "hello", "conversation": {"id": "conv_1"}, "background": False},
     {
         "model": "long",
         "input": [
@@ -204,7 +206,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
-    """As `gateway.endpoints.call.endpoint` makes them, up to the queue."""
+    """As `gateway.endpoints.call.preparation` makes them, up to the queue."""
     context = _context()
     body = parse_body(data, endpoint.body_model)
     asked = endpoint.asked(body)
