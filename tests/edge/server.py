@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from cli.cluster.processes.redis_server import find_server
 from prometheus_client import CollectorRegistry
 
+from cli.cluster.processes.redis_server import find_server
 from gateway.app import build_app
 from gateway.endpoints.background.followers import FOLLOWERS
 from gateway.http.clients_port import ClientsRunner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import Awaitable, Callable
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError, RateLimitError
 from redis.asyncio import Redis
+from shared.service.tasks import cancel_all
 
 from gateway.kept.background import MAX_OF_TENANT, MAX_REQUEST_BYTES
 from shared.bus import streams
 from shared.messages.requests.requests import Submit
-from tests.gateway.conftest import Gateway, GatewayFactory
+from tests.gateway.conftest import SIGN_S, Gateway, GatewayFactory
 from tests.gateway.endpoints.background.waiting import begun, ended, events_in, events_of, in_status, until
 from tests.gateway.memory_queue import Answer, saying, saying_each
 
@@ -213,13 +215,23 @@ async def test_a_key_s_requests_at_a_time_count_those_in_the_background(start: S
 
 async def test_a_tenant_has_so_many_in_the_background(start: Starter, redis: Redis) -> None:
     gateway = await start(saying("Hello!"))
-    others: dict[Any, Any] = {f"resp_{number}": "gateway-0 default" for number in range(MAX_OF_TENANT)}
-    # as many that somebody lost the records of: they are struck out at the next sign of life
-    await redis.hset(streams.BACKGROUND, mapping=others)
-    with pytest.raises(RateLimitError, match="256 responses of this tenant"):
-        await begun(gateway)
-    await redis.hset(streams.BACKGROUND, mapping=dict.fromkeys(others, "gateway-0 another"))
-    assert (await ended(gateway, (await begun(gateway)).id)).status == "completed"
+
+    async def live() -> None:
+        while True:
+            await redis.hincrby(streams.FOLLOWERS, "other", 1)
+            await asyncio.sleep(SIGN_S / 4)
+
+    others: dict[Any, Any] = {f"resp_{number}": "other default" for number in range(MAX_OF_TENANT)}
+    await redis.hset(streams.FOLLOWERS, "other", "0")
+    living = asyncio.create_task(live())
+    try:
+        await redis.hset(streams.BACKGROUND, mapping=others)
+        with pytest.raises(RateLimitError, match="256 responses of this tenant"):
+            await begun(gateway)
+        await redis.hset(streams.BACKGROUND, mapping=dict.fromkeys(others, "other another"))
+        assert (await ended(gateway, (await begun(gateway)).id)).status == "completed"
+    finally:
+        await cancel_all([living])
 
 
 async def test_another_tenant_finds_nothing(start: Starter) -> None:
