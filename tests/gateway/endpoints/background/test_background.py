@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from openai import BadRequestError, NotFoundError, RateLimitError
 from redis.asyncio import Redis
-from shared.service.tasks import cancel_all
 
 from gateway.kept.background import MAX_OF_TENANT, MAX_REQUEST_BYTES
 from shared.bus import streams
 from shared.messages.requests.requests import Submit
+from shared.service.background.tasks import cancel_all
 from tests.gateway.conftest import SIGN_S, Gateway, GatewayFactory
 from tests.gateway.endpoints.background.waiting import begun, ended, events_in, events_of, in_status, until
 from tests.gateway.memory_queue import Answer, saying, saying_each
