@@ -10,6 +10,7 @@ from gpu_node.kernels.triton.attention import attention
 
 ACTIVATIONS: Mapping[OperatorKind, Callable[..., None]] = {
     OperatorKind.SILU_MUL: activations.silu_mul,
+    OperatorKind.ERF_GELU_MUL: activations.erf_gelu_mul,
     OperatorKind.RELU: activations.relu,
     OperatorKind.GELU: activations.gelu,
     OperatorKind.ERF_GELU: activations.erf_gelu,
@@ -27,6 +28,10 @@ NORMS: Mapping[OperatorKind, Callable[..., None]] = {
 JOINED_NORMS: Mapping[OperatorKind, Callable[..., None]] = {
     OperatorKind.RMS_NORM: norms.add_rms_norm,
     OperatorKind.LAYER_NORM: norms.add_layer_norm,
+}
+WITH_WINDOW: Mapping[OperatorKind, Callable[..., None]] = {
+    OperatorKind.WINDOW_ATTENTION: attention.window_attention,
+    OperatorKind.BIDIRECTIONAL_WINDOW_ATTENTION: attention.bidirectional_window_attention,
 }
 POOLS: Mapping[OperatorKind, Callable[..., None]] = {
     OperatorKind.SELECT_FIRST: whole_texts.select_first,

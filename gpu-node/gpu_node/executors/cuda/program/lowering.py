@@ -18,6 +18,7 @@ from gpu_node.executors.cuda.program.kernels import (
     JOINED_NORMS,
     NORMS,
     POOLS,
+    WITH_WINDOW,
     WITHOUT_WINDOW,
     feeds_norm,
 )
@@ -41,7 +42,6 @@ from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels import operations
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
-from gpu_node.kernels.triton.attention import attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.cache import LayerCache
 from gpu_node.kernels.triton.lookup import lookup
@@ -184,7 +184,7 @@ class _Lowering:
         """A norm of rows or of heads."""
         x, out = self._places(operator)
         kernel, epsilon = NORMS[operator.kind], operator.attributes["epsilon"]
-        parameters = [self._weights[name] for name in operator.weights]
+        parameters = self._norm_parameters(operator)
         return lambda step: kernel(x.of(step), *parameters, epsilon, out.of(step))
 
     def joined_norm(self, add: Operator, norm: Operator) -> Launch:
@@ -192,8 +192,14 @@ class _Lowering:
         residual, x, _ = self._places(add)
         out = self._place(norm.outputs[0], norm.share)
         kernel, epsilon = JOINED_NORMS[norm.kind], norm.attributes["epsilon"]
-        parameters = [self._weights[name] for name in norm.weights]
+        parameters = self._norm_parameters(norm)
         return lambda step: kernel(residual.of(step), x.of(step), *parameters, epsilon, out.of(step))
+
+    def _norm_parameters(self, norm: Operator) -> list[torch.Tensor | None]:
+        """Weights; and None for the bias of a layer norm without one."""
+        parameters: list[torch.Tensor | None] = [self._weights[name] for name in norm.weights]
+        lacks_bias = norm.kind is OperatorKind.LAYER_NORM and len(parameters) == 1
+        return [*parameters, None] if lacks_bias else parameters
 
     def product(self, operator: Operator) -> Launch:
         """A product with what is done to its sums, and its bias."""
@@ -242,8 +248,8 @@ class _Lowering:
         if operator.kind in WITHOUT_WINDOW:
             attend = WITHOUT_WINDOW[operator.kind]
             return lambda step: attend(q.of(step), cache, step.attended(share), out.of(step))
-        window = int(operator.attributes["window"])
-        return lambda step: attention.window_attention(q.of(step), cache, step.attended(share), window, out.of(step))
+        attend, window = WITH_WINDOW[operator.kind], int(operator.attributes["window"])
+        return lambda step: attend(q.of(step), cache, step.attended(share), window, out.of(step))
 
     def activation(self, operator: Operator) -> Launch:
         """Number by number."""
