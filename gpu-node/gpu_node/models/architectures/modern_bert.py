@@ -1,5 +1,5 @@
 """ModernBERT (Warner et al., 2024): norms come before each half of a layer, and nothing has a bias. Most layers attend
-to a window on both sides of a token, with a rotary embedding of their own; every few layers one attends to all of a text.
+to a window on both sides of a token, with a rotary embedding of their own; others attend to all of a text.
 """
 
 from __future__ import annotations

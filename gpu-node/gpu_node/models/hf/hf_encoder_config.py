@@ -71,6 +71,7 @@ def _nomic(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mod
     multiple = fields.number("pad_vocab_size_multiple", int, default=1)
     head_dim = _head_dim(fields, hidden_size, num_heads)
     check_pairs(fields, head_dim)
+    num_trained = fields.number("max_trained_positions", int, default=NOMIC_TRAINED_POSITIONS)
     return ModelConfig(
         family=family,
         num_layers=fields.number("n_layer", int, most=MAX_LAYERS),
@@ -80,10 +81,7 @@ def _nomic(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mod
         head_dim=head_dim,
         intermediate_size=fields.number("n_inner", int, default=4 * hidden_size),
         vocab_size=-(-fields.number("vocab_size", int) // multiple) * multiple,
-        context_length=trained_positions(
-            fields.number("n_positions", int),
-            fields.number("max_trained_positions", int, default=NOMIC_TRAINED_POSITIONS),
-        ),
+        context_length=trained_positions(fields.number("n_positions", int), num_trained),
         norm_epsilon=fields.number("layer_norm_epsilon", float, default=1e-5),
         tied_embedding=True,
         eos_token_ids=eos_token_ids,
