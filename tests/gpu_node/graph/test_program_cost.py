@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, total
 from gpu_node.graph.layers import sections
@@ -127,6 +129,27 @@ def test_texts_of_an_encoder() -> None:
     classifier = costs_of(build_classifier(config(Family.BERT), 1, separator=3), texts)
     assert classifier["select_first first"] == Cost(buffer_bytes=2 * 2 * 8 * 4)
     assert classifier["tanh pooled"].flops == 4 * 2 * 8
+
+
+def test_a_window_on_both_sides() -> None:
+    """Each row sees itself and one token on either side, where there are any: 2 + 3 + 2, and 1."""
+    texts = StepShape((SequencePart(0, 3), SequencePart(0, 1)), num_draws=2)
+    rope = Rope(10_000.0)
+    shape = replace(config(Family.MODERN_BERT, windows=(2, 2)), rope=rope, window_rope=rope)
+    costs = costs_of(build_program(shape), texts)
+    assert costs["bidirectional_window_attention attended"].flops == 4 * (2 + 3 + 2 + 1) * 8
+    assert costs["erf_gelu_mul activated"] == Cost(flops=4 * 16 * 19, buffer_bytes=3 * 4 * 16 * 4)
+    assert costs["layer_norm normed"].weight_bytes == 8 * 2, "it has no bias"
+
+
+@given(st.integers(0, 9), st.integers(1, 20), st.none() | st.integers(1, 25))
+def test_pairs_of_a_row_and_a_token_are_counted(start: int, num_rows: int, window: int | None) -> None:
+    end, reach = start + num_rows, window or 100
+    part = SequencePart(start, num_rows)
+    before = [sum(row - reach < token <= row for token in range(end)) for row in range(start, end)]
+    both = [sum(row - reach < token < row + reach for token in range(end)) for row in range(start, end)]
+    assert part.num_attended(window) == sum(before)
+    assert part.num_attended(window, both_sides=True) == sum(both)
 
 
 def test_experts_are_read_if_any_row_chose_them() -> None:

@@ -47,13 +47,14 @@ def build_classifier(
     """
     build = ProgramBuilder(config)
     states = _layers(build, separator)
-    build.add(_POOLS[pooling], (states,), "head_input", rows=Rows.DRAWS)
+    text = "first" if pooling is Pooling.CLS else "mean"
+    build.add(_POOLS[pooling], (states,), text, rows=Rows.DRAWS)
     if config.family is Family.MODERN_BERT:
-        build.linear("head_input", "pooler", "pooler", config.hidden_size)
+        build.linear(text, "pooler", "pooler", config.hidden_size)
         build.add(OperatorKind.ERF_GELU, ("pooler",), "activated_pooler")
         build.layer_norm("activated_pooler", "pooled", "pooler_norm", bias=False)
     else:
-        build.linear("head_input", "pooler", "pooler", config.hidden_size, bias=True)
+        build.linear(text, "pooler", "pooler", config.hidden_size, bias=True)
         build.add(OperatorKind.TANH, ("pooler",), "pooled")
     build.linear("pooled", "logits", "score", num_labels)
     build.add(OperatorKind.ADD_BIAS, ("logits",), "logits", [Weight("score_bias", (num_labels,))])
