@@ -24,6 +24,7 @@ from tests.gpu_node.turned_encoders import (
     as_nomic_writes_it,
     change_config,
     save_turned,
+    texts,
 )
 
 
