@@ -63,8 +63,8 @@ def test_each_device_gets_machine_code_of_each_kernel(compiled: Path) -> None:
 
 
 def test_programs_with_several_tasks_are_compiled_by_themselves(compiled: Path) -> None:
-    """Of attention: whole contexts, split ones, on a part of the device, and in a window of an odd size; of prompts, those
-    of whole texts are by themselves as well."""
+    """Of attention: whole contexts, split ones, on a part of the device, in a window of an odd size; of prompts, those
+    of whole texts, too."""
     assert [len(list(compiled.glob(f"*/{kernel}.cubin"))) for kernel in ("_decode", "_prefill")] == [4, 4]
 
 
