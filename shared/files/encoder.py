@@ -16,7 +16,7 @@ _COUNTED_BEHIND_PADDING: Final = frozenset({"roberta", "xlm-roberta"})
 _NOMIC: Final = "nomic_bert"
 ENCODER_TYPES: Final = _COUNTED_BEHIND_PADDING | {"bert", _NOMIC, "new", "gte", "modernbert"}
 """Their ``model_type``; ``new`` is what the code beside GTE's files calls them."""
-_ENCODER_ARCHITECTURES: Final = frozenset({"bert", "nomic-bert"})
+_ENCODER_ARCHITECTURES: Final = frozenset({"bert", "nomic-bert", "modern-bert"})
 """What GGUF files call them (``general.architecture``); RoBERTa's kin are ``bert`` there, too."""
 NOMIC_TRAINED_POSITIONS: Final = 2048
 """Where a file of Nomic's does not say it."""

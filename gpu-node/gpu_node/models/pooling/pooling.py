@@ -54,6 +54,11 @@ def classifier_pooling(checkpoint: Checkpoint) -> Pooling:
     """Which of an encoder's states its classifier reads; `ModelFileError` for a head of another make."""
     if checkpoint.config.family is not Family.MODERN_BERT:
         return Pooling.CLS
+    if checkpoint.gguf is not None:
+        raise ModelFileError(
+            f"{checkpoint.path}: a GGUF file does not say of which states a ModernBERT makes its labels; serve the "
+            "directory in Hugging Face layout"
+        )
     path = checkpoint.path / CONFIG_FILE
     fields = Fields(read_json_values(path).get, path)
     activation, pooling = fields.text("classifier_activation", "gelu"), fields.text("classifier_pooling", "cls")
