@@ -16,7 +16,11 @@ from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton import activations, norms
-from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
+from gpu_node.kernels.triton.attention.attention import (
+    bidirectional_window_attention,
+    paged_attention,
+    window_attention,
+)
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
 from gpu_node.kernels.triton.attention.gather import gather
@@ -119,6 +123,8 @@ def _activations(sizes: Sizes, numbers: random.Random) -> float:
     activations.silu_mul(gate, up, out)
     error = _error(out, reference.silu_mul(_wide(gate), _wide(up)))
     out = sizes.poisoned(gate)
+    activations.erf_gelu_mul(gate, up, out)
+    error = max(error, _error(out, reference.erf_gelu(_wide(gate)) * _wide(up)))
     activations.gelu(gate, out)
     return max(error, _error(out, reference.gelu(_wide(gate))))
 
@@ -181,6 +187,13 @@ def _window(sizes: Sizes, numbers: random.Random) -> float:
     window = numbers.randint(1, sizes.longest)
     window_attention(paged.q, paged.cache, paged.batch(paged.sequences), window, paged.out)
     return paged.error(window)
+
+
+def _both_sides(sizes: Sizes, numbers: random.Random) -> float:
+    paged = _Paged(sizes, numbers, decodes=False)
+    window, batch = numbers.randint(1, sizes.longest), paged_batch(paged.sequences, 16)
+    bidirectional_window_attention(paged.q, paged.cache, paged.batch(paged.sequences), window, paged.out)
+    return _error(paged.out, reference.bidirectional_attention(_wide(paged.q), paged.expected, batch, window))
 
 
 def _decode(sizes: Sizes, numbers: random.Random) -> float:
@@ -334,6 +347,7 @@ _CASES: dict[str, Case] = {
     "rope": _rope,
     "prefill attention": _prefill,
     "attention in a window": _window,
+    "attention to both sides": _both_sides,
     "decode attention": _decode,
     "poll": _poll,
     "send, poll, gather": _remote,
