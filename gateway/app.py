@@ -64,8 +64,8 @@ from gateway.tenants.slots import Slots
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.messages.batches.batches import TOKEN_HEADER
-from shared.service.admin import Admin
-from shared.service.tasks import cancel_all
+from shared.service.admin.admin import Admin
+from shared.service.background.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
@@ -77,7 +77,7 @@ _log = structlog.get_logger(__name__)
 
 
 def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.Application:  # noqa: B008 (frozen)
-    """The gateway as an application, to be served by `shared.service.admin.listen` with a `ClientsRunner`.
+    """The gateway as an application, to be served by `shared.service.admin.admin.listen` with a `ClientsRunner`.
 
     A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
     while it waits for a first token.

@@ -17,7 +17,7 @@ from gateway.answers.running_usage import with_usage
 from gateway.answers.sse import ClientGoneError, SseStream
 from gateway.http.context import ANSWERED
 from gateway.http.flush import give_up
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
 from gateway.openai.answers.delta import Delta, End
 from gateway.openai.errors import errors
 

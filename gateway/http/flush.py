@@ -11,7 +11,7 @@ import asyncio
 from aiohttp import web
 
 from gateway.http.context import ANSWERED, CONNECTIONS
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 MIN_WRITE_BYTES_PER_S = 64 << 10  # a client that reads slower than this holds a large answer for nothing
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.inflight.job import Job
+from gateway.inflight.calls.job import Job
 from gateway.inflight.timeline import Timeline
 
 _propagator = TraceContextTextMapPropagator()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
 from gateway.openai.errors import errors
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.rates import Rates

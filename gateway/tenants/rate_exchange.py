@@ -21,7 +21,7 @@ from gateway.tenants.auth import Client
 from gateway.tenants.kept_rates import TellsRates
 from gateway.tenants.rates import DueRate, Rates
 from gateway.tenants.shared_bucket import LATELY_S
-from shared.service.tasks import Supervised
+from shared.service.background.tasks import Supervised
 
 TELL_S = LATELY_S
 SOON_S = 0.02  # so a process tells 50 times a second at most

@@ -18,8 +18,8 @@ from shared.config.config import keys_file, reload_keys
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
 from shared.config.services.clients import ApiKey
+from shared.service.background.tasks import Supervised
 from shared.service.file_looks import next_look
-from shared.service.tasks import Supervised
 
 _log = structlog.get_logger(__name__)
 

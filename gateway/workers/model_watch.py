@@ -26,8 +26,8 @@ from shared.config.engines.model_changes import WEIGHT_FIELDS, Changes, KnownMod
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
 from shared.files.model_file import ModelFileError, checked_path
+from shared.service.background.tasks import Supervised
 from shared.service.file_looks import next_look
-from shared.service.tasks import Supervised
 
 ReadModels = Callable[[Sequence[ModelSpec]], dict[str, ServedModel]]
 """Reads the files of models; `ModelFileError` says why they cannot be used."""

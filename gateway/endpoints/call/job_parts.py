@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.http.context import GatewayContext
 from gateway.models.models import ServedModel
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
 from shared.config.engines.engine import ModelTask

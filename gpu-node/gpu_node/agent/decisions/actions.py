@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_node.engine.process import link_protocol, protocol
-from gpu_node.engine.process.prefix_protocol import PrefixFound
-from gpu_node.engine.process.protocol import Command, EngineReady, ImageFile, ModelFailed, ModelLoaded, StepReport
+from gpu_node.engine.process.protocol import link_protocol, protocol
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixFound
+from gpu_node.engine.process.protocol.protocol import (
+    Command,
+    EngineReady,
+    ImageFile,
+    ModelFailed,
+    ModelLoaded,
+    StepReport,
+)
 from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.blocks import BlockNews, TellBlocks
 from shared.messages.memory.leases import LeaseAnswer, LeaseOrder

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import AgentAction, DropImages, ImageHeld, Tell
 from gpu_node.agent.decisions.ledger import EvictedAttempt, KvDestination, Ledger
-from gpu_node.agent.decisions.outbox import Outbox
-from gpu_node.engine.process import protocol
+from gpu_node.agent.decisions.telling.outbox import Outbox
+from gpu_node.engine.process.protocol import protocol
 from shared.messages.requests.requests import HANDED_OVER, Attempt
 
 KV_IMAGE_TTL_S = 120.0

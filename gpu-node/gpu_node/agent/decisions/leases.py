@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_node.agent.decisions.actions import AgentAction, SayLease, Tell
 from gpu_node.engine.border.links import LinkName
-from gpu_node.engine.process import link_protocol
+from gpu_node.engine.process.protocol import link_protocol
 from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from gpu_node.agent.decisions.actions import AgentAction, DropImages, ImageBegun, SayOpened, Tell
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
-from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.telling.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
-from gpu_node.engine.process.growth_protocol import OpenImages
+from gpu_node.engine.process.protocol.growth_protocol import OpenImages
 from shared.config.engines.engine import EngineOptions
 from shared.estimator import read_ahead
 from shared.estimator.batching import BLOCK_TOKENS, rate_of

@@ -20,8 +20,8 @@ from gpu_node.agent.decisions.actions import ImageBegun, ImageHeld
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from gpu_node.agent.images.piece_stream import PATH
 from gpu_node.agent.telemetry.image_metrics import count_failure
-from gpu_node.engine.process.growth_protocol import ImageGrown
-from gpu_node.engine.process.protocol import Image, ImageFile
+from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
+from gpu_node.engine.process.protocol.protocol import Image, ImageFile
 from shared.messages.requests.requests import Attempt, ImageTicket
 
 TOKEN_BYTES = 16

@@ -13,7 +13,7 @@ import structlog
 from gpu_node.agent.images.image_ahead import AheadReads, close_unwanted
 from gpu_node.agent.images.image_transfer import BUSY, CONNECT_S, STALL_S, BegunFile, ImageTransfer, TransferError
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_fetched, count_read_ahead
-from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ImageFile
 from shared.messages.requests.requests import ImageTicket
 
 MAX_FETCHES = 4

@@ -10,8 +10,8 @@ from hmac import compare_digest
 from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.telemetry.prefix_metrics import count_given
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, Image
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import ImageTicket

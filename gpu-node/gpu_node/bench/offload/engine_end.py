@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_node.engine.border.links import LinkRefusedError
-from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.link_protocol import LinkRefused
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, ModelFailed
+from gpu_node.engine.process.protocol.framing import event_decoder, frame
+from gpu_node.engine.process.protocol.link_protocol import LinkRefused
+from gpu_node.engine.process.protocol.protocol import Command, EngineEvent, EngineRefused, ModelFailed
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 20

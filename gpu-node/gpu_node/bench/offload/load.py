@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, ImageFile, RunAttempt, StepReport
+from gpu_node.engine.process.protocol.protocol import AbortRequests, EngineEvent, ImageFile, RunAttempt, StepReport
 from shared.errors import OperatorError
 from shared.messages.requests.payload import Payload, Sampling
 

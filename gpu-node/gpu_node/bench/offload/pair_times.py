@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.engine.border.links import LinkTimes
-from gpu_node.graph.passes.poll_wait import expected_wait_s
+from gpu_node.graph.passes.offload.poll_wait import expected_wait_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.cost import program_costs, total
 from gpu_node.graph.lanes import LaneQueue, ProgramLane
-from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.kernels.cpu import kernels_name

@@ -18,12 +18,12 @@ from gpu_node.engine.border.plan import BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import FoundBlocks
-from gpu_node.engine.memory.device_blocks import BlockPlace, SequenceBlocks, distinct
-from gpu_node.engine.memory.host_cache import HostCache
-from gpu_node.engine.memory.placed_sequences import PlacedSequences
+from gpu_node.engine.memory.device.device_blocks import BlockPlace, SequenceBlocks, distinct
+from gpu_node.engine.memory.device.placed_sequences import PlacedSequences
 from gpu_node.engine.memory.prefix import Digest, token_blocks, unheard
-from gpu_node.engine.memory.swap_space import SwapSpace
-from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
+from gpu_node.engine.memory.tiers.host_cache import HostCache
+from gpu_node.engine.memory.tiers.swap_space import SwapSpace
+from gpu_node.engine.memory.tiers.tier_lookup import BroughtIn, TierLookup
 from shared.config.engines.engine import SwapCopies
 from shared.messages.memory.tiers import Tier
 from shared.messages.prefixes.prefixes import chained_digest

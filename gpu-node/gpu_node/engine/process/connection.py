@@ -6,8 +6,8 @@ import select
 import socket
 from time import monotonic
 
-from gpu_node.engine.process.framing import MAX_FRAME_BYTES, command_decoder, frame
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
+from gpu_node.engine.process.protocol.framing import MAX_FRAME_BYTES, command_decoder, frame
+from gpu_node.engine.process.protocol.protocol import Command, EngineEvent, EngineRefused
 
 READ_BYTES = 1 << 18
 MAX_READS = 64

@@ -14,8 +14,8 @@ the tokens that the client has."""
 class OutputChunk(NamedTuple):
     """New tokens of one choice of one attempt, or its end.
 
-    A tuple, since one is made for each token; `gpu_node.engine.process.protocol` makes the message of it, field by
-    field.
+    A tuple, since one is made for each token; `gpu_node.engine.process.protocol.protocol` makes the message of it,
+    field by field.
     """
 
     request_id: str

@@ -16,7 +16,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.counts import KeptCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.prefix import Prefix
-from gpu_node.engine.memory.ssd_index import SsdIndex
+from gpu_node.engine.memory.tiers.ssd_index import SsdIndex
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import salted, slot_bytes, stored
 from gpu_node.engine.tiers.ssd_folder import segment_bytes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode, encode, header_of
 from gpu_node.engine.tiers.ssd_folder import SsdFolder

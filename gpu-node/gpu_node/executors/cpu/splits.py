@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from gpu_node.graph.passes.splitting import OffloadProfile, Splitting
+from gpu_node.graph.passes.offload.splitting import OffloadProfile, Splitting
 from gpu_node.kernels.cpu import CpuDevice, CpuLinkReceiver, CpuProgram
 
 MIN_STEPS = 32

@@ -17,13 +17,13 @@ from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.blocks import CudaBlocks
 from gpu_node.executors.cuda.memory.lanes import lanes
 from gpu_node.executors.cuda.models import PreparedOnHost
-from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.graphs.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.graphs.recording import RecordedGraphs
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
 from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
-from gpu_node.executors.cuda.program.recording import RecordedGraphs
 from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.library.layout import Int32s
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw, mask_within
 from shared.messages.requests.token_logprob import TokenLogprob
 

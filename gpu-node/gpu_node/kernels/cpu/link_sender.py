@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import CpuLinkShape
-from gpu_node.kernels.cpu.library import library, link_error
+from gpu_node.kernels.cpu.library.layout import CpuLinkShape
+from gpu_node.kernels.cpu.library.library import library, link_error
 from gpu_node.kernels.link_file import FOLDER, link_path, new_link_file
 
 

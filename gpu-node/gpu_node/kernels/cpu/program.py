@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from gpu_node.graph.lanes import ProgramLane
 from gpu_node.graph.share import Share
 from gpu_node.kernels.cpu.arena import CpuArena
-from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
-from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.library.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
+from gpu_node.kernels.cpu.library.library import failed, library
 from gpu_node.models.tensors.arrays import Float32s
 from gpu_node.models.tensors.quantized_array import quantized_array
 from shared.config.engines.engine import WeightType

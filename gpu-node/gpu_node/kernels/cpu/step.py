@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
-from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.library.layout import Int32s
+from gpu_node.kernels.cpu.library.step_input import StepInput
 from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
-from gpu_node.kernels.cpu.step_input import StepInput
 from gpu_node.models.tensors.arrays import Float32s
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from gpu_node.graph.program import TOKEN_IDS, OperatorKind
 from gpu_node.graph.weight import Weight
-from gpu_node.models.architectures.builder import ProgramBuilder
-from gpu_node.models.architectures.rotary import turning_angles
+from gpu_node.models.architectures.layers.builder import ProgramBuilder
+from gpu_node.models.architectures.layers.rotary import turning_angles
 from gpu_node.models.config import Family
 
 NO_SEPARATOR = -1

@@ -11,7 +11,7 @@ from enum import StrEnum
 from gpu_node.graph.program import OperatorKind, Program, Rows
 from gpu_node.graph.weight import Weight
 from gpu_node.models.architectures.bert import NO_SEPARATOR, bert_layers
-from gpu_node.models.architectures.builder import ProgramBuilder
+from gpu_node.models.architectures.layers.builder import ProgramBuilder
 from gpu_node.models.architectures.modern_bert import modern_bert_layers
 from gpu_node.models.config import Family, ModelConfig
 

@@ -5,8 +5,8 @@ to a window on both sides of a token, with a rotary embedding of their own; othe
 from __future__ import annotations
 
 from gpu_node.graph.program import OperatorKind
-from gpu_node.models.architectures.builder import ProgramBuilder
-from gpu_node.models.architectures.rotary import turning_angles, window_angles
+from gpu_node.models.architectures.layers.builder import ProgramBuilder
+from gpu_node.models.architectures.layers.rotary import turning_angles, window_angles
 from gpu_node.models.config import ModelConfig
 
 

@@ -38,7 +38,7 @@ class _Resident:
 
 
 class VllmEngine:
-    """As `gpu_node.engine.process.commands.CommandedEngine`.
+    """As `gpu_node.engine.process.commands.commands.CommandedEngine`.
 
     Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 

@@ -18,8 +18,8 @@ from itertools import accumulate
 
 import torch
 
-from gpu_node.executors.cuda.program.buckets import bucket_of, bucket_sizes, row_sizes
-from gpu_node.executors.cuda.program.graphs import Graphs, Replay
+from gpu_node.executors.cuda.program.graphs.buckets import bucket_of, bucket_sizes, row_sizes
+from gpu_node.executors.cuda.program.graphs.graphs import Graphs, Replay
 from gpu_node.executors.cuda.program.inputs import StepInputs
 from gpu_node.executors.cuda.program.lane_streams import LaneStreams
 from gpu_node.executors.cuda.program.lowered import Lowered
