@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_node.graph.passes.offload.polls import insert_polls
-from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +12,8 @@ from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, t
 from gpu_node.graph.layers import sections
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step

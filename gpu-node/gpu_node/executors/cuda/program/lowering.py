@@ -22,6 +22,7 @@ from gpu_node.executors.cuda.program.launches.kernels import (
     WITH_WINDOW,
     WITHOUT_WINDOW,
     feeds_norm,
+    norm_arguments,
 )
 from gpu_node.executors.cuda.program.launches.link_launches import gather_launch, poll_launch, send_launch
 from gpu_node.executors.cuda.program.launches.lora_launch import lora_launch
@@ -183,23 +184,15 @@ class _Lowering:
     def norm(self, operator: Operator) -> Launch:
         """A norm of rows or of heads."""
         x, out = self._places(operator)
-        kernel, epsilon = NORMS[operator.kind], operator.attributes["epsilon"]
-        parameters = self._norm_parameters(operator)
-        return lambda step: kernel(x.of(step), *parameters, epsilon, out.of(step))
+        kernel, arguments = NORMS[operator.kind], norm_arguments(operator, self._weights)
+        return lambda step: kernel(x.of(step), *arguments, out.of(step))
 
     def joined_norm(self, add: Operator, norm: Operator) -> Launch:
         """A sum in place, and the norm of it."""
         residual, x, _ = self._places(add)
         out = self._place(norm.outputs[0], norm.share)
-        kernel, epsilon = JOINED_NORMS[norm.kind], norm.attributes["epsilon"]
-        parameters = self._norm_parameters(norm)
-        return lambda step: kernel(residual.of(step), x.of(step), *parameters, epsilon, out.of(step))
-
-    def _norm_parameters(self, norm: Operator) -> list[torch.Tensor | None]:
-        """Weights; and None for the bias of a layer norm without one."""
-        parameters: list[torch.Tensor | None] = [self._weights[name] for name in norm.weights]
-        lacks_bias = norm.kind is OperatorKind.LAYER_NORM and len(parameters) == 1
-        return [*parameters, None] if lacks_bias else parameters
+        kernel, arguments = JOINED_NORMS[norm.kind], norm_arguments(norm, self._weights)
+        return lambda step: kernel(residual.of(step), x.of(step), *arguments, out.of(step))
 
     def product(self, operator: Operator) -> Launch:
         """A product with what is done to its sums, and its bias."""
