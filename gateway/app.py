@@ -122,7 +122,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
     @cache
     def document() -> dict[str, Any]:
-        """Made for the first who asks: it takes as long as a tenth of a start."""
+        """Made for the first request: it takes as long as a tenth of a start."""
         has_batches = context.config.batches.enabled
         return openapi_document(__version__, has_keys=bool(context.config.keys), has_batches=has_batches)
 
@@ -162,7 +162,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
 @web.middleware
 async def _answer_errors(request: web.Request, handler: NextHandler) -> web.StreamResponse:
-    """Every failure gets its API's shape and its status; one that nobody foresaw is logged, here and only here."""
+    """Every failure gets its API's shape and its status; an unforeseen one is logged, here and only here."""
     request[REQUEST_ID] = _new_request_id(request)
     try:
         return await handler(request)

@@ -165,7 +165,7 @@ class Dispatcher:
             raise
 
     async def _tell(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
-        """Behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
+        """Behind the submits: a cancel that overtakes its submit leaves a request without a client."""
         for request_id, request in over.items():
             if not submits[request_id].done():
                 await asyncio.wait([submits[request_id]])

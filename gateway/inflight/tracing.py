@@ -67,7 +67,7 @@ def describe_outcome(
 ) -> None:
     """How it went; ``error_type`` is empty where nothing went wrong on this side.
 
-    ``cached_tokens``: of the prompts; None where nobody says it.
+    ``cached_tokens``: of the prompts; None where it is not told.
     """
     if not span.is_recording():
         return

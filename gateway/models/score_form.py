@@ -26,7 +26,7 @@ QWEN3 = (
 )
 """What Qwen3-Reranker was trained on, as its model card has it."""
 QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-"""That of the model card, for who asks nothing else."""
+"""That of the model card, where no other is given."""
 PAIR = "{query}\n{document}"
 """For classifiers whose files say nothing."""
 _ROUNDS = 4

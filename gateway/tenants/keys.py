@@ -1,4 +1,4 @@
-"""The keys that hold now, and the calls that go on under each: who loses a key loses its answers."""
+"""The keys that hold now, and the calls that go on under each: a key that is revoked loses its answers."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class RateExchange:
             self._note()
 
     async def _tell(self, kept: TellsRates, *, is_last: bool = False) -> None:
-        """Once; those who wait for it go on, whatever becomes of it."""
+        """Once; requests that wait for it go on, whatever becomes of it."""
         due = self._rates.due(MAX_BUCKETS)
         if not due:
             return  # its key is gone

@@ -68,7 +68,7 @@ class KeyWatch:
         except ConfigError as error:
             problem = str(error)
         if not await asyncio.to_thread(self._file.is_still):
-            return  # it has changed meanwhile: nobody knows what was read
+            return  # it has changed meanwhile: it is unknown what was read
         if problem:
             self._complain(problem)
         else:

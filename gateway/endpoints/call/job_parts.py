@@ -73,7 +73,7 @@ def check_token_ids(tokenizer: PromptTokenizer, token_ids: Collection[int], para
 
 
 async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
-    """Run a tokenisation where it disturbs nobody."""
+    """Run a tokenisation where it holds up no other request."""
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 

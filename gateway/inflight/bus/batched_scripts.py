@@ -1,6 +1,6 @@
 """Runs of Redis scripts, many in one round trip: a crowd of requests needs one connection, not one each.
 
-Whoever runs a script waits for its own answer. What has come while one batch was on its way is the next one, so the
+A caller waits for the answer to its own run. What has come while one batch was on its way is the next one, so the
 scripts are run in the order in which they were asked for.
 """
 
@@ -34,7 +34,7 @@ class NotSentError(RedisError):
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a script, and who waits for what comes of it."""
+    """One run of a script, and the future of its answer."""
 
     script: BatchedScript
     keys: Sequence[str]
@@ -76,7 +76,7 @@ class BatchedScripts:
         return await run.answer
 
     async def aclose(self) -> None:
-        """End what is under way; who waits is cancelled."""
+        """End what is under way; callers that wait are cancelled."""
         if self._batches is not None:
             await cancel_all([self._batches])
         for run in self._waiting:
@@ -94,7 +94,7 @@ class BatchedScripts:
     async def _answer(self, batch: Sequence[_Run]) -> None:
         try:
             await self._send(batch)
-        except Exception as error:  # whatever it is, those who wait hear of it
+        except Exception as error:  # whatever it is, callers that wait hear of it
             for run in batch:
                 if not run.answer.done():
                     run.answer.set_exception(error)
@@ -103,7 +103,7 @@ class BatchedScripts:
                 run.answer.cancel()  # without effect on those that were answered
 
     def _next_batch(self) -> list[_Run]:
-        """What has waited longest, as much as fits. Who does not wait any more is left out: nothing has been done."""
+        """What has waited longest, as much as fits. One not waited for any more is left out: nothing has been done."""
         now = asyncio.get_running_loop().time()
         batch: list[_Run] = []
         num_bytes = 0
@@ -156,7 +156,7 @@ def _settle(runs: Sequence[_Run], replies: Sequence[Any]) -> list[_Run]:
         if isinstance(reply, NoScriptError):
             unknown.append(run)
         elif run.answer.done():
-            continue  # who asked has left
+            continue  # its caller has left
         elif isinstance(reply, Exception):
             run.answer.set_exception(reply)
         else:

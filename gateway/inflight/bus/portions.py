@@ -2,7 +2,7 @@
 
 To take news in costs little beside what they make happen: some wake a handler, which runs in the next round; tokens of
 streams are written in the rounds that follow (`rounds`), and what comes for one before its turn goes out with it. So a
-gateway that is behind catches up, and whoever knocks meanwhile waits for rounds of a millisecond.
+gateway that is behind catches up, and a new connection meanwhile waits for rounds of a millisecond.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Portion = list[Inbound]
 def split_first_tokens(messages: Iterable[Inbound]) -> tuple[list[Inbound], list[Inbound]]:
     """The tokens with which answers begin, and all the rest, each in its order.
 
-    Who has no token yet waits longest, so these may overtake: the first token of a choice has nothing of its choice
-    before it. One that ends its choice stays where it is, for the ends of the others may have to come before it.
+    A request without a token waits longest, so these may overtake: the first token of a choice has nothing of its
+    choice before it. One that ends its choice stays where it is, for the ends of the others may have to come before it.
     """
     first: list[Inbound] = []
     rest: list[Inbound] = []

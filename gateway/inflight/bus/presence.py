@@ -73,7 +73,7 @@ class Presence:
             await self._refresh(dispatcher)
 
     async def _open_stream(self, sign: GatewayBeat) -> None:
-        """Make the token stream (nobody else may, see `streams.tokens`) and read it from there on.
+        """Make the token stream (no other process may, see `streams.tokens`) and read it from there on.
 
         The queue manager gets ``sign`` in the same step: it drops the stream of a gateway that dies.
         """

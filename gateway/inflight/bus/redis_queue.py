@@ -100,7 +100,7 @@ class RedisQueue:
         await self._confirm(key)
 
     async def _write_pictures(self, request_id: str, contents: bytes, *, is_first: bool) -> None:
-        """Before the request itself: whoever finds that finds them. Again for each attempt, should Redis have lost
+        """Before the request itself: a node that finds that finds them. Again for each attempt, should Redis have lost
         them; they expire on their own should this gateway die."""
         key = streams.pictures(request_id)
         self._with_pictures.add(request_id)
@@ -135,8 +135,8 @@ class RedisQueue:
             raise QueueUnavailableError("too few replicas of Redis had the request in time")
 
     async def cancel(self, request_id: str) -> None:
-        """Delete the payload and say so. Images, too, that are not known of any more: a submit whose end nobody knows
-        may have written them behind an earlier cancel."""
+        """Delete the payload and say so. Images, too, that are not known of any more: a submit whose end is unknown may
+        have written them behind an earlier cancel."""
         keys = (streams.payload(request_id), streams.pictures(request_id))
         await self._write(*map(delete, keys), add(streams.QUEUE, Cancel(request_id=request_id)))
         self._note_released(request_id)
@@ -200,7 +200,7 @@ class RedisQueue:
             log.warning("no goodbye: the signs of life will run out instead", error=str(error))
 
     async def _receive(self, dispatcher: Dispatcher) -> None:
-        """Read, and deliver first tokens at once: whatever else there is, those who wait for them have nothing yet."""
+        """Read, and deliver first tokens at once: clients that wait for them have nothing yet."""
         num_reads = 0
         while True:
             try:
@@ -226,7 +226,7 @@ class RedisQueue:
         for portion in portions(messages):
             for message in portion:
                 await self._deliver(dispatcher, message)
-            await asyncio.sleep(0)  # those who have been told run, and so does everybody else
+            await asyncio.sleep(0)  # handlers that have been told run, and so do all others
 
     async def _deliver(self, dispatcher: Dispatcher, message: Inbound) -> None:
         """Until it is delivered: a request that must be submitted again is not dropped because Redis is away."""

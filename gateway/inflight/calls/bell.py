@@ -11,7 +11,7 @@ import asyncio
 
 
 class Bell:
-    """Rung from anywhere in the loop's thread, as often as one likes; heard once by the one who waits."""
+    """Rung from anywhere in the loop's thread, as often as one likes; heard once by its waiter."""
 
     def __init__(self) -> None:
         self._is_rung = False
@@ -41,11 +41,11 @@ class Bell:
         return is_rung
 
     def put_off(self, limit_s: float) -> None:
-        """Who waits has until then, a time of the loop."""
+        """The waiter has until then, a time of the loop."""
         self._limit_s = limit_s
 
     def close(self) -> None:
-        """Nobody waits any more: without this, the timer would hold on to it until it goes off."""
+        """It has no waiter any more: without this, the timer would hold on to it until it goes off."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

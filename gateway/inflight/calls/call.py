@@ -166,7 +166,7 @@ class InflightCall:
     def _pass(self, now: float) -> None:
         """In the round of the loop that follows the arrival: what came together is given together."""
         self._is_due = False
-        if self._take is None or not self._news:  # whoever waited has enough, is gone, or has them already
+        if self._take is None or not self._news:  # the waiter has enough, is gone, or has them already
             return
         self.num_passed += 1
         self._bell.put_off(now + self._timeout_s)
@@ -191,7 +191,7 @@ class InflightCall:
         return merged(deltas)
 
     def close(self) -> None:
-        """Nobody asks for news any more."""
+        """No more news is asked for."""
         self._bell.close()
 
     def _tell(self, news: Delta | End | QueuePlace) -> None:

@@ -20,7 +20,7 @@ DUE_A_ROUND = 16  # tokens written to as many clients: a third of a millisecond;
 
 
 class Rounds:
-    """Collects what is to be done. It is bounded by those who add: each has one thing due at a time, and its last."""
+    """Collects what is to be done. It is bounded by its callers: each has one thing due at a time, and its last."""
 
     def __init__(self, coalescing: Coalescing, worked_s: Callable[[], float] = time.thread_time) -> None:
         """``worked_s``: processor time of the loop's thread, in seconds."""

@@ -1,7 +1,7 @@
 """How text is cut before byte-pair merging, by the name that a GGUF file gives (``tokenizer.ggml.pre``).
 
 A vocabulary only works with the cut that it was trained with, so a name that is not in `RECIPES` is an error, never a
-guess: a wrong cut gives plausible text of lower quality, which nobody would notice.
+guess: a wrong cut gives plausible text of lower quality, which would not be noticed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text to token ids, with one rule of trust: only who writes a whole prompt may write control tokens into it.
+"""Text to token ids, with one rule of trust: only the author of a whole prompt may write control tokens into it.
 
 A chat prompt has two authors, the template and the client. If ``<|im_end|>`` in a client's message became the control
 token, the client could end its own turn and speak as the system. So control tokens are found here, by splitting,

@@ -26,7 +26,7 @@ from gateway.responses.rendering.spliced_delta import SplicedDelta
 class ItemEvents:
     """Of one answer. ``numbers``: of all events of its stream, from which each takes the next.
 
-    ``scores``: of texts, by the number of their block, as far as they have come; None where nobody wants them.
+    ``scores``: of texts, by the number of their block, as far as they have come; None where they are not wanted.
     """
 
     def __init__(

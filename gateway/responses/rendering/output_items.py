@@ -44,7 +44,7 @@ def begun_item(block: AnswerBlock, request_id: str) -> OutputItem:
 
 
 def ended_item(block: AnswerBlock, request_id: str, scores: Scores = None, *, is_cut: bool) -> OutputItem:
-    """As it is when no more comes to it. ``scores``: of its tokens, of a message; None where nobody wants them."""
+    """As it is when no more comes to it. ``scores``: of its tokens, of a message; None where they are not wanted."""
     return _item(block, request_id, "incomplete" if is_cut else "completed", [block.text], scores)
 
 

@@ -1,4 +1,4 @@
-"""Which tokens' logprobs belong to which text of an answer: those of thoughts and calls are told of nobody."""
+"""Which tokens' logprobs belong to which text of an answer: those of thoughts and calls are not told."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Turns:
     """The last message is the assistant's, and its next item belongs to it."""
 
     def say(self, role: str, content: str | list[dict[str, Any]], origin: str) -> None:
-        """A turn of anybody but the assistant."""
+        """A turn of any role but the assistant's."""
         self._begin({"role": role, "content": content}, origin)
         self._takes_more = False
 

@@ -29,7 +29,7 @@ class CallObject:
     def __init__(self, names: Collection[str]) -> None:
         self.name = ""
         """Of the function; ``""`` until it is known."""
-        self._arguments: list[str] = []  # pieces that have come, and that nobody has taken away
+        self._arguments: list[str] = []  # pieces that have come, and have not been taken away
         self._has_arguments = False  # they have begun
         self.is_complete = False
         """There is a name, and all its arguments."""

@@ -38,7 +38,7 @@ class TagValue:
 
     def __init__(self, end: str, *, is_string: bool, is_on_lines: bool) -> None:
         """``is_on_lines``: a line break behind the first tag and one before the last are none of the value's."""
-        self._pieces: list[str] = []  # JSON that has come, and that nobody has taken away
+        self._pieces: list[str] = []  # JSON that has come, and has not been taken away
         self._is_text = is_string
         self._end = end
         self._is_on_lines = is_on_lines

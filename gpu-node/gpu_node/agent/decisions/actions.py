@@ -103,7 +103,7 @@ class PrefixFetched:
 
 @dataclass(frozen=True, slots=True)
 class TakeStock:
-    """Redis has come back without the end of its log, as far as anybody knows: say what is here."""
+    """Redis has come back without the end of its log, as far as is known: say what is here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class SayInventory:
 
 @dataclass(frozen=True, slots=True)
 class DropImages:
-    """Nobody will fetch the images of these attempts that wait here; unknown ones are ignored."""
+    """No node will fetch the images of these attempts that wait here; unknown ones are ignored."""
 
     attempts: list[Attempt]
 

@@ -1,4 +1,4 @@
-"""The node agent's decisions: what to pull, who gives way, when to swap the model, what to publish. No I/O, no clock.
+"""The node agent's decisions: what to pull, what gives way, when to swap the model, what to publish. No I/O, no clock.
 
 Its state is soft: it lives as long as the epoch. Whatever ends the epoch (the process, the engine, a fence), the queue
 manager knows from the `Pulled` messages what was running here and has it run elsewhere.
@@ -172,7 +172,7 @@ class AgentCore:
             awaits = self._queue.awaits
             return self._load(awaits) if awaits not in ("", self.model) and not self.running else []
         if head.model in self.models.broken:
-            return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
+            return self._pull(head, MAX_PULL)  # these cannot run here: they are answered with the reason
         if head.model != self.model:
             return self._change_model(head)
         num_admittable = self._headroom.num_admittable
@@ -311,7 +311,7 @@ class AgentCore:
         return outbox.publish()
 
     def _hand_over_prefilled(self) -> list[AgentAction]:
-        """One eviction at a time: until it is answered, nobody knows what room host memory has."""
+        """One eviction at a time: until it is answered, it is unknown what room host memory has."""
         if self._evictions.is_under_way or self._is_draining:
             return []
         leaving = self._prefilled.leaving()

@@ -152,7 +152,7 @@ class ImageFetcher:
         return NO_IMAGE
 
     def close_file(self, file: ImageFile) -> None:
-        """The engine has it open, or nobody needs it."""
+        """The engine has it open, or it is not needed."""
         found = self._open.pop(file.path, None)
         if found is not None:
             os.close(found[0])

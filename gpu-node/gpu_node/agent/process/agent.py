@@ -68,7 +68,7 @@ class Agent:
         self.giver: PrefixGiver | None = None
         """Of what is cached here, to other nodes; None between two epochs, and where nothing is given."""
         self._tells_blocks = tells_blocks
-        # vLLM keeps its cache; of a group, each device has a part of every block; who weaves has some blocks elsewhere
+        # vLLM keeps its cache; of a group, each device has a part of every block; offloaded blocks lie elsewhere
         is_alone = node.engine != "vllm" and node.tensor_parallel == 1 and options.offload == "off"
         self._exchanges_prefixes = exchanges_prefixes and is_alone
         self._node = node.name

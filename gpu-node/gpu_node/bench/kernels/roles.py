@@ -31,7 +31,7 @@ def roles(program: Program) -> list[str | None]:
 
 
 def without(left_out: Collection[str]) -> Callable[[Program], Program]:
-    """A pass that leaves roles out. What it gives is for timing alone: buffers are read that nobody has written."""
+    """A pass that leaves roles out. What it gives is for timing alone: buffers are read that were not written."""
 
     def change(program: Program) -> Program:
         kept = [

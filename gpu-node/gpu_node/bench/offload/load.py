@@ -30,7 +30,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class EndlessLoad:
-    """``num_kept`` of some requests are at an engine at any time; whoever ends begins anew at the end of the line."""
+    """``num_kept`` of some requests are at an engine at any time; one that ends begins anew at the end of the line."""
 
     end: EngineEnd
     requests: Sequence[Prepared]

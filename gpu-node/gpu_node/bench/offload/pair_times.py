@@ -19,7 +19,7 @@ class PairTimes:
         """None where nothing was sent, or the receiver ran no step of its own.
 
         Equation 3 is about a receiver that is never idle: in the share of the time in which this one computes nothing,
-        a task waits for nobody.
+        a task waits for no step.
         """
         num_tasks = self.hot.num_tasks - before.hot.num_tasks
         num_served = self.cold.num_served - before.cold.num_served

@@ -143,7 +143,7 @@ class PipelineBench:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self, point: BenchPoint, batch: FullBatch, ways: Mapping[str, _Way]) -> dict[str, _FullStep]:
-        """A full step of median length, by way; they take turns. Nobody's blocks are used: no request has come yet."""
+        """A full step of median length, by way; they take turns. No request's blocks are used: none has come yet."""
         plans = {name: full_step(point, batch, way.model) for name, way in ways.items()}
         for name, way in ways.items():
             way.executor.submit(plans[name]).result()

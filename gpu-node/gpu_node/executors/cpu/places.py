@@ -1,7 +1,7 @@
 """Where buffers of a program lie on the CPU device, and in which type.
 
 One thing is decided here, since it is the device's own business: a buffer that only products read is rounded to
-bfloat16 by whoever writes it, not by each reader. No number changes: with ``round_early=False`` each reader rounds.
+bfloat16 by its writer, not by each reader. No number changes: with ``round_early=False`` each reader rounds.
 """
 
 from __future__ import annotations

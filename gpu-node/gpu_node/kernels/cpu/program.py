@@ -54,7 +54,7 @@ class CpuProgram:
     ) -> None:
         """``num_shared_heads``: query heads that share one KV head. Blocks lie in ``arena``, swapped out in ``host``.
 
-        The arenas may hold other programs' blocks too; who has which page is not the program's business.
+        The arenas may hold other programs' blocks too; which program has which page is not its business.
         """
         rows_together = max(1, MAX_QUERIES // num_shared_heads)
         self._library = library()

@@ -40,7 +40,7 @@ class CpuStep:
     copies: Int32s
     """[copies, 2]: source and destination blocks."""
     logits: Float32s | None
-    """Out, [draw rows, vocabulary]; None where nobody asks for them."""
+    """Out, [draw rows, vocabulary]; None where they are not asked for."""
     draws: CpuDraws = NO_DRAWS
     """What is drawn from the logits; what comes out lies there too."""
     swaps_out: Int32s = field(default_factory=_no_moves)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class UnreadWeights(Mapping[str, Float32s]):
-    """The weights of a program by name, each read when it is asked for: for who makes something else of it.
+    """The weights of a program by name, each read when it is asked for: for callers that make something else of it.
 
     Nothing is kept, so that memory holds one at a time and not the model. Some may be views of the model's file, which
     are not to be written.

@@ -1,4 +1,4 @@
-"""Whether a model's files hold its weights, in the words of those who read them, and without tensors."""
+"""Whether a model's files hold its weights, in the words of those that read them, and without tensors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From pulled entries to runs in the engine: who begins, who waits for what, who is refused or given back."""
+"""From pulled entries to runs in the engine: which requests begin, which wait, which are refused or given back."""

@@ -29,7 +29,7 @@ class _Awaiting:
 
 
 class AwaitedAdapters:
-    """Owns who waits: from when a request is pulled until its adapter is loaded, refused, or it is given up."""
+    """Owns the requests that wait: from when one is pulled until its adapter is loaded, refused, or it is given up."""
 
     def __init__(self, models: NodeModels) -> None:
         self._models = models
@@ -41,7 +41,7 @@ class AwaitedAdapters:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Who waits."""
+        """Those that wait."""
         return list(self._awaiting)
 
     @property
@@ -61,7 +61,7 @@ class AwaitedAdapters:
         self._awaiting[beginning.attempt] = _Awaiting(model, adapter, beginning)
 
     def due(self, now: float) -> None:
-        """Time has passed: whose adapter nobody knows for too long is refused."""
+        """Time has passed: a request whose adapter has been unknown for too long is refused."""
         for attempt, one in self._awaiting.items():
             if one.since_s is None:
                 one.since_s = now

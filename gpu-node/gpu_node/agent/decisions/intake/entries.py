@@ -18,7 +18,7 @@ class EntryFate(Enum):
     STALE = "stale"
     """A newer attempt has been submitted: it is only acknowledged."""
     LOST = "lost"
-    """Its gateway still waits for it, as far as anybody knows: it is given back, and the payload written again."""
+    """Its gateway still waits for it, as far as is known: it is given back, and the payload written again."""
 
 
 def fate(entry: GroupEntry, model: str, broken: Mapping[str, str], mismatch: str = "") -> tuple[EntryFate, str]:

@@ -1,4 +1,4 @@
-"""From a pulled entry to a run in the engine: who is refused or given back, who begins, and who is held back first."""
+"""From a pulled entry to a run in the engine: which requests are refused, given back or held back, and which begin."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Intake:
 
     @property
     def holds_any(self) -> bool:
-        """Somebody who was pulled has not begun: nothing is to be pulled."""
+        """Pulled requests have not begun: nothing is to be pulled."""
         return self._probation.holds_any or len(self._awaited) >= MAX_AWAITING
 
     @property
@@ -54,7 +54,7 @@ class Intake:
         return self._awaited.wants_load
 
     def due(self, now: float) -> None:
-        """Time has passed for those who wait for adapters."""
+        """Time has passed for requests that wait for adapters."""
         self._awaited.due(now)
 
     @property
@@ -64,7 +64,7 @@ class Intake:
 
     @property
     def sought(self) -> list[Attempt]:
-        """Of those, whose prompt the engine is asked about, or another node."""
+        """Those of them whose prompt the engine is asked about, or another node."""
         return self._sought.attempts
 
     def check(self) -> None:
@@ -142,7 +142,7 @@ class Intake:
 
     def _fetch(self, attempt: Attempt) -> None:
         running = self._ledger.find(attempt.request_id, attempt.attempt)
-        assert running is not None, "who begins is in the ledger"
+        assert running is not None, "a request that begins is in the ledger"
         running.is_fetching = True
         self._fetching[attempt] = None
 
@@ -168,7 +168,7 @@ class Intake:
         del self._fetching[attempt]
         self._sought.forget(attempt)
         running = self._ledger.find(attempt.request_id, attempt.attempt)
-        assert running is not None, "whoever is given up is forgotten with the same event"
+        assert running is not None, "a request that is given up is forgotten with the same event"
         running.is_fetching = False
         self.num_sent += 1
 

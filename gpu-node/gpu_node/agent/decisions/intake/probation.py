@@ -1,8 +1,8 @@
-"""Requests with which an engine has died begin by themselves: should another die, nobody else is taken for the reason.
+"""Requests with which an engine has died begin by themselves: should another die, no other is taken for the reason.
 
 A suspect (`Payload.num_crashes`) begins when all that the engine has have brought a token, and until it has brought one
-nobody else begins. Who has brought a token goes on beside it: it is not the reason, whatever happens. Requests are held
-back in the order in which they were pulled; nothing is pulled while any is.
+no other begins. A request that has brought a token goes on beside it: it is not the reason, whatever happens. Requests
+are held back in the order in which they were pulled; nothing is pulled while any is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Beginning:
 
 
 class Probation:
-    """Says who begins. It never holds anybody back where there is no suspect."""
+    """Says which requests begin. It holds none back where there is no suspect."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -33,11 +33,11 @@ class Probation:
         self._unproven: dict[str, Attempt] = {}
         """By request, what the engine was given that has not brought a token yet."""
         self._suspect: Attempt | None = None
-        """Of those, the one that nobody may begin beside."""
+        """Of those, the one that no other may begin beside."""
 
     @property
     def holds_any(self) -> bool:
-        """Somebody waits here: nothing is to be pulled."""
+        """A request waits here: nothing is to be pulled."""
         return bool(self._held)
 
     @property
@@ -47,7 +47,7 @@ class Probation:
         return [self._suspect] if self._suspect is not None else []
 
     def add(self, beginning: Beginning) -> None:
-        """Somebody would like to begin, behind those who are held back."""
+        """A request is to begin, behind those that are held back."""
         # an attempt that gave way and is here again has left the engine meanwhile: it must not wait for itself
         self.prove(beginning.attempt)
         self._look()
@@ -83,7 +83,7 @@ class Probation:
         return taken
 
     def _look(self) -> None:
-        """Who has left the engine is not awaited."""
+        """A request that has left the engine is not awaited."""
         gone = [one for one in self._unproven.values() if self._ledger.find(one.request_id, one.attempt) is None]
         for attempt in gone:
             del self._unproven[attempt.request_id]

@@ -20,11 +20,11 @@ MIN_TOKENS = 64
 """That a source must have more than this node: fewer are computed while it is asked."""
 
 MAX_SOUGHT = 8
-"""At a time; who comes beyond is computed at once."""
+"""Requests at a time; one beyond these is computed at once."""
 
 
 class SoughtPrefixes:
-    """Owns who is sought for: from when the engine is asked until the request begins, or is given up."""
+    """Owns the requests that a prefix is sought for: from when the engine is asked until they begin or are given up."""
 
     def __init__(self, node: str, models: NodeModels, *, is_on: bool) -> None:
         self._node = node
@@ -32,7 +32,7 @@ class SoughtPrefixes:
         self._is_on = is_on
         self._sought: dict[Attempt, SeekPrefix] = {}
         self._unanswered: set[Attempt] = set()
-        """Of those, whom the engine has been asked about."""
+        """Those of them that the engine has been asked about."""
 
     @property
     def awaits_engine(self) -> bool:
@@ -41,13 +41,13 @@ class SoughtPrefixes:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Who is sought for."""
+        """Those that a prefix is sought for."""
         return list(self._sought)
 
     def check(self, fetching: Container[Attempt]) -> None:
-        """Assert that the books balance: ``fetching`` are all who have been pulled and not begun."""
+        """Assert that the books balance: ``fetching`` are all that have been pulled and not begun."""
         assert len(self._sought) <= MAX_SOUGHT, f"{len(self._sought)} are sought for"
-        assert self._unanswered <= self._sought.keys(), "the engine is asked about one who is not sought for"
+        assert self._unanswered <= self._sought.keys(), "the engine is asked about one that is not sought for"
         for attempt in self._sought:
             assert attempt in fetching, f"{attempt} is sought for and has begun"
 
@@ -74,7 +74,7 @@ class SoughtPrefixes:
         return Tell(FindPrefix(payload.request_id, payload.attempt, payload.model, payload.owner, tokens))
 
     def found(self, event: PrefixFound) -> FetchPrefix | Tell | None:
-        """The engine has looked: fetch, or begin; None for whoever was given up meanwhile.
+        """The engine has looked: fetch, or begin; None for a request that was given up meanwhile.
 
         An attempt that was given up, and has come again, is answered twice: the first answer counts.
         """

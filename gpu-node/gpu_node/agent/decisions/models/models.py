@@ -46,7 +46,7 @@ class NodeModels:
         self._record = record or ModelRecord()
         self._held = self._record.held
         self._told: dict[str, ModelSpec] = {}
-        """By name, as the configuration has them now; empty where nobody has told."""
+        """By name, as the configuration has them now; empty where none was told."""
         self._loading = LoadModel("")
         """What the engine was told last."""
         self.adapters = NodeAdapters(self._held)
@@ -113,7 +113,7 @@ class NodeModels:
 
     @property
     def fetching(self) -> str:
-        """The model whose weights are being brought to the device, or ``""``; nobody is served until they are there."""
+        """The model whose weights are on their way to the device, or ``""``; no request is served meanwhile."""
         return "" if self.is_on_device(self.loading) else self.loading
 
     def begin_load(self, model: str, in_use: Iterable[str]) -> LoadModel:
@@ -124,7 +124,7 @@ class NodeModels:
         return self._loading
 
     def is_configured(self, model: str) -> bool:
-        """Whether anybody knows what the name stands for: where no configuration was told, the engine may."""
+        """Whether it is known what the name stands for: where no configuration was told, the engine may."""
         return not self._told or self._spec(model) is not None
 
     def _spec(self, model: str) -> ModelSpec | None:

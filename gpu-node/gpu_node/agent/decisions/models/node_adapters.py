@@ -36,7 +36,7 @@ class NodeAdapters:
 
     @property
     def broken(self) -> dict[str, dict[str, str]]:
-        """By model and name: adapters that nobody is served with here, and why."""
+        """By model and name: adapters that serve no request here, and why."""
         here = [(model, name) for model in self._loaded for name in self._configured.get(model, ())]
         found: dict[str, dict[str, str]] = {}
         for model, name in dict.fromkeys([*self._changes.adapters, *self._failed, *here]):
@@ -101,7 +101,7 @@ class NodeAdapters:
         return self.spec(model, name) is not None
 
     def spec(self, model: str, name: str) -> AdapterSpec | None:
-        """What an adapter's name stands for here; None where nobody knows."""
+        """What an adapter's name stands for here; None where it is unknown."""
         return self._known.adapter(model, name) or self._configured.get(model, {}).get(name)
 
     def lacks(self, model: str) -> bool:
@@ -112,7 +112,7 @@ class NodeAdapters:
     def wanted(self, model: str, in_use: Iterable[str]) -> tuple[AdapterSpec, ...]:
         """What the engine is to load of a model: what is configured and can be used, and what requests here are for.
 
-        Who is in flight is answered whole, whatever becomes of its adapter's name.
+        A request in flight is answered whole, whatever becomes of its adapter's name.
         """
         usable = [name for name in self._configured.get(model, ()) if (model, name) not in self._changes.adapters]
         names = [name for name in usable if (model, name) not in self._failed]

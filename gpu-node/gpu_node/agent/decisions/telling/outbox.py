@@ -26,7 +26,7 @@ class Outbox:
         self._finished.append(FinishedRequest(last.request_id, last.attempt, last.finish_reason, output_tokens))
 
     def ack(self, ack: Ack) -> None:
-        """An entry that nobody asks for."""
+        """An entry that is not awaited."""
         self._acks.append(ack)
 
     def evict(self, request: EvictedRequest, ack: Ack | None) -> None:

@@ -41,7 +41,7 @@ class SelfReport:
         self.device = device
         """Its kind: as configured, until the engine says what it calls itself."""
         self.engine = ""
-        """Whose it is, once it has said so: ``treadle`` or ``vllm``."""
+        """Which engine it is, once it has said so: ``treadle`` or ``vllm``."""
         self.lacks: list[str] = []
         """What requests may ask for that this engine refuses, in words."""
         self.stats = NO_STATS

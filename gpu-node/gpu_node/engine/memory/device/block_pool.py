@@ -1,6 +1,6 @@
 """The blocks of one model in one memory: counted by reference, cut from the pages that the model leases.
 
-Block ``page * blocks_per_page + slot`` is slot ``slot`` of a page. A block that nobody holds is free; it may be *kept*:
+Block ``page * blocks_per_page + slot`` is slot ``slot`` of a page. A block that is not held is free; it may be *kept*:
 its content is cached, and is given up only when blocks without content are at their end.
 """
 
@@ -48,12 +48,12 @@ class BlockPool:
 
     @property
     def num_used(self) -> int:
-        """Blocks that somebody holds."""
+        """Blocks that are held."""
         return len(self._references)
 
     @property
     def num_idle_pages(self) -> int:
-        """Leased pages without a block that anybody holds."""
+        """Leased pages without a block that is held."""
         return len(self._idle)
 
     @property
@@ -76,11 +76,11 @@ class BlockPool:
         return self._references.get(block, 0)
 
     def take(self) -> int:
-        """Hold a block that nobody holds; there is one.
+        """Hold a free block; there is one.
 
-        What costs least goes first: a block without content, a page that nobody uses, the own content that was used
-        least recently, and last a page full of another model's content, since that costs the other model as much as
-        all blocks of the page.
+        What costs least goes first: a block without content, an unused page, the own content that was used least
+        recently, and last a page full of another model's content, since that costs the other model as much as all
+        blocks of the page.
         """
         if not self._empty:
             page = self._arena.lease(self)
@@ -149,7 +149,7 @@ class BlockPool:
             self._empty[block] = None
 
     def close(self) -> None:
-        """Leave the arena; nobody holds a block any more."""
+        """Leave the arena; no block is held any more."""
         assert not self._references, "blocks are held"
         self._arena.close(self)
 
@@ -162,7 +162,7 @@ class BlockPool:
         held = Counter(block // self._blocks_per_page for block in self._references)
         assert all(self._num_held[page] == held[page] for page in pages), "held blocks are counted"
         assert self._idle.keys() == {page for page in pages if not held[page]}, "idle pages hold nothing"
-        assert all(count > 0 for count in self._references.values()), "held by somebody"
+        assert all(count > 0 for count in self._references.values()), "held at least once"
         self._arena.check()
 
     def _blocks_of(self, page: int) -> range:

@@ -1,4 +1,4 @@
-"""The blocks of one model on its device: tables that share them, and what is cached in those that nobody holds."""
+"""The blocks of one model on its device: tables that share them, and what is cached in those that are free."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BlockPlace:
 
 
 class DeviceBlocks:
-    """Who holds which block of the device."""
+    """Which sequence holds which block of the device."""
 
     def __init__(self, model: LoadedModel, device: PageArena, digest: Digest) -> None:
         """Blocks are cut from pages of ``device``. Raises `ArenaFullError` as `BlockPool`."""
@@ -67,7 +67,7 @@ class DeviceBlocks:
 
     @property
     def num_taken_pages(self) -> int:
-        """Pages that nobody else can have: sequences hold blocks there, or the model has a right to them."""
+        """Pages that no other model can have: sequences hold blocks there, or the model has a right to them."""
         return max(self._device.num_held_pages, self._num_reserved_pages)
 
     @property
@@ -78,13 +78,13 @@ class DeviceBlocks:
     def match(self, token_ids: Sequence[int], owner: str = "") -> list[int]:
         """Blocks that hold the longest cached prefix of ``token_ids``, short of its last token.
 
-        The last token is always computed, because its logits are wanted. ``owner``: whose they are (`owner_of`).
-        Changes nothing.
+        The last token is always computed, because its logits are wanted. ``owner``: of the tokens (`owner_of`). Changes
+        nothing.
         """
         return self._prefixes.match(token_ids, self.block_size, owner)
 
     def fork(self, parent_id: int, child_id: int) -> None:
-        """Begin a table that shares all blocks of another sequence; whoever writes first copies."""
+        """Begin a table that shares all blocks of another sequence; the first to write copies."""
         assert child_id not in self._tables
         parent = self._tables[parent_id]
         if parent_id in self._owners:
@@ -102,7 +102,7 @@ class DeviceBlocks:
         return len(distinct(self._tables, sequence_ids))
 
     def num_lasting_blocks(self, sequence_ids: Collection[int]) -> int:
-        """Those of them that stay cached, whoever needs memory, when these are freed: other sequences hold them too."""
+        """Those of them that stay cached for sure when these are freed: other sequences hold them too."""
         own = Counter(block for sequence_id in sequence_ids for block in self._tables[sequence_id].blocks)
         shared = [block for block, count in own.items() if self._device.num_references(block) > count]
         return sum(block in self._prefixes for block in shared)

@@ -86,7 +86,7 @@ class LeasedPages:
         return page
 
     def reclaim(self, tenant: Tenant) -> int:
-        """There is nobody else to take a page from."""
+        """There is no other tenant to take a page from."""
         raise AssertionError(f"{tenant} has asked how many pages it could lease")
 
     def check(self) -> None:

@@ -75,7 +75,7 @@ class RemoteBlocks:
             table.append(self._pool.take())
 
     def call_back(self, sequence_id: int) -> list[int]:
-        """The sequence leaves; its blocks, which nobody writes before `settle`."""
+        """The sequence leaves; its blocks, which are not written before `settle`."""
         blocks = self._tables.pop(sequence_id)
         self._left += blocks
         return blocks
@@ -86,7 +86,7 @@ class RemoteBlocks:
             self._pool.release(block)
 
     def forget_ahead(self) -> None:
-        """Nothing has gone ahead of anybody."""
+        """Nothing has gone ahead of any sequence."""
         for sequence_id in list(self._ahead):
             self.free(sequence_id)
 

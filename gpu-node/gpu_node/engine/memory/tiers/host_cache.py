@@ -3,7 +3,7 @@
 A block is copied out by the first plan behind the step that filled it, while its content is on the device for sure:
 a plan's moves out come before anything else of it. It stays, as the one used most recently, until host memory is
 needed for others. With a store below (an SSD), it is written there too; that reads and writes host memory beside the
-device's queue. So whoever uses a block of host memory holds it: a step in flight that moves it, a write, a read.
+device's queue. So each user of a block of host memory holds it: a step in flight that moves it, a write, a read.
 (Tiered KV of conversations, LRU: NanoFlow, OSDI'25, §4.2.2.)
 """
 
@@ -85,12 +85,12 @@ class HostCache:
             self.pool.release(block, keep=True)
 
     def offer(self, block: int, prefix: Prefix) -> bool:
-        """Let ``prefix`` be found in a block that somebody holds; whether it is."""
+        """Let ``prefix`` be found in a block that is held; whether it is."""
         self._prefixes.offer(block, prefix)
         return block in self._prefixes
 
     def withdraw(self, block: int) -> None:
-        """What is found in a block that somebody holds is not there."""
+        """What is found in a block that is held is not there."""
         self._forget(block)
 
     def release(self, block: int) -> None:

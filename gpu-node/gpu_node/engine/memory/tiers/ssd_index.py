@@ -150,7 +150,7 @@ class SsdIndex:
     def check(self) -> None:
         """Assert that each slot is free or has one block, and that no room is used beyond the capacity. O(slots)."""
         assert len(self._segments) <= self._max_segments, "segments fit"
-        assert self._num_readers.keys() == self._reading.keys(), "who is read has readers"
+        assert self._num_readers.keys() == self._reading.keys(), "a block that is read has readers"
         assert not self._found.keys() & self._reading.keys(), "found or held"
         assert not self._writing.keys() & (self._found.keys() | self._reading.keys()), "written or there"
         used = [*self._found.values(), *self._reading.values(), *self._writing.values()]

@@ -2,7 +2,7 @@
 
 A block of a sequence that gives way is copied once, and as late as can be. While its content is cached on the device,
 host memory keeps a place for it, and the copy is made by the plan that takes the device's block. What was copied stays
-behind, in host memory that nobody needs, when the sequence comes back, so that giving way again moves what is new.
+behind, in host memory that is not needed, when the sequence comes back, so that giving way again moves what is new.
 Prompts of others do not look there. Where `HostCache` copies full blocks as they are made, these are the copies.
 
 The forms (`SwapCopies`): ``at_once``, the plain one, copies all of a sequence when it gives way; ``kept`` lets copies
@@ -154,7 +154,7 @@ class SwapSpace:
         self._host.check(references(self.tables))
         assert {host: device for device, host in self._late.items()} == self._sources, "each way"
         held = distinct(self.tables, self.tables)
-        assert self._sources.keys() <= held, "a place is kept for somebody"
+        assert self._sources.keys() <= held, "a place is kept for a sequence"
         for device_block, host_block in self._late.items():
             prefix = self._device.prefix_of(device_block)
             assert prefix is not None, "the content of late copies is on the device"

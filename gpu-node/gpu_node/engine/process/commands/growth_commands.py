@@ -47,7 +47,7 @@ class GrowthFiles(Protocol):
         ...
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Nobody has any use for these."""
+        """These are of no more use."""
         ...
 
 

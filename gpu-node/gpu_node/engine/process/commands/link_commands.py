@@ -59,7 +59,7 @@ class LinkCommands:
                 self._send(LinkServed(link, offload.page_bytes))
             case LendPages(link, num_pages):
                 pages = offload.lend(link, num_pages)
-                self._send(StepReport.of((), self._engine.stats()))  # who hears of them no longer calls them spare
+                self._send(StepReport.of((), self._engine.stats()))  # once told, the agent calls them spare no longer
                 self._send(PagesLent(link, pages))
             case TakeBackPages(link, pages):
                 offload.take_back(link, pages)

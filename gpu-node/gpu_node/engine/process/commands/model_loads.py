@@ -149,5 +149,5 @@ class ModelLoads:
 def _prepare(engine: Engine, load: _Load) -> None:
     try:
         engine.prepare(load.usable)
-    except Exception as error:  # raised again by who waits
+    except Exception as error:  # raised again by the thread that waits
         load.error = error

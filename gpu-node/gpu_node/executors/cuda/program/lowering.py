@@ -71,7 +71,7 @@ def lower(
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
     ``piped``: the same with lanes, over the same buffers; there, each operator is a launch, and none polls.
-    ``serving``: what its polls look for, if it has any. ``asking``: who attends its remote rows, if it sends.
+    ``serving``: what its polls look for, if it has any. ``asking``: what attends its remote rows, if it sends.
     ``joins_norms=False`` is the plain path: a sum that a norm reads is a launch of its own. ``group``: the devices that
     run the other parts of a divided program.
     """

@@ -116,5 +116,5 @@ class CpuLinkShape(Structure):
 
     @property
     def sizes(self) -> LinkSizes:
-        """The same, for everybody else."""
+        """The same, for all other modules."""
         return LinkSizes(*(getattr(self, one.name) for one in fields(LinkSizes)))

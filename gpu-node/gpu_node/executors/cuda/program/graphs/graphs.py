@@ -27,8 +27,8 @@ class Graphs(Protocol):
 class CudaGraphs:
     """CUDA graphs of one model, which take what memory they need beside fixed buffers from one pool.
 
-    That is safe while they are replayed one behind the other and nobody looks at that memory behind them. A pool ends
-    with its last graph: another model's graphs need a new one.
+    That is safe while they are replayed one behind the other and that memory is not read behind them. A pool ends with
+    its last graph: another model's graphs need a new one.
     """
 
     def __init__(self, device: torch.device) -> None:
