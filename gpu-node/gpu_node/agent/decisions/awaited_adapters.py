@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.agent.decisions.models import NodeModels
-from gpu_node.agent.decisions.node_adapters import refusal
+from gpu_node.agent.decisions.node_adapters import FILE_WAIT_S, refusal
 from gpu_node.agent.decisions.probation import Beginning
 from shared.messages.requests.requests import Attempt
-
-ADAPTER_WAIT_S = 90.0
-"""For a name that the configuration does not have here yet: kubelets take up to a minute to bring a file."""
 
 MAX_AWAITING = 64
 """Requests that take no room from others meanwhile; with more, nothing is pulled."""
@@ -65,7 +62,7 @@ class AwaitedAdapters:
         for attempt, one in self._awaiting.items():
             if one.since_s is None:
                 one.since_s = now
-            if now - one.since_s >= ADAPTER_WAIT_S and not self._models.adapters.is_known(one.model, one.adapter):
+            if now - one.since_s >= FILE_WAIT_S and not self._models.adapters.is_known(one.model, one.adapter):
                 self._late.add(attempt)
 
     def forget(self, attempt: Attempt) -> None:

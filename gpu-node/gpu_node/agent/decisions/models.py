@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpu_node.agent.decisions.node_adapters import NodeAdapters
+from gpu_node.agent.decisions.node_adapters import FILE_WAIT_S, NodeAdapters
 from gpu_node.agent.decisions.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
@@ -53,6 +53,10 @@ class NodeModels:
         self._failed: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._changed: dict[str, str] = {}
+        self._awaited_since_s: dict[str, float] = {}
+        """By model that requests here wait for, though the configuration does not have it so."""
+        self._late: set[str] = set()
+        """Of these, models whose requests wait no more."""
         self.swap_s = 0.0
         """Duration of the last load."""
         self._seen: dict[str, ModelLoaded] = {}
@@ -93,9 +97,17 @@ class NodeModels:
         """Whether the configuration here does not have it yet, or as something else than it was.
 
         Gateways read the same file, a second sooner or later, and send nothing for what it does not have: so requests
-        for it wait until it is read here, too, or for another node.
+        for it wait until it is read here, too, or for another node. Those that were queued before it changed would
+        wait for ever: in `FILE_WAIT_S` they hear why.
         """
-        return model in self._unknown or model in self._changed
+        return model not in self._late and (model in self._unknown or model in self._changed)
+
+    def due(self, now: float, asked: Iterable[str]) -> None:
+        """Time has passed; ``asked``: models that requests in this node's queue are for."""
+        awaited = set(asked) & (self._unknown.keys() | self._changed.keys())
+        self._awaited_since_s = {model: self._awaited_since_s.get(model, now) for model in awaited}
+        self._late = {model for model, since_s in self._awaited_since_s.items() if now - since_s >= FILE_WAIT_S}
+        self.adapters.due(now)
 
     @property
     def gone(self) -> list[str]:

@@ -9,6 +9,9 @@ from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.model_changes import NO_CHANGES, Changes, KnownModels
 
+FILE_WAIT_S = 90.0
+"""For the configuration's file, where requests are for what it does not have here: kubelets take up to a minute."""
+
 RETRY_S = 10.0
 """Until files that could not be used are looked at again, though the configuration has not changed."""
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpu_node.agent.decisions.actions import Ack, AdaptersDue, AgentAction, Beat, Configured, Publish, Pull, Tell
-from gpu_node.agent.decisions.awaited_adapters import ADAPTER_WAIT_S, MAX_AWAITING
+from gpu_node.agent.decisions.awaited_adapters import MAX_AWAITING
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.decisions.node_adapters import RETRY_S
+from gpu_node.agent.decisions.node_adapters import FILE_WAIT_S, RETRY_S
 from gpu_node.engine.process.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, RunAttempt
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
@@ -115,8 +115,8 @@ def test_a_request_whose_adapter_is_not_configured_here_yet_waits_and_holds_nobo
 def test_it_does_not_wait_for_ever(agent: AgentCore) -> None:
     pulled(agent, "early", "rhymes")
     assert agent.handle(AdaptersDue(100.0)) == []
-    assert agent.handle(AdaptersDue(99.0 + ADAPTER_WAIT_S)) == []
-    abort, publish = agent.handle(AdaptersDue(100.0 + ADAPTER_WAIT_S))
+    assert agent.handle(AdaptersDue(99.0 + FILE_WAIT_S)) == []
+    abort, publish = agent.handle(AdaptersDue(100.0 + FILE_WAIT_S))
     assert abort == Tell(AbortRequests(["early"])), "KV that was kept for it is of no use"
     assert isinstance(publish, Publish)
     assert errors([publish]) == {"early": refused("rhymes")}
@@ -129,7 +129,7 @@ def test_one_that_becomes_known_in_time_is_not_refused(agent: AgentCore) -> None
     pulled(agent, "early", "rhymes")
     agent.handle(AdaptersDue(0.0))
     agent.handle(having(LEGAL, RHYMES))
-    assert errors(agent.handle(AdaptersDue(ADAPTER_WAIT_S))) == {}
+    assert errors(agent.handle(AdaptersDue(FILE_WAIT_S))) == {}
     assert begun(agent.handle(loaded("a", 0.0, adapters=("legal", "rhymes")))) == ["early"]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.decisions.actions import AgentAction, Beat, Configured, Publish, Pull, Tell
+from gpu_node.agent.decisions.actions import AdaptersDue, AgentAction, Beat, Configured, Publish, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.models import ModelRecord
+from gpu_node.agent.decisions.node_adapters import FILE_WAIT_S
 from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
@@ -229,3 +230,27 @@ def test_what_could_not_be_loaded_stays_so_whatever_comes_beside_it() -> None:
     agent.handle(ModelFailed("b", "out of memory"))
     told(agent, A, B, ModelSpec(name="c", source="c.gguf"))
     assert broken(agent) == ["b"]
+
+
+def test_who_was_queued_before_a_model_changed_does_not_wait_for_ever() -> None:
+    agent = make_agent("a", num_admittable=4)
+    told(agent, A)
+    told(agent, replace(A, source="other.gguf"))
+    agent.handle(AdaptersDue(10.0))
+    assert agent.handle(queue(("g", "a", 1), hopeless=["a"])) == []
+    assert agent.handle(AdaptersDue(11.0)) == [], "the time counts from when somebody asks"
+    assert agent.handle(AdaptersDue(10.0 + FILE_WAIT_S)) == []
+    assert any(isinstance(action, Pull) for action in agent.handle(AdaptersDue(11.0 + FILE_WAIT_S)))
+    actions = agent.handle(taken("g", 64, entry("r")))
+    (refused,) = [chunk for one in actions if isinstance(one, Publish) for chunk in one.tokens["gw"].chunks]
+    assert refused.error == agent.models.broken["a"]
+    agent.handle(queue())
+    agent.handle(AdaptersDue(500.0))
+    assert agent.handle(queue(("g", "a", 1), hopeless=["a"])) == [], "who comes now may have another file"
+
+
+def test_a_model_that_is_served_no_more_and_lacks_an_adapter_keeps_no_other_from_being_served() -> None:
+    agent = make_agent("a", num_admittable=4)
+    told(agent, A, B)
+    told(agent, replace(A, source="other.gguf", adapters=(AdapterSpec(name="x", source="x"),)), B)
+    assert Tell(LoadModel("b", B)) in agent.handle(queue(("g", "b", 1)))
