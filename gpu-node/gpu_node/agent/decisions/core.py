@@ -163,7 +163,7 @@ class AgentCore:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining:
             return []
-        if self._wants_adapters:
+        if self.intake.wants_adapters:
             return self._load(self.model)
         if self.intake.holds_any:
             return []
@@ -181,13 +181,6 @@ class AgentCore:
             return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
         # what the engine has not counted yet may leave more room than it seems
         return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
-
-    @property
-    def _wants_adapters(self) -> bool:
-        """Whether the current model is to be loaded with others: somebody needs one, or nothing runs."""
-        if not self.model or self.model in self.models.broken:
-            return False
-        return self.intake.wants_adapters or (not self.running and self.models.adapters.lacks(self.model))
 
     def _headroom(self, ref: GroupRef) -> int:
         """Requests that may begin beside those that run, as far as their pace and their prompts allow."""
