@@ -69,8 +69,8 @@ def sha256_of_directory(path: Path) -> str:
     """
     digest = hashlib.sha256()
     names = (file.name for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-    for name in sorted(names, key=str.encode):
-        digest.update(f"{sha256_of(path / name)}  {name}\n".encode())
+    for name in sorted(names, key=os.fsencode):  # which need be no text
+        digest.update(os.fsencode(f"{sha256_of(path / name)}  {name}\n"))
     return digest.hexdigest()
 
 
