@@ -300,7 +300,7 @@ class AgentCore:
             self.report.on_ready(event)
             self.models.adapters.are_fixed = event.has_fixed_adapters
         elif isinstance(event, Configured):
-            self.models.on_configured(event.models)
+            self.models.on_configured(event.models, is_settled=event.is_settled)
         else:
             self.models.on_failed(event, self._ledger.adapters_of(event.model))
         return [Beat(self.heartbeat())]

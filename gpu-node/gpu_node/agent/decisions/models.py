@@ -23,13 +23,15 @@ MAX_LOAD_DEATHS = 3  # in a row; one may have been killed for something else
 MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelRecord:
     """What a node knows of models for as long as its process lives, over all epochs."""
 
     held: KnownModels = field(default_factory=KnownModels)
     """What names stand for: models and adapters that were configured when it began, and those that came later and were
     loaded."""
+    has_begun: bool = False
+    """What was configured when it began is known: the file has stood still since."""
     num_deaths: dict[str, int] = field(default_factory=dict)
     """By model, engines that have died while they loaded it, since it was loaded last."""
 
@@ -180,16 +182,18 @@ class NodeModels:
             (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
         self.loading = ""
 
-    def on_configured(self, specs: Sequence[ModelSpec]) -> None:
+    def on_configured(self, specs: Sequence[ModelSpec], *, is_settled: bool = True) -> None:
         """The configuration has these models now. Of those that it has no more nothing changes: they are asked for yet.
 
         A name that stands for another model than before stands for none here, until it does again or the node is
-        restarted. One that came later and was never loaded may be corrected, and is tried again.
+        restarted. One that came later and was never loaded may be corrected, and is tried again; so may all that was
+        read before the file was ``is_settled``.
         """
         if self._told:  # others than an epoch begins with
             self._record.num_deaths.clear()
         self._told = {spec.name: spec for spec in specs}
-        if not self._held.models:
+        if is_settled and not self._record.has_begun:
+            self._record.has_begun = True
             for spec in specs:
                 self._held.learn(spec)
         for spec in specs:

@@ -131,7 +131,7 @@ class Epoch:
         Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
         """
         if self._models is not None:
-            await self._events.put(Configured(self._models.models))
+            await self._events.put(Configured(self._models.models, self._models.is_settled))
         reader = await self._open_inbox()
         loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
         loops.append(self._release_images())

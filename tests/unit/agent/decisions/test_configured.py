@@ -254,3 +254,14 @@ def test_a_model_that_is_served_no_more_and_lacks_an_adapter_keeps_no_other_from
     told(agent, A, B)
     told(agent, replace(A, source="other.gguf", adapters=(AdapterSpec(name="x", source="x"),)), B)
     assert Tell(LoadModel("b", B)) in agent.handle(queue(("g", "b", 1)))
+
+
+def test_what_was_read_of_a_half_written_file_is_not_held_to() -> None:
+    agent = AgentCore("n0", "n0.1", "cpu", OPTIONS)
+    x, whole = (AdapterSpec(name="x", source=source) for source in ("folders/", "folders/x"))
+    agent.handle(Configured((replace(A, source="a", adapters=(x,)),), is_settled=False))
+    told(agent, replace(A, adapters=(whole,)), B)
+    assert (broken(agent), agent.models.adapters.broken) == ([], {})
+    agent.handle(queue(("g", "b", 1)))
+    told(agent, A, replace(B, source="other.gguf"))
+    assert broken(agent) == ["b"], "this one was whole"
