@@ -51,6 +51,7 @@ from gateway.http.context import (
 )
 from gateway.http.leaving import Leaving
 from gateway.http.refusals import log_unvisited, refusal_answer
+from gateway.metrics.coalescing_metrics import CoalescingCollector
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.pulse import Pulse
 from gateway.metrics.queue_metrics import QueueCollector
@@ -94,6 +95,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
+    context.registry.register(CoalescingCollector(lambda: context.dispatcher.num_held_writes))
     app[SLOTS] = slots = Slots(
         context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
     )

@@ -17,6 +17,7 @@ from gateway.app import build_app
 from gateway.http.clients_port import ClientsRunner
 from gateway.http.context import ADMIN, LEAVING, RATES, GatewayContext
 from gateway.http.leaving import CUT_S
+from gateway.inflight.coalescing import Coalescing
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.kept_responses import kept_responses
 from gateway.inflight.redis_queue import RedisQueue
@@ -64,7 +65,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     models = ServedModels(await asyncio.to_thread(load_models, config))
     log.info("models ready", models=list(models), seconds=round(time.monotonic() - started, 2))
     queue = RedisQueue(redis, gateway_id, waiting)
-    dispatcher = Dispatcher(queue, gateway_id)
+    dispatcher = Dispatcher(queue, gateway_id, Coalescing(config.gateway.max_coalesce_s))
 
     def not_ready() -> str:
         return queue.not_ready or ("stopping" if stop.is_set() else "" if listening.is_set() else "not listening yet")

@@ -16,6 +16,7 @@ import gpu_node.agent.telemetry.metrics as node_metrics
 from gateway.http.connection_metrics import ConnectionCollector
 from gateway.http.connections import Connections
 from gateway.inflight.queue_view import QueueView
+from gateway.metrics.coalescing_metrics import CoalescingCollector
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
@@ -77,6 +78,7 @@ def catalogue() -> list[Family]:
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),
             *ConnectionCollector(Connections(1)).collect(),
+            *CoalescingCollector(lambda: 0).collect(),
             *_made_in(LoopLag(CollectorRegistry())),
         ],
         "gateway with several workers": WorkersCollector(WorkerPool(1, 0.0)).collect(),

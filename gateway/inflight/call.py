@@ -206,9 +206,9 @@ class InflightCall:
         if not isinstance(news, Delta) or news.finish_reason is not None:
             self._is_over = self._are_over()
         if self._take is not None:
-            if not self._is_due:
+            if self._is_over or not self._is_due:
                 self._is_due = True
-                self._rounds.add(self._pass)
+                self._rounds.add(self._pass, may_wait=not self._is_over)
         elif not self._is_collected or self._is_over or not isinstance(news, Delta):
             self._bell.ring()
 
