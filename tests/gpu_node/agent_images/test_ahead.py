@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,8 +17,9 @@ from prometheus_client import REGISTRY
 from gpu_node.agent.decisions.actions import ImageBegun
 from gpu_node.agent.decisions.evictions import MAX_AHEAD
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
-from gpu_node.agent.images.image_ahead import AHEAD_SHARE
+from gpu_node.agent.images.image_ahead import AHEAD_SHARE, outcome
 from gpu_node.agent.images.image_fetcher import FetchLimits, ImageFetcher
+from gpu_node.agent.images.image_transfer import TransferError
 from gpu_node.agent.images.piece_stream import PIECE_BYTES, num_body_bytes, num_content_bytes
 from gpu_node.engine.process.growth_protocol import ImageGrown
 from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
@@ -244,3 +247,21 @@ async def test_who_is_given_up_leaves_nothing_behind(taker: ImageFetcher) -> Non
         assert len(taker.ahead) == 0
         other = giver.open(1_000)[0].end()
         assert read((await taker.fetch(other))[0]) == content(SIZE)
+
+
+async def test_whenever_a_reader_is_cancelled_that_fails_nobody_is_told_of_an_unheard_error() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    for num_rounds in range(6):  # of the loop, from the thread's error to its reader
+        running: Future[int] = Future()
+        reading = asyncio.create_task(outcome(running))
+        await asyncio.sleep(0)
+        running.set_exception(TransferError("truncated", "its giver has died"))
+        for _ in range(num_rounds):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert reading.cancelled() or isinstance(reading.exception(), TransferError)
+        del reading, running
+        gc.collect()
+    assert told == []

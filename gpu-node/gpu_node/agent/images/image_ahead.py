@@ -124,7 +124,7 @@ class AheadReads:
         self._forget(reading)
         reading.transfer.stop()
         try:
-            fd = await asyncio.shield(asyncio.wrap_future(reading.running))
+            fd = await outcome(reading.running)
         except TransferError:
             return None
         except asyncio.CancelledError:
@@ -158,6 +158,13 @@ class AheadReads:
         for url in list(self._reads):
             self.drop(url)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def outcome(running: Future[int]) -> int:
+    """What a thread brings, or raises. Who is cancelled just as it fails does not hear of that, and nobody has to."""
+    waiting = asyncio.shield(asyncio.wrap_future(running))
+    waiting.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return await waiting
 
 
 def close_unwanted(done: Future[int]) -> None:
