@@ -161,10 +161,11 @@ class AheadReads:
 
 
 async def outcome(running: Future[int]) -> int:
-    """What a thread brings, or raises. Who is cancelled just as it fails does not hear of that, and nobody has to."""
-    waiting = asyncio.shield(asyncio.wrap_future(running))
+    """What a thread brings, or raises. A reader that is cancelled before it fails does not hear of that, and nobody
+    has to: `asyncio.shield` alone would have the loop tell it as an error that was never retrieved."""
+    waiting = asyncio.wrap_future(running)
     waiting.add_done_callback(lambda done: None if done.cancelled() else done.exception())
-    return await waiting
+    return await asyncio.shield(waiting)
 
 
 def close_unwanted(done: Future[int]) -> None:
