@@ -20,7 +20,7 @@ HOST = "host"
 DISK = "disk"
 
 MAX_LOAD_DEATHS = 3  # in a row; one may have been killed for something else
-MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat
+MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat, and what was measured of them
 
 
 @dataclass(slots=True)
@@ -59,6 +59,8 @@ class NodeModels:
         """By model that requests here wait for, though the configuration does not have it so."""
         self._late: set[str] = set()
         """Of these, models whose requests wait no more."""
+        self._gone: dict[str, None] = {}
+        """Models that can be loaded here and are in the configuration no more, as they went."""
         self.swap_s = 0.0
         """Duration of the last load."""
         self._seen: dict[str, ModelLoaded] = {}
@@ -113,8 +115,9 @@ class NodeModels:
 
     @property
     def gone(self) -> list[str]:
-        """Models that can be loaded here and are in the configuration no more, so that no gateway offers them."""
-        return sorted(self._held.models.keys() - self._told.keys())[:MAX_GONE] if self._told else []
+        """Models that can be loaded here and are in the configuration no more, so that no gateway offers them: those
+        that went last."""
+        return sorted(list(self._gone)[-MAX_GONE:])
 
     @property
     def current(self) -> str:
@@ -209,6 +212,16 @@ class NodeModels:
         changes = self._held.changed(specs, WEIGHT_FIELDS)
         self._changed = dict(changes.models)
         self.adapters.on_configured(specs, changes)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """What was measured of models that went long ago: heartbeats would grow with each that comes and goes."""
+        gone = self._held.models.keys() - self._told.keys() if self._told else frozenset()
+        self._gone = dict.fromkeys([*(model for model in self._gone if model in gone), *sorted(gone)])
+        for model in list(self._gone)[:-MAX_GONE]:
+            if model != self.current:
+                for measured in (self._costs, self._decodes, self._hits, self._load_s):
+                    measured.pop(model, None)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

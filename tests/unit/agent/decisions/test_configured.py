@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import AdaptersDue, AgentAction, Beat, Configured, Publish, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.decisions.models import ModelRecord
+from gpu_node.agent.decisions.models import MAX_GONE, ModelRecord
 from gpu_node.agent.decisions.node_adapters import FILE_WAIT_S
-from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed
+from gpu_node.engine.process.protocol import AbortRequests, LoadModel, ModelFailed, StepReport
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.model_changes import weights_mark
 from shared.messages.nodes.nodes import Load
+from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.requests import Chunk
 from tests.unit.agent.events import (
     OPTIONS,
@@ -22,6 +23,7 @@ from tests.unit.agent.events import (
     make_agent,
     payload_of,
     queue,
+    stats,
     step,
     taken,
     tokens,
@@ -265,3 +267,16 @@ def test_what_was_read_of_a_half_written_file_is_not_held_to() -> None:
     agent.handle(queue(("g", "b", 1)))
     told(agent, A, replace(B, source="other.gguf"))
     assert broken(agent) == ["b"], "this one was whole"
+
+
+def test_of_models_that_come_and_go_those_that_went_last_are_told_and_known() -> None:
+    agent = make_agent("a")
+    names = [f"{MAX_GONE + 3 - number:03}" for number in range(MAX_GONE + 3)]  # the first is the last by name
+    for name in names:
+        told(agent, A, ModelSpec(name=name, source="m.gguf"))
+        agent.handle(queue(awaits=name))
+        agent.handle(loaded(name))
+        agent.handle(StepReport([], stats(num_admittable=4, cost=StepCost(0.1, 0.0, 0.0))))
+    told(agent, A)
+    assert agent.heartbeat().facts.gone_models == sorted(names[-MAX_GONE:])
+    assert sorted(rate.model for rate in agent.heartbeat().rates) == sorted(names[-MAX_GONE:])
