@@ -279,4 +279,4 @@ def test_of_models_that_come_and_go_those_that_went_last_are_told_and_known() ->
         agent.handle(StepReport([], stats(num_admittable=4, cost=StepCost(0.1, 0.0, 0.0))))
     told(agent, A)
     assert agent.heartbeat().facts.gone_models == sorted(names[-MAX_GONE:])
-    assert sorted(rate.model for rate in agent.heartbeat().rates) == sorted(names[-MAX_GONE:])
+    assert sorted(rate.model for rate in agent.models.rates()) == sorted(names[-MAX_GONE:])
