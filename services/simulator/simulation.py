@@ -161,7 +161,7 @@ class Simulation:
         return self._cluster.queue_manager.core
 
     def listen(self, listener: Listener) -> None:
-        """Have somebody hear every message from now on, when it is sent."""
+        """Have a listener told of every message from now on, when it is sent."""
         self._cluster.bus.listen(listener)
 
     def run_until(self, is_reached: Callable[[], bool], progress: Progress = lambda _: None) -> bool:

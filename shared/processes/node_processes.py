@@ -1,7 +1,7 @@
 """Nodes of pools that run as processes of this machine: found by the marks in their environment, so nothing is kept.
 
-The kernel is the only record. Whoever looks, the node provider after a restart or `treadle down`, finds the same, and
-no crash between a start and a note of it can leave a node that nobody knows.
+The kernel is the only record. Each reader, the node provider after a restart or `treadle down`, finds the same, and
+no crash between a start and a note of it can leave a node that is not known of.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a server takes its connections: many in one round of the event loop, but not so many that the round is long.
 
 uvloop takes one a round (libuv does), asyncio as many as may wait. With one, a crowd that finds the rounds busy is
-taken at a few hundred a second: its connections fill the kernel's queue and are dropped there, and whoever asks whether
-the process is alive stands behind all of them.
+taken at a few hundred a second: its connections fill the kernel's queue and are dropped there, and a probe that asks
+whether the process is alive stands behind all of them.
 """
 
 from __future__ import annotations
@@ -112,4 +112,4 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(self._make, connection)
         except OSError:
-            connection.close()  # it was reset before anybody read from it
+            connection.close()  # it was reset before it was read from

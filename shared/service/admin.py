@@ -17,7 +17,7 @@ ADMIN_DRAIN_S = 5.0  # no answer to an operator takes longer
 
 
 class PortTakenError(OperatorError):
-    """Somebody else listens on the port."""
+    """Another process listens on the port."""
 
 
 def _nothing() -> str:
@@ -101,7 +101,7 @@ async def serve_admin_on_path(admin: Admin, path: str) -> web.AppRunner:
 
 
 def _options(drain_s: float) -> dict[str, Any]:
-    # whoever takes bodies undoes their encoding himself, within bounds and with errors of his own
+    # a handler that takes bodies undoes their encoding itself, within bounds and with errors of its own
     return {
         "access_log": None,
         "handler_cancellation": True,

@@ -87,7 +87,7 @@ class ClusterClock:
         return marks
 
     def forget(self, covered: list[bytes]) -> None:
-        """Marks of entries that nobody will read again."""
+        """Marks of entries that will not be read again."""
         for entry_id in covered:
             self._known.pop(entry_id, None)
 

@@ -1,4 +1,4 @@
-"""Metrics of a decision core: read from its state when somebody asks, so that the core knows nothing of them."""
+"""Metrics of a decision core: read from its state when they are asked for, so that it knows nothing of them."""
 
 from __future__ import annotations
 

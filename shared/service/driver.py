@@ -292,7 +292,7 @@ class Driver(Generic[C]):
         await self._log.save(term.last_id, snapshot, term.clock, covered)
         self._keeper.note_sign()
         term.snapshot_bytes = len(snapshot)
-        term.aside -= covered  # the log is trimmed up to here: nobody will read those entries again
+        term.aside -= covered  # the log is trimmed up to here: those entries will not be read again
         term.num_since_snapshot, term.handled_s = 0, 0.0
 
     def _block_ms(self, term: _Leadership[C]) -> int:

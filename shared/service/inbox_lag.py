@@ -23,7 +23,7 @@ from shared.service.cluster_clock import id_order
 from shared.service.core_metrics import gauges
 
 POLL_S = 0.5  # an age is known to this; two small reads, whatever the load
-LATE_S = 1.0  # an answer of Redis that is missing for longer adds to the age: nobody can handle anything then
+LATE_S = 1.0  # an answer of Redis that is missing for longer adds to the age: nothing can be handled then
 MAX_MARKS = 256  # moments that are told apart, of a service that is behind for hours
 
 NAME = "treadle_inbox_oldest_unhandled_seconds"
@@ -59,7 +59,7 @@ class InboxLag:
 
 
 async def watch(redis: Redis, service: str, inbox: str, lag: InboxLag) -> None:
-    """Look at a service's inbox until cancelled, whoever leads it. Redis may be away: that counts as waiting."""
+    """Look at a service's inbox until cancelled, whichever process leads. Redis may be away: that counts as waiting."""
     while True:
         with suppress(RedisError, OSError):  # the driver's log has it, and the age grows
             lag.see(*await ends(redis, service, inbox), time.monotonic())

@@ -1,8 +1,8 @@
 """Who leads a service: one instance at a time, named in Redis with a fencing token.
 
 A leader shows signs of life: each commit is one, and `LeaseKeeper` gives more while it is busy otherwise. A standby
-takes over when it has watched the same sign for as long as the leader asked for, by its own monotonic clock: nobody's
-wall clock decides, and nobody who lives is deposed for doing something long.
+takes over when it has watched the same sign for as long as the leader asked for, by its own monotonic clock: no
+wall clock decides, and no leader that lives is deposed for doing something long.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Lease:
     async def acquire(self) -> bool:
         """Try to lead; False while another instance does. Asked again every RENEW_S: that is how it is watched.
 
-        Time in which Redis did not answer is nobody's silence: the leader could not be heard either.
+        Time in which Redis did not answer is not the leader's silence: the leader could not be heard either.
         """
         now_s = time.monotonic()
         self._watched_s += min(now_s - self._asked_at_s, 2 * RENEW_S)

@@ -58,7 +58,7 @@ def _receive(source: BinaryIO, problems: queue.SimpleQueue[bytes]) -> None:
     while len(header := source.read(HEADER.size)) == HEADER.size:
         _, num_bytes = HEADER.unpack(header)
         problems.put(source.read(num_bytes))
-    os._exit(0)  # the service has ended, and with it whoever would read an answer
+    os._exit(0)  # the service has ended, and with it the reader of an answer
 
 
 def _answer(solve: PlanSolver, problem: bytes) -> bytes:

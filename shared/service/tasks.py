@@ -24,7 +24,7 @@ class TaskFailedError(Exception):
 class Supervised:
     """Tasks that a process cannot do without. Where one fails, the process says so, cleans up and ends.
 
-    Its supervisor (systemd, Kubernetes, an operator) starts it again, which puts right what nobody here can.
+    Its supervisor (systemd, Kubernetes, an operator) starts it again, which puts right what cannot be put right here.
     """
 
     def __init__(self, exit_s: float = EXIT_S, end: Callable[[int], object] = os._exit) -> None:

@@ -19,7 +19,7 @@ ABOUT_S = 60.0  # groups that are due within this of one another are due at abou
 def place(problem: PlacementProblem, instance: Instance) -> Queues:  # noqa: ARG001 (a policy's signature)
     """The group that is due first goes to the node that begins it first, the load of its model counted.
 
-    At a node, groups of the model that is loaded by then go on as long as nobody else is due `ABOUT_S` before them.
+    At a node, groups of the model that is loaded by then go on as long as no other group is due `ABOUT_S` before them.
     """
     queues = running_groups(instance)
     ends = [node.model for node in instance.nodes]

@@ -21,7 +21,7 @@ def place(problem: PlacementProblem, instance: Instance, num_visits: int = NUM_V
 
     An order that is better for some is worse for others, and what it would gain in all is the small difference of two
     large predictions, which change a little all the time. Without `LEAST_NET_SHARE`, orders of about the same cost
-    would take turns: nobody could tell how long anybody waits.
+    would take turns: no wait could be predicted.
     """
     found = search(instance, current_order(instance, problem.queues), num_visits)
     best = found.best

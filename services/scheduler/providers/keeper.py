@@ -69,7 +69,7 @@ class PoolKeeper:
 
 
 async def keep_pools(config: ClusterConfig, redis: Redis, is_active: Callable[[], bool]) -> None:
-    """Until it is cancelled; returns at once where somebody else provides nodes. Raises `ConfigError`."""
+    """Until it is cancelled; returns at once where another process provides nodes. Raises `ConfigError`."""
     if config.scaling.provider == "none":
         return
     provider = make_provider(config, redis_url(config))

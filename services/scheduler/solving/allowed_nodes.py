@@ -13,7 +13,7 @@ def places(nodes: Sequence[NodeState], load: GroupLoad, operations: Operations) 
     """Numbers of the nodes, in order; none where the group has to wait until a node has its model.
 
     What no node can serve may go everywhere, so that its clients are told at least. A running group of which
-    some wait stays: nobody could pull from it until all of it was handed over.
+    some wait stays: no node could pull from it until all of it was handed over.
     """
     numbers = {node.node: number for number, node in enumerate(nodes)}
     if load.num_running and load.node in numbers and (load.num_waiting or not operations.migrate):

@@ -10,7 +10,7 @@ from services.scheduler.solving.layout import Budget, Layout
 from services.scheduler.solving.search import improve
 
 NUM_VISITS = 600_000  # of groups in trial queues, at most: 80 nodes x 400 groups take under a second on one core
-VISITS_A_GROUP = 3_000  # a few groups are not worth that second: somebody urgent may wait for the plan
+VISITS_A_GROUP = 3_000  # a few groups are not worth that second: an urgent request may wait for the plan
 LEAST_VISITS = 20_000  # with these the smallest instances are searched to the end
 
 

@@ -10,8 +10,8 @@ until the batch is empty: it starts when the work ahead has fallen to what a ful
 (`InstanceNode.overlap_s`); while the batch has room, at once.
 
 Running groups. At its own node, with nothing ahead that claims its place, a running group goes on and costs nothing
-for its running members. A group ahead of it in which somebody waits claims its place if it is of another model or the
-batch is full: then what still runs behind is evicted (`VirtualQueue.yielding`), which delays everybody by its time, and
+for its running members. A group ahead of it in which a request waits claims its place if it is of another model or the
+batch is full: then what still runs behind is evicted (`VirtualQueue.yielding`), which delays all by its time, and
 the evicted wait for their turn again.
 
 Starvation is impossible: the price of a second late doubles with lateness (`late_penalty_s`) and has no bound, while

@@ -1,8 +1,8 @@
 """What is to be decoded elsewhere, as groups of a plan: so that nodes that decode are given the models that are wanted.
 
 A request whose prompt is computed at a node that only prefills leaves it, as soon as a node that decodes has its model
-(DistServe, OSDI'24 §3). Until then it is decoded where it is: it waits for nobody, and so a plan would never see that
-another model is wanted there. Hence every group that leaves such a node, or would, and those who are expected there
+(DistServe, OSDI'24 §3). Until then it is decoded where it is: it does not wait, and so a plan would never see that
+another model is wanted there. Hence every group that leaves such a node, or would, and those that are expected there
 soon, stand in the problem a second time, as what they will be behind their prompts: requests that wait with their KV,
 for the rest of their answers, with what was promised of these. To the search they are groups like all others: their
 places are nodes that decode, each with its own times and its own model, and loads, lateness and work weigh as they

@@ -189,7 +189,8 @@ def _keep_evictions(program: _Program, node: int) -> list[Expression]:
             if group in groups:
                 behind = program.yielded[group, slot] = program.share()
                 program.require(behind >= program.x[node, group, slot] + before - 1)
-                program.require(behind <= program.x[node, group, slot])  # exact: whoever goes on has an end to wait for
+                # exact: those that go on have an end to wait for
+                program.require(behind <= program.x[node, group, slot])
                 program.require(behind <= before)
         seconds.append(total(table.evict_s[group] * out[group] for group in running))
         before = needed

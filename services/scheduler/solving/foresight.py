@@ -1,10 +1,10 @@
-"""A plan for those who are here suits those who come as well: both are placed, and only the places of the former count.
+"""A plan for requests that are here suits those to come as well: both are placed, and only the former's places count.
 
 Of overload, what waits at a time is a small part: it grows while a node loads another model, and a load that pays for
-none of those who wait pays for those who come meanwhile. So a plan counts with the requests that can be expected until
-a model that is loaded now has served for a while (`shared.messages.nodes.placement.Arrivals`), at the rates that were
-learnt and for as long as these can be expected to last. Where it has a node change its model for some of them, though
-nobody waits yet who needs it, the node loads it once what runs there has ended.
+none of those that wait pays for those that come meanwhile. So a plan counts with the requests that can be expected
+until a model that is loaded now has served for a while (`shared.messages.nodes.placement.Arrivals`), at the rates that
+were learnt and for as long as these can be expected to last. Where it has a node change its model for some of them,
+though no request waits yet that needs it, the node loads it once what runs there has ended.
 
 A search has a budget, so what runs together is one group in it: at a node, of one model, promise and tenant.
 """
@@ -65,10 +65,10 @@ class Foresight:
         return found
 
     def _stays(self, instance: Instance, number: int, queue: Sequence[int], first: int) -> bool:
-        """Whether a node keeps its model, though one who may come would be the first there, of another.
+        """Whether a node keeps its model, though one that may come would be the first there, of another.
 
-        It does for somebody here who wants it, where nobody here wants the other, and where as many of its own may
-        come: a search takes those who may come for waiting, and puts short ones first whatever loads cost.
+        It does for a request here that wants it, where none here wants the other, and where as many of its own may
+        come: a search takes those that may come for waiting, and puts short ones first whatever loads cost.
         """
         own, other = instance.nodes[number].model, instance.groups[first].model
         num_here, num_expected = Counter[str](), Counter[str]()
@@ -84,10 +84,10 @@ class Foresight:
 
 
 def foreseen(problem: PlacementProblem) -> Foresight:
-    """The problem with groups of those who come, and with what others will decode of all.
+    """The problem with groups of those to come, and with what others will decode of all.
 
-    As it is where nobody is expected, and all that comes is decoded where its prompt is computed; and for policies that
-    do not weigh loads: they would load for whoever is due first.
+    As it is where no request is expected, and all that comes is decoded where its prompt is computed; and for policies
+    that do not weigh loads: they would load for the one that is due first.
     """
     if not POLICY_RULES[cast("PolicyName", problem.policy)].predicts:
         return _as_it_is(problem)

@@ -8,7 +8,7 @@ only where nodes would wait for them, and then there are enough.
 
 Fewer nodes are enough if the work of the others can move to them: it waits there, with its KV handed over.
 
-Trials are made by greedy insertion, without the search of plans: what is compared is only how late everybody would be.
+Trials are made by greedy insertion, without the search of plans: what is compared is only how late all would be.
 """
 
 from __future__ import annotations

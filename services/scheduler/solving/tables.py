@@ -236,7 +236,7 @@ def _make_node(
     is_full = any(places_taken + 1 / table.batchings[group].batch > 1 for group in homes)
     overlap_s = dict(table.overlap_s)
     if homes and not is_full and node.model in overlap_s:
-        # while the batch has room, nobody waits for what runs in it
+        # while the batch has room, no request waits for what runs in it
         overlap_s[node.model] = max(overlap_s[node.model], sum(table.work_s[group] for group in homes))
     return InstanceNode(
         name=node.node,

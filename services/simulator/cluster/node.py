@@ -158,7 +158,7 @@ class SimulatedNode:
         return len(self.loadings)
 
     def die(self) -> None:
-        """Fall silent: what ran is lost, and what was handed over and not fetched; nobody is told."""
+        """Fall silent: what ran is lost, and what was handed over and not fetched; no service is told."""
         self._fall_silent()
         self._bus.lose_images(self.core.epoch)
 

@@ -40,7 +40,7 @@ class NodeEngine(CommandedEngine, Protocol):
         ...
 
     def interrupt(self, now: float) -> float:
-        """Somebody wants something of the engine: the end of the step that runs at ``now``, where it stops for him."""
+        """The engine is asked for something: the end of the step that runs at ``now``, where it stops for that."""
         ...
 
     def finish(self) -> list[OutputChunk]:

@@ -184,7 +184,7 @@ class NodeImages:
     def _fetched(self, resume: Resume, due_s: float, took_s: float) -> None:
         attempt, ticket = Attempt(resume.payload.request_id, resume.payload.attempt), resume.ticket
         if self._fetching.get(attempt) != due_s:
-            return  # nobody waits for it any more
+            return  # no request waits for it any more
         del self._fetching[attempt]
         file, data = NO_IMAGE, self._bus.take_image(ticket.url) if ticket is not None else b""
         if ticket is not None and data:

@@ -89,7 +89,7 @@ class NodePrefixes:
         return None
 
     def _copied(self, event: PrefixCopied) -> None:
-        """What nobody waits for any more is dropped."""
+        """What no request waits for any more is dropped."""
         if event.file == NO_IMAGE:
             self._answer(event.number, None)
         elif event.number not in self._asked:

@@ -62,7 +62,7 @@ class BlockCounts:
     def take_back(self, request_id: str, num_most: int) -> int:
         """Hold what is still there of a request's beginning, at most so many blocks; returns how many.
 
-        Content behind these is content of tokens that are not known any more: nobody will ask for it.
+        Content behind these is content of tokens that are not known any more: it will not be asked for.
         """
         num_there = self._kept.pop(request_id, 0)
         num_blocks = min(num_there, num_most)

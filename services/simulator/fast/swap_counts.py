@@ -33,7 +33,7 @@ class SwapCounts:
 
     @property
     def num_free(self) -> int:
-        """Those that nobody does."""
+        """Those that no request does."""
         return self._num_blocks - self.num_used
 
     @property

@@ -46,7 +46,7 @@ class OfferedLoad:
     cold_per_s: float
     lengths: RequestLengths
     is_full: bool = False
-    """Somebody always waits for the hot model: its rate is the most that it can do."""
+    """A request always waits for the hot model: its rate is the most that it can do."""
 
 
 @dataclass(frozen=True, slots=True)
