@@ -43,6 +43,7 @@ from gateway.openai.requests.schema import GenerationRequest
 from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
+from gateway.tenants.text_threads import TEXT_THREADS, TenantThreads
 from gateway.tenants.turnstile import ENTRANCE
 from shared.config.engines.engine import ModelTask
 from shared.config.services.queue import cache_partition
@@ -75,8 +76,8 @@ class Endpoint(Protocol[Body]):
     async def constraint(self, body: Body, model: ServedModel) -> Constraint | None:
         """What the answer has to be; `ApiError` 400 for what it cannot."""
 
-    async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
-        """The prompts as the model reads them; at least one."""
+    async def prompts(self, body: Body, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
+        """The prompts as the model reads them; at least one. ``threads``: for those that are long."""
 
     async def pictures(self, body: Body, model: ServedModel, able: list[str]) -> list[Picture]:
         """Images of its one prompt; ``able``: names of the models that take any. `ApiError` 400 for others."""
@@ -160,7 +161,7 @@ class Handler(Generic[Body]):
         )
         constraint = await endpoint.constraint(body, model)
         pictures = await endpoint.pictures(body, model, context.models_with_pictures)
-        prompts = await endpoint.prompts(body, model)
+        prompts = await endpoint.prompts(body, model, app[TEXT_THREADS].of(record.tenant))
         app[SLOTS].check_fits(http[CLIENT], len(prompts), endpoint.prompt_param)
         await self._meter(http, record, sum(map(len, prompts)) + num_extra_tokens(pictures), room)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint, pictures)

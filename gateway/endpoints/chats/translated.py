@@ -10,6 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
+from gateway.tenants.text_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
@@ -42,10 +43,10 @@ class TranslatedEndpoint(Generic[Translated]):
         with body.in_own_words():
             return await self._chat.constraint(self.chat_for(body, model), model)
 
-    async def prompts(self, body: Translated, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: Translated, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """As for a chat; one."""
         with body.in_own_words():
-            return await self._chat.prompts(self.chat_for(body, model), model)
+            return await self._chat.prompts(self.chat_for(body, model), model, threads)
 
     async def pictures(self, body: Translated, model: ServedModel, able: list[str]) -> list[Picture]:
         """As for a chat."""
