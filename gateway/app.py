@@ -61,7 +61,7 @@ from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
-from gateway.tenants.text_threads import TEXT_THREADS, TextThreads
+from gateway.tenants.turn_threads import THREADS, PreparingThreads
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.messages.batches.batches import TOKEN_HEADER
@@ -101,8 +101,8 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
         context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
     )
     app[ENTRANCE], app[TURNSTILE] = Turnstile(ENTRIES_A_ROUND), Turnstile(REQUESTS_A_ROUND)
-    app[TEXT_THREADS] = TextThreads()
-    app.on_cleanup.append(_close_text_threads)
+    app[THREADS] = PreparingThreads()
+    app.on_cleanup.append(_close_threads)
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
@@ -224,5 +224,5 @@ def _new_request_id(request: web.Request) -> str:
     return request.app[CONTEXT].random_bytes(16).hex()
 
 
-async def _close_text_threads(app: web.Application) -> None:
-    app[TEXT_THREADS].close()
+async def _close_threads(app: web.Application) -> None:
+    app[THREADS].close()

@@ -10,7 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.models.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint, Sampling
 from shared.messages.requests.pictures import Picture
@@ -74,7 +74,7 @@ def check_token_ids(tokenizer: PromptTokenizer, token_ids: Collection[int], para
 
 async def tokenise(work: Callable[[], list[list[int]]], num_characters: int, threads: TenantThreads) -> list[list[int]]:
     """Run a tokenisation where it disturbs nobody."""
-    return work() if num_characters <= MAX_INLINE_CHARACTERS else await threads.run(work)
+    return work() if num_characters <= MAX_INLINE_CHARACTERS else await threads.run_text(work)
 
 
 def max_tokens(model: ServedModel, num_prompt: int, room: Room, prompt_param: str, num_candidates: int) -> int:

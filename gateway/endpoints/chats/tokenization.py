@@ -24,7 +24,7 @@ from gateway.openai.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-from gateway.tenants.text_threads import TEXT_THREADS
+from gateway.tenants.turn_threads import THREADS
 
 
 async def tokenize(http: web.Request) -> web.Response:
@@ -100,5 +100,5 @@ async def worked_out(http: web.Request, work: Callable[[], msgspec.Struct], size
         return msgspec.json.encode(work())
 
     is_short = size <= job_parts.MAX_INLINE_CHARACTERS
-    data = body() if is_short else await http.app[TEXT_THREADS].run(http[CLIENT].tenant, body)
+    data = body() if is_short else await http.app[THREADS].of(http[CLIENT].tenant).run_text(body)
     return web.Response(body=data, content_type="application/json")

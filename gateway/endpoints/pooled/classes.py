@@ -13,7 +13,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.pooled.classes import Classification, ClassificationList, ClassifyRequest
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.files.classifier import ClassLabels
 

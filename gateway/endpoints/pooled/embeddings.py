@@ -15,7 +15,7 @@ from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.errors import errors
 from gateway.openai.pooled.embeddings import Embedding, EmbeddingList, EmbeddingRequest
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 
 

@@ -9,7 +9,7 @@ from gateway.models.models import ServedModel
 from gateway.models.score_form import Cut, Question
 from gateway.openai.errors import errors
 from gateway.openai.pooled.scores import ScoringRequest
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 
 MAX_REPEATED_CHARACTERS = 1 << 22
 """Of queries and instruction, counted once for each document: they are tokenised as often, in a second or two."""

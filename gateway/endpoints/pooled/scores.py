@@ -21,7 +21,7 @@ from gateway.openai.pooled.scores import (
     ScoreList,
     ScoreRequest,
 )
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 
 

@@ -21,7 +21,7 @@ from gateway.openai.answers.delta import Delta
 from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 
@@ -38,9 +38,14 @@ class CompletionEndpoint(SelfContained, TextOnly):
         """The body itself."""
         return body
 
-    async def constraint(self, body: CompletionRequest, model: ServedModel) -> Constraint | None:  # noqa: ARG002
+    async def constraint(
+        self,
+        body: CompletionRequest,
+        model: ServedModel,  # noqa: ARG002
+        threads: TenantThreads,
+    ) -> Constraint | None:
         """As the request says."""
-        return await checked_constraint(body)
+        return await checked_constraint(body, threads)
 
     async def prompts(self, body: CompletionRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The prompts' tokens; ids are taken as they are, if the model has them."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from gateway.endpoints.call import job_parts
 from gateway.models.models import ServedModel
 from gateway.openai.errors import errors
-from gateway.tenants.text_threads import TenantThreads
+from gateway.tenants.turn_threads import TenantThreads
 
 
 async def text_prompts(

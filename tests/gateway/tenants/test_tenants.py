@@ -165,3 +165,19 @@ async def test_a_place_counts_those_of_the_same_tenant(start_gateway: GatewayFac
 
 async def _post(gateway: Gateway, body: dict[str, Any]) -> aiohttp.ClientResponse:
     return await gateway.http.post(TEXT, json=body, headers=MODEST)
+
+
+async def test_long_texts_of_a_tenant_wait_behind_its_own(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(keys=KEYS)
+    num_crowd, text = 60, "once upon a time " * 12_000
+
+    async def tokenised(headers: dict[str, str], prompt: str) -> None:
+        async with gateway.http.post("/tokenize", json={"model": "tiny", "prompt": prompt}, headers=headers) as answer:
+            assert answer.status == 200
+            await answer.read()
+
+    crowd = [asyncio.create_task(tokenised(FLOOD, text)) for _ in range(num_crowd)]
+    await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
+    await tokenised(MODEST, text[:4096])
+    assert sum(one.done() for one in crowd) < num_crowd // 2
+    await asyncio.gather(*crowd)

@@ -1,7 +1,8 @@
-"""Threads on which long texts become tokens: a few, which tenants get by turns.
+"""Threads on which requests are prepared: a few of each kind, which tenants get by turns.
 
-Half a million characters take a processor for half a second. A tenant that sends a hundred of them in one instant waits
-behind itself: another tenant's text is the next but those that are at work.
+Half a million characters take a processor for half a second until they are tokens, and so do a large schema and a large
+image. A tenant that sends a hundred of them in one instant waits behind itself: another tenant's is the next but those
+that are at work.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from aiohttp import web
 
 T = TypeVar("T")
 
-MAX_THREADS = 8
+MAX_TEXT_THREADS = 8
 """Tokenisers let the interpreter go while they work: as many run at a time as there are processors, and no more."""
 
+NUM_GRAMMAR_THREADS = 2
+"""So that such constraints wait for each other and not for all cores."""
 
-class TextThreads:
-    """Of one process. A tenant that is cancelled while it waits takes nobody's turn."""
+NUM_PICTURE_THREADS = 1
+"""One image after the other: each may take the memory of its pixels, and most of its time without that lock."""
 
-    def __init__(self, num_threads: int | None = None) -> None:
-        """``num_threads``: by default one a processor."""
-        num_threads = num_threads or min(MAX_THREADS, os.cpu_count() or 1)
-        self._threads = ThreadPoolExecutor(num_threads, "texts")
+
+class TurnThreads:
+    """Of one kind. A tenant that is cancelled while it waits takes nobody's turn."""
+
+    def __init__(self, num_threads: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(num_threads, name)
         self._num_left = num_threads
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; whose turn it is comes first
-
-    def of(self, tenant: str) -> TenantThreads:
-        """As one tenant has them."""
-        return TenantThreads(self, tenant)
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         """What ``work`` answers, or raises; on a thread, when it is the tenant's turn."""
@@ -75,20 +76,46 @@ class TextThreads:
                 self._num_left -= 1
 
     def close(self) -> None:
-        """Nobody sends texts any more; what is at work comes to its end."""
+        """Nobody sends any more; what is at work comes to its end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class PreparingThreads:
+    """Of one process."""
+
+    def __init__(self) -> None:
+        self.texts = TurnThreads(min(MAX_TEXT_THREADS, os.cpu_count() or 1), "texts")
+        self.grammars = TurnThreads(NUM_GRAMMAR_THREADS, "grammars")
+        self.pictures = TurnThreads(NUM_PICTURE_THREADS, "pictures")
+
+    def of(self, tenant: str) -> TenantThreads:
+        """As one tenant has them."""
+        return TenantThreads(self, tenant)
+
+    def close(self) -> None:
+        """As `TurnThreads.close`."""
+        for threads in (self.texts, self.grammars, self.pictures):
+            threads.close()
 
 
 @dataclass(frozen=True, slots=True)
 class TenantThreads:
-    """`TextThreads`, for one tenant."""
+    """`PreparingThreads`, for one tenant. Each answers, or raises, what ``work`` does."""
 
-    threads: TextThreads
+    threads: PreparingThreads
     tenant: str
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """As `TextThreads.run`."""
-        return await self.threads.run(self.tenant, work)
+    async def run_text(self, work: Callable[[], T]) -> T:
+        """Of a long text."""
+        return await self.threads.texts.run(self.tenant, work)
+
+    async def run_grammar(self, work: Callable[[], T]) -> T:
+        """Of what an output is to be."""
+        return await self.threads.grammars.run(self.tenant, work)
+
+    async def run_pictures(self, work: Callable[[], T]) -> T:
+        """Of images."""
+        return await self.threads.pictures.run(self.tenant, work)
 
 
-TEXT_THREADS = web.AppKey("TEXT_THREADS", TextThreads)
+THREADS = web.AppKey("THREADS", PreparingThreads)

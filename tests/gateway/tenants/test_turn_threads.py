@@ -1,4 +1,4 @@
-"""Long texts are prepared a few at a time, the tenants by turns; who leaves takes nobody's turn."""
+"""Requests are prepared a few at a time, the tenants by turns; who leaves takes nobody's turn."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.tenants.text_threads import TextThreads
+from gateway.tenants.turn_threads import TurnThreads
 
 
 @pytest.fixture
-def threads() -> Iterator[TextThreads]:
-    made = TextThreads(1)
+def threads() -> Iterator[TurnThreads]:
+    made = TurnThreads(1, "tests")
     yield made
     made.close()
 
@@ -38,19 +38,19 @@ class Work:
         return work
 
 
-async def test_another_tenant_s_text_is_the_next_but_the_one_that_is_at_work(threads: TextThreads) -> None:
+async def test_another_tenant_s_text_is_the_next_but_the_one_that_is_at_work(threads: TurnThreads) -> None:
     work = Work()
     first = asyncio.create_task(threads.run("crowd", work.first))
-    crowd = [asyncio.create_task(threads.of("crowd").run(work.named(f"c{number}"))) for number in range(3)]
+    crowd = [asyncio.create_task(threads.run("crowd", work.named(f"c{number}"))) for number in range(3)]
     await asyncio.sleep(0)
-    lonely = asyncio.create_task(threads.of("lonely").run(work.named("lonely")))
+    lonely = asyncio.create_task(threads.run("lonely", work.named("lonely")))
     await asyncio.to_thread(work.has_begun.wait)
     work.may_end.set()
     assert await asyncio.gather(first, *crowd, lonely) == [None, "c0", "c1", "c2", "lonely"]
     assert work.done == ["c0", "lonely", "c1", "c2"]
 
 
-async def test_who_leaves_takes_nobody_s_turn(threads: TextThreads) -> None:
+async def test_who_leaves_takes_nobody_s_turn(threads: TurnThreads) -> None:
     work = Work()
     first = asyncio.create_task(threads.run("a", work.first))
     waiting = [asyncio.create_task(threads.run("a", work.named(name))) for name in ("x", "y", "z")]
@@ -65,7 +65,7 @@ async def test_who_leaves_takes_nobody_s_turn(threads: TextThreads) -> None:
     assert work.done == ["y", "z", "b"]
 
 
-async def test_who_is_cancelled_as_its_turn_comes_gives_it_on(threads: TextThreads) -> None:
+async def test_who_is_cancelled_as_its_turn_comes_gives_it_on(threads: TurnThreads) -> None:
     """Whatever the loop does first: the end of the text that is at work, or the cancellation."""
     for num_rounds in range(6):
         work = Work()
@@ -81,7 +81,7 @@ async def test_who_is_cancelled_as_its_turn_comes_gives_it_on(threads: TextThrea
         assert await third == "third"
 
 
-async def test_what_it_raises_is_told(threads: TextThreads) -> None:
+async def test_what_it_raises_is_told(threads: TurnThreads) -> None:
     def fails() -> None:
         raise ValueError("no such token")
 
