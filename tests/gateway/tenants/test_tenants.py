@@ -169,7 +169,7 @@ async def _post(gateway: Gateway, body: dict[str, Any]) -> aiohttp.ClientRespons
 
 async def test_long_texts_of_a_tenant_wait_behind_its_own(start_gateway: GatewayFactory) -> None:
     gateway = await start_gateway(keys=KEYS)
-    num_crowd, text = 60, "once upon a time " * 12_000
+    num_crowd, text = 40, "once upon a time " * 8_000
 
     async def tokenised(headers: dict[str, str], prompt: str) -> None:
         async with gateway.http.post("/tokenize", json={"model": "tiny", "prompt": prompt}, headers=headers) as answer:
