@@ -62,6 +62,7 @@ from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
 from gateway.tenants.turn_threads import THREADS, PreparingThreads
+from gateway.tenants.turns import Turns
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.messages.batches.batches import TOKEN_HEADER
@@ -108,7 +109,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
-    app[LARGE_BODIES] = asyncio.Lock()
+    app[LARGE_BODIES] = Turns(1)  # one at a time: threads share the interpreter
     app[STARTED_S] = int(time.time())
     pulse = Pulse()
     app.cleanup_ctx.append(pulse.beating)

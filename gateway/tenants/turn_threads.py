@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from aiohttp import web
+
+from gateway.tenants.turns import Turns
 
 T = TypeVar("T")
 
@@ -30,50 +31,24 @@ NUM_PICTURE_THREADS = 1
 
 
 class TurnThreads:
-    """Of one kind. A tenant that is cancelled while it waits takes nobody's turn."""
+    """Of one kind."""
 
     def __init__(self, num_threads: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(num_threads, name)
-        self._num_left = num_threads
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; whose turn it is comes first
+        self._turns = Turns(num_threads)
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         """What ``work`` answers, or raises; on a thread, when it is the tenant's turn."""
-        await self._turn(tenant)
+        await self._turns.take(tenant)
         loop = asyncio.get_running_loop()
 
         def left(_: Future[T]) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._leave)
+                loop.call_soon_threadsafe(self._turns.give_back)
 
         running = self._threads.submit(work)
         running.add_done_callback(left)  # also where nobody waits for it any more: until then the thread is taken
         return await asyncio.wrap_future(running)
-
-    async def _turn(self, tenant: str) -> None:
-        if self._num_left and not self._waiting:
-            self._num_left -= 1
-            return
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(mine)
-        try:
-            await mine
-        except asyncio.CancelledError:
-            if not mine.cancelled():  # it was given the turn in the same instant
-                self._leave()
-            raise
-
-    def _leave(self) -> None:
-        self._num_left += 1
-        while self._waiting and self._num_left:
-            tenant = next(iter(self._waiting))
-            queue = self._waiting.pop(tenant)
-            one = queue.popleft()
-            if queue:
-                self._waiting[tenant] = queue  # behind the others
-            if not one.done():
-                one.set_result(None)
-                self._num_left -= 1
 
     def close(self) -> None:
         """Nobody sends any more; what is at work comes to its end."""
