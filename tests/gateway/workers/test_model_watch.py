@@ -276,6 +276,16 @@ async def test_an_adapter_that_is_not_there_keeps_nobody_else_away(
     assert (list(watched.served), watched.served.problem) == (["tiny", "later", "legal", "base", "rhymes"], "")
 
 
+async def test_nor_does_one_in_the_home_of_a_user_that_is_not_there(
+    watched: Watched, tiny: dict[str, Any], folders: dict[str, dict[str, Any]]
+) -> None:
+    lost = {"name": "lost", "source": "~no-such-user/adapter"}
+    watched.write(tiny | {"adapters": [folders["legal"], lost]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "legal"]
+    assert "adapter 'lost': ~no-such-user/adapter does not exist" in watched.served.problem
+
+
 async def test_the_name_of_an_adapter_that_has_gone_may_be_a_model_s(
     watched: Watched, tiny: dict[str, Any], base: dict[str, Any], folders: dict[str, dict[str, Any]]
 ) -> None:
