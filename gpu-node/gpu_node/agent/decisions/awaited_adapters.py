@@ -64,6 +64,7 @@ class AwaitedAdapters:
                 one.since_s = now
             if now - one.since_s >= FILE_WAIT_S and not self._models.adapters.is_known(one.model, one.adapter):
                 self._late.add(attempt)
+                self._models.adapters.miss(one.model, one.adapter)
 
     def forget(self, attempt: Attempt) -> None:
         """It is given up; one that does not wait is ignored."""

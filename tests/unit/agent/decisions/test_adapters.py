@@ -112,6 +112,22 @@ def test_a_request_whose_adapter_is_not_configured_here_yet_waits_and_holds_nobo
     agent.intake.check()
 
 
+def test_who_comes_when_others_have_waited_in_vain_does_not_wait_too(agent: AgentCore) -> None:
+    """Else crowd after crowd would keep the node from pulling for anybody."""
+    pulled(agent, "first", "rhymes")
+    agent.handle(AdaptersDue(100.0))
+    pulled(agent, "second", "rhymes")
+    assert errors(agent.handle(AdaptersDue(100.0 + FILE_WAIT_S))) == dict.fromkeys(
+        ("first", "second"), refused("rhymes")
+    )
+    assert errors(pulled(agent, "third", "rhymes")) == {"third": refused("rhymes")}
+    agent.handle(having(LEGAL))  # its file has changed
+    assert pulled(agent, "fourth", "rhymes") == [], "it may come with the next"
+    agent.handle(having(LEGAL, RHYMES))
+    agent.handle(loaded("a", 0.0, adapters=("legal", "rhymes")))
+    assert "fourth" in agent.running
+
+
 def test_it_does_not_wait_for_ever(agent: AgentCore) -> None:
     pulled(agent, "early", "rhymes")
     assert agent.handle(AdaptersDue(100.0)) == []
