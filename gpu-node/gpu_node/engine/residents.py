@@ -138,6 +138,12 @@ class Residents:
         resident = self._by_name.get(spec.name)
         return resident is not None and resident.spec.adapters != spec.adapters
 
+    def check_files(self, spec: ModelSpec) -> None:
+        """As `LoadedFiles.check`, of a model that is loaded; in any thread."""
+        resident = self._by_name.get(spec.name)
+        if resident is not None:
+            resident.files.check(spec)
+
     # --- what is cached where -----------------------------------------------------------------------------------------
 
     def tell_blocks_again(self) -> None:
@@ -200,7 +206,7 @@ class Residents:
         missing = resident.scheduler.adapters - {one.name for one in spec.adapters}
         if missing:
             raise EngineBusyError(f"requests of {spec.name!r} are for {', '.join(sorted(missing))}, which would leave")
-        resident.files.check(spec)
+        self.check_files(spec)
         self._offload.leave(spec.name)  # what is to be sent is made anew; who lies there is computed again
         self._leave_store(spec.name)
         blocks = resident.scheduler.blocks

@@ -263,6 +263,9 @@ def test_an_adapter_whose_files_were_replaced_meets_no_kv_of_what_it_was(
         "legal": "adapter 'legal': its files have changed since they were loaded; restart the node, or serve them "
         "under another name"
     }
+    if engine.prepares_beside(both):
+        with pytest.raises(AdapterFilesError):
+            engine.prepare(both)  # which would read all weights
     if not is_away:
         assert tiny.run(engine, [asked("legal", prompt(3, 24))]) == expected, "nothing has changed"
     engine.load_model(others)
