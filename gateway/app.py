@@ -62,12 +62,12 @@ from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
 from gateway.tenants.turn_threads import THREADS, PreparingThreads
-from gateway.tenants.turns import Turns
+from gateway.tenants.turns import TenantTurns
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.messages.batches.batches import TOKEN_HEADER
-from shared.service.admin import Admin
-from shared.service.tasks import cancel_all
+from shared.service.admin.admin import Admin
+from shared.service.background.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
@@ -79,7 +79,7 @@ _log = structlog.get_logger(__name__)
 
 
 def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.Application:  # noqa: B008 (frozen)
-    """The gateway as an application, to be served by `shared.service.admin.listen` with a `ClientsRunner`.
+    """The gateway as an application, to be served by `shared.service.admin.admin.listen` with a `ClientsRunner`.
 
     A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
     while it waits for a first token.
@@ -109,7 +109,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
-    app[LARGE_BODIES] = Turns(1)  # one at a time: threads share the interpreter
+    app[LARGE_BODIES] = TenantTurns(1)  # one at a time: threads share the interpreter
     app[STARTED_S] = int(time.time())
     pulse = Pulse()
     app.cleanup_ctx.append(pulse.beating)
@@ -126,7 +126,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
     @cache
     def document() -> dict[str, Any]:
-        """Made for the first who asks: it takes as long as a tenth of a start."""
+        """Made for the first request: it takes as long as a tenth of a start."""
         has_batches = context.config.batches.enabled
         return openapi_document(__version__, has_keys=bool(context.config.keys), has_batches=has_batches)
 
@@ -166,7 +166,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
 @web.middleware
 async def _answer_errors(request: web.Request, handler: NextHandler) -> web.StreamResponse:
-    """Every failure gets its API's shape and its status; one that nobody foresaw is logged, here and only here."""
+    """Every failure gets its API's shape and its status; an unforeseen one is logged, here and only here."""
     request[REQUEST_ID] = _new_request_id(request)
     try:
         return await handler(request)

@@ -38,8 +38,10 @@ from shared.bus import bus
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions
-from shared.service import driver, durability, solver
-from shared.service.inbox_lag import InboxLag, InboxLagCollector
+from shared.service import driver
+from shared.service.admin.inbox_lag import InboxLag, InboxLagCollector
+from shared.service.background import solver
+from shared.service.log import durability
 from shared.telemetry import lossy_stream
 from shared.telemetry.loop_lag import LoopLag
 

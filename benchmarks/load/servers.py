@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import yaml
 
-from cli.cluster.ports import free_port
-from cli.cluster.process_plan import GATEWAY, process_environment, process_plan
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.process_plan import GATEWAY, process_environment, process_plan
+from cli.cluster.processes.redis_server import find_server
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig
 
 HOST = "127.0.0.1"

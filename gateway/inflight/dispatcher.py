@@ -10,14 +10,14 @@ import structlog
 
 from gateway.generation.generation import Verdict
 from gateway.inflight import tracing
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
+from gateway.inflight.calls.job import Job
+from gateway.inflight.calls.request import InflightRequest
+from gateway.inflight.calls.rounds import Rounds
 from gateway.inflight.coalescing import Coalescing
-from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueFullError, QueuePort, QueueUnavailableError
 from gateway.inflight.queue_view import QueueView
 from gateway.inflight.releases import Releases
-from gateway.inflight.request import InflightRequest
-from gateway.inflight.rounds import Rounds
 from shared.messages.requests.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
 
 Inbound = Tokens | Resubmit | Rejected | QueueStatus
@@ -165,7 +165,7 @@ class Dispatcher:
             raise
 
     async def _tell(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
-        """Behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
+        """Behind the submits: a cancel that overtakes its submit leaves a request without a client."""
         for request_id, request in over.items():
             if not submits[request_id].done():
                 await asyncio.wait([submits[request_id]])

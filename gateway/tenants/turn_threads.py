@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from gateway.tenants.turns import Turns
+from gateway.tenants.turns import TenantTurns
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class TurnThreads:
 
     def __init__(self, num_threads: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(num_threads, name)
-        self._turns = Turns(num_threads)
+        self._turns = TenantTurns(num_threads)
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
         """What ``work`` answers, or raises; on a thread, when it is the tenant's turn."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class TenantTurns:
     """Of one event loop. A tenant that is cancelled while it waits takes nobody's turn."""
 
     def __init__(self, num_places: int) -> None:

@@ -115,7 +115,7 @@ def state(service: str) -> str:
     """Hash: a service's last snapshot (``id``, ``state``, ``clock``), the committed id (``committed``), and marks.
 
     Marks of entries since that snapshot: ``aside:ID``, left out at replay; ``clock:ID``, from where on Redis's clock is
-    read otherwise (`shared.service.cluster_clock`).
+    read otherwise (`shared.service.log.cluster_clock`).
     """
     return f"treadle:state:{service}"
 

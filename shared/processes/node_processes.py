@@ -22,7 +22,7 @@ from shared.telemetry.log_files import log_file, rotate
 
 MARKED_WITHIN_S = 5.0  # a process shows its environment: it takes microseconds
 MARKS_POLL_S = 0.001
-NODE_STAGE = 2  # see `cli.cluster.process_plan`: after the services, before the gateway
+NODE_STAGE = 2  # see `cli.cluster.processes.process_plan`: after the services, before the gateway
 
 
 def find_nodes(config_path: str) -> dict[str, ProcessRecord]:

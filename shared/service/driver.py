@@ -21,13 +21,13 @@ from shared.bus import streams
 from shared.errors import OperatorError
 from shared.messages.codec import UndecodableError, decode_entry
 from shared.messages.message import Message, Tick
-from shared.service.cluster_clock import ClusterClock, id_order, id_time
-from shared.service.commit_log import MAX_BATCH_ENTRIES, CommitLog, LogEntry, LostCommitsError
+from shared.service.background.solver import Solver
 from shared.service.core import Core, Effect, Send, Solve
-from shared.service.durability import Waiting
-from shared.service.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
-from shared.service.lease_keeper import HANG_S, LeaseKeeper
-from shared.service.solver import Solver
+from shared.service.log.cluster_clock import ClusterClock, id_order, id_time
+from shared.service.log.commit_log import MAX_BATCH_ENTRIES, CommitLog, LogEntry, LostCommitsError
+from shared.service.log.durability import Waiting
+from shared.service.log.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
+from shared.service.log.lease_keeper import HANG_S, LeaseKeeper
 from shared.telemetry.telemetry import record_handled
 from shared.telemetry.trace_context import trace_id
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.turns import by_due, running_groups, turns
+from services.scheduler.solving.methods.turns import by_due, running_groups, turns
+from services.scheduler.solving.problem.instance import Instance, Queues
 from shared.messages.nodes.placement import PlacementProblem
 
 ABOUT_S = 60.0  # groups that are due within this of one another are due at about the same time

@@ -20,8 +20,8 @@ from shared.bus.system_writes import SystemWriter, add
 from shared.config.config import ClusterConfig
 from shared.config.nodes.nodes import NodePool
 from shared.messages.nodes.nodes import Scale, Scaled
+from shared.service.background.tasks import cancel_all
 from shared.service.service import redis_url
-from shared.service.tasks import cancel_all
 
 BACKOFF_S = 1.0
 

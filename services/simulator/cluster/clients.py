@@ -65,7 +65,7 @@ class Clients:
         on_over: Callable[[ClientOutcome], None],
         block_tokens: int = 0,
     ) -> None:
-        """``block_tokens``: as `gateway.inflight.job.Job`."""
+        """``block_tokens``: as `gateway.inflight.calls.job.Job`."""
         self._block_tokens = block_tokens
         self._bus = bus
         self._config = config

@@ -8,7 +8,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import WAIT_S, Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.commands import CommandedEngine
+from gpu_node.engine.process.commands.commands import CommandedEngine
 from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.engines.engine import ModelSpec
 

@@ -1,7 +1,7 @@
 """KV blocks as numbers: how many are held, free, or free with content that a request could take back.
 
-The live pool knows each block (`gpu_node.engine.memory.block_pool`). Where no two requests share a prefix, numbers are
-enough: what a request leaves behind is given up from its tail on, and who left first loses first.
+The live pool knows each block (`gpu_node.engine.memory.device.block_pool`). Where no two requests share a prefix,
+numbers are enough: what a request leaves behind is given up from its tail on, and who left first loses first.
 """
 
 from __future__ import annotations

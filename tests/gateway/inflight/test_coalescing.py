@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
+from gateway.inflight.calls.job import Job
 from gateway.inflight.coalescing import FIRST_WAIT_S, FULL_SHARE, LOOK_S, SPARE_SHARE, Coalescing
 from gateway.inflight.dispatcher import Dispatcher
-from gateway.inflight.job import Job
 from gateway.models.models import ServedModel
 from gateway.openai.answers.delta import Delta, End
 from shared.messages.requests.payload import Sampling
