@@ -213,7 +213,7 @@ class AgentCore:
             return []
         if not self.models.is_configured(model):
             error = f"model {model!r} is not in the configuration"
-            return self._told(ModelFailed(model, error, is_unknown=True))
+            return [*self._told(ModelFailed(model, error, is_unknown=True)), *self._next()]
         load = Tell(self.models.begin_load(model, self._ledger.adapters_of(model)))
         # a plan that does not know would change it again
         return [load, Beat(self.heartbeat())] if self.models.fetching else [load]

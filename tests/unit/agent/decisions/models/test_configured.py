@@ -54,6 +54,14 @@ def test_a_model_that_is_not_configured_here_yet_is_loaded_once_it_is() -> None:
     assert load == Tell(LoadModel("b", B))
 
 
+def test_requests_of_other_models_do_not_wait_behind_it() -> None:
+    agent = make_agent("a", num_admittable=4)
+    told(agent, A)
+    actions = agent.handle(queue(("g", "b", 1), ("h", "c", 1), ("i", "a", 1)))
+    assert actions[-1] == Pull("i", 4)
+    assert broken(agent) == ["b", "c"]
+
+
 def test_where_nobody_reads_a_configuration_the_engine_says_what_it_does_not_know() -> None:
     agent = make_agent("a", num_admittable=4)
     assert Tell(LoadModel("b")) in agent.handle(queue(("g", "b", 1)))
