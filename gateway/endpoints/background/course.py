@@ -24,6 +24,7 @@ from gateway.responses.requests.kept_conversation import KeptConversation
 from gateway.responses.requests.request import ResponsesRequest
 from gateway.tenants.auth import Client
 from gateway.tenants.promises import SLO_HEADER
+from gateway.tenants.turn_threads import TenantThreads
 from shared.messages.requests.requests import Chunk
 
 
@@ -54,11 +55,16 @@ def body_of(context: GatewayContext, request: BackgroundRequest, on_failure: Cal
 
 
 async def course_of(
-    context: GatewayContext, client: Client, body: ResponsesRequest, claim: Claim, record: Visit
+    context: GatewayContext,
+    threads: TenantThreads,
+    client: Client,
+    body: ResponsesRequest,
+    claim: Claim,
+    record: Visit,
 ) -> Course:
     """From what was kept of it. `ApiError` where that cannot be any more: models and promises are those of today."""
     endpoint, request = ResponsesEndpoint(), claim.request
-    found = await find_prompts(context, endpoint, body, client, request.headers.get(SLO_HEADER))
+    found = await find_prompts(context, threads, endpoint, body, client, request.headers.get(SLO_HEADER))
     [job] = await make_jobs(context, record, found)
     sampling = dataclasses.replace(job.sampling, seed=request.seed)
     return made(context, found, dataclasses.replace(job, sampling=sampling, enqueued_s=request.arrived_s), claim)

@@ -37,6 +37,7 @@ from gateway.openai.errors import errors, kept_errors
 from gateway.responses.answer import ResponseAnswer
 from gateway.responses.rendering.background_events import failed_answer, failed_events
 from gateway.responses.requests.request import ResponsesRequest
+from gateway.tenants.turn_threads import THREADS
 
 FLUSH_S = 0.2
 """Tokens that come within this time are written together: what a gateway's death can cost is computed again."""
@@ -127,7 +128,8 @@ class Follower:
         num_before = sum(len(entry.token_ids) for entry in self._log.entries)
         # its prompt was counted where it was taken
         room.callback(lambda: rates.settle(client, 0, record.timeline.num_tokens - num_before))
-        return await course_of(self._context, client, self._body, self._claim, record)
+        threads = self._app[THREADS].of(request.tenant)
+        return await course_of(self._context, threads, client, self._body, self._claim, record)
 
     async def _run(self, record: Visit, course: Course, num_tries: int) -> None:
         job = dataclasses.replace(of_life(course.job, self._claim, self._log.entries, num_tries), span=record.span)

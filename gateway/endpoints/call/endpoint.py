@@ -37,6 +37,7 @@ from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
 from gateway.tenants.promises import SLO_HEADER
 from gateway.tenants.slots import Held
+from gateway.tenants.turn_threads import THREADS
 from gateway.tenants.turnstile import ENTRANCE
 
 
@@ -99,8 +100,9 @@ class Handler(Generic[Body]):
         body = await read_body(http, endpoint.body_model)
         await endpoint.recalled(http, body, room)
         held.shrink(http[BODY_BYTES])  # aiohttp keeps it
+        threads = app[THREADS].of(record.tenant)
         found = await find_prompts(
-            context, endpoint, body, http[CLIENT], http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
+            context, threads, endpoint, body, http[CLIENT], http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
         )
         app[SLOTS].check_fits(http[CLIENT], len(found.token_ids), endpoint.prompt_param)
         await self._meter(http, record, found.num_tokens, room)

@@ -25,6 +25,7 @@ from gateway.openai.requests.schema import GenerationRequest
 from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.auth import Client
 from gateway.tenants.promises import Promise, choose_promise
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.config.services.queue import cache_partition
 from shared.messages.requests.payload import Constraint
@@ -52,13 +53,13 @@ class Endpoint(Protocol[Body]):
     def asked(self, body: Body) -> GenerationRequest:
         """What is to be generated, in the words that all endpoints have in common."""
 
-    async def constraint(self, body: Body, model: ServedModel) -> Constraint | None:
-        """What the answer has to be; `ApiError` 400 for what it cannot."""
+    async def constraint(self, body: Body, model: ServedModel, threads: TenantThreads) -> Constraint | None:
+        """What the answer has to be; `ApiError` 400 for what it cannot. ``threads``: what takes long is done there."""
 
-    async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: Body, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The prompts as the model reads them; at least one."""
 
-    async def pictures(self, body: Body, model: ServedModel, able: list[str]) -> list[Picture]:
+    async def pictures(self, body: Body, model: ServedModel, able: list[str], threads: TenantThreads) -> list[Picture]:
         """Images of its one prompt; ``able``: names of the models that take any. `ApiError` 400 for others."""
 
     def token_bytes(self, body: Body, model: ServedModel) -> Sequence[bytes]:
@@ -101,6 +102,7 @@ class BodyPrompts(Generic[Body]):
 
 async def find_prompts(
     context: GatewayContext,
+    threads: TenantThreads,
     endpoint: Endpoint[Body],
     body: Body,
     client: Client,
@@ -111,9 +113,9 @@ async def find_prompts(
     asked = endpoint.asked(body)
     model = job_parts.find_model(context, asked.model, endpoint.task)
     promise = choose_promise(context.config, client, asked.slo, slo_header, deadline_s)
-    constraint = await endpoint.constraint(body, model)
-    pictures = await endpoint.pictures(body, model, context.models_with_pictures)
-    token_ids = await endpoint.prompts(body, model)
+    constraint = await endpoint.constraint(body, model, threads)
+    pictures = await endpoint.pictures(body, model, context.models_with_pictures, threads)
+    token_ids = await endpoint.prompts(body, model, threads)
     return BodyPrompts(endpoint, body, model, promise, constraint, pictures, token_ids)
 
 
