@@ -26,7 +26,7 @@ Starter = Callable[..., Awaitable[Gateway]]
 
 
 @pytest.fixture
-def start(start_gateway: GatewayFactory, redis: Redis) -> Starter:
+def start(redis: Redis, start_gateway: GatewayFactory) -> Starter:
     """A gateway that keeps answers."""
 
     async def start(answer: Answer | None = None, **options: Any) -> Gateway:

@@ -21,7 +21,7 @@ Starter = Callable[..., Awaitable[Gateway]]
 
 
 @pytest.fixture
-def start(start_gateway: GatewayFactory, redis: Redis) -> Starter:
+def start(redis: Redis, start_gateway: GatewayFactory) -> Starter:
     """One of the gateways of a cluster, without a node."""
 
     async def start(name: str, **options: Any) -> Gateway:
@@ -166,7 +166,7 @@ async def test_a_queue_that_is_away_is_asked_again(start: Starter) -> None:
     assert (await ended(one, queued.id)).output_text == TEXT
 
 
-async def test_one_whose_key_is_gone_fails(start: Starter, start_gateway: GatewayFactory, redis: Redis) -> None:
+async def test_one_whose_key_is_gone_fails(start: Starter, redis: Redis, start_gateway: GatewayFactory) -> None:
     keys = [{"key": f"key-of-{name}-0123456789", "tenant": "one"} for name in ("old", "new")]
     one = await start("one", keys=keys, key=keys[0]["key"])
     queued = await begun(one)

@@ -20,7 +20,7 @@ Starter = Callable[..., Awaitable[Gateway]]
 
 
 @pytest.fixture
-def start(start_gateway: GatewayFactory, redis: Redis, tmp_path: Path) -> Starter:
+def start(redis: Redis, start_gateway: GatewayFactory, tmp_path: Path) -> Starter:
     """A gateway that keeps answers, with a model that has room for some turns."""
     model = write_model(tmp_path / "tiny.gguf", context_length=512)
     models = [{"name": "tiny", "source": str(model), "max_model_len": 512}]
