@@ -165,7 +165,7 @@ class AgentCore:
             return []
         if self.model and (self.intake.wants_adapters or (not self.running and self.models.adapters.lacks(self.model))):
             return self._load(self.model)
-        if self.intake.holds_any:
+        if self.intake.holds_any or self.intake.wants_rest:
             return []
         head = self._queue.head(self._headroom)
         if head is None:
@@ -298,7 +298,6 @@ class AgentCore:
             return self._blocks.told(event)
         if isinstance(event, EngineReady):
             self.report.on_ready(event)
-            self.models.adapters.are_fixed = event.has_fixed_adapters
         elif isinstance(event, Configured):
             self.models.on_configured(event.models)
         else:

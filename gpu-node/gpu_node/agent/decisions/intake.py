@@ -50,8 +50,13 @@ class Intake:
 
     @property
     def wants_adapters(self) -> bool:
-        """Whether a request waits for the engine to load an adapter of the current model."""
-        return self._awaited.wants_load
+        """Whether a request waits for the engine to load an adapter of the current model, which it can do now."""
+        return self._awaited.wants_load or (self._awaited.wants_rest and not self.awaits_engine)
+
+    @property
+    def wants_rest(self) -> bool:
+        """Whether a request waits for an adapter that can come only once nothing runs."""
+        return self._awaited.wants_rest
 
     def due(self, now: float) -> None:
         """Time has passed for those who wait for adapters."""

@@ -5,6 +5,7 @@ Where KV is kept, it also lets requests leave with it: between two steps, behind
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -27,6 +28,13 @@ class _Measuring:
     _ended_s = 0.0
     _leaving: tuple[str, ...] = ()
     """Those that leave when the step has ended."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        config: Any = self.vllm_config  # type: ignore[attr-defined]
+        if config.lora_config is not None and config.device_config.device_type == "cpu":
+            self.lora_config = copy.copy(config.lora_config)
+            self.lora_config.max_loras -= 1  # see `gpu_node.vllm.inside.loaded_adapters.num_slots`
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         started_s = time.monotonic()

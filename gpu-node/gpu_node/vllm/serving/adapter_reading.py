@@ -1,0 +1,38 @@
+"""Files of a model's adapters, read in a thread while the model serves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from gpu_node.vllm.words.adapters import ReadAdapters
+from shared.config.engines.engine import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptersRead:
+    """What the line hears when it is done."""
+
+
+class AdapterReading:
+    """That has begun, and is to be answered."""
+
+    def __init__(self, spec: ModelSpec, read: Callable[[], ReadAdapters], tell: Callable[[AdaptersRead], None]) -> None:
+        """``tell`` is called in another thread."""
+        self.spec = spec
+        self._found: Future[ReadAdapters] = Future()
+
+        def work() -> None:
+            try:
+                self._found.set_result(read())
+            except Exception as error:  # raised again by who takes the result
+                self._found.set_exception(error)
+            tell(AdaptersRead())
+
+        threading.Thread(target=work, name="reads adapters", daemon=True).start()
+
+    def result(self) -> ReadAdapters:
+        """Waits for it."""
+        return self._found.result()
