@@ -78,7 +78,7 @@ def test_commands_are_answered_in_their_order_and_each_step_is_a_frame(ends: tup
         commands(Shutdown()),
     )
     ready, loaded, bad, unknown, *reports = told
-    assert ready == EngineReady("vllm-cpu", "vllm", ["beam search"], has_fixed_adapters=True)
+    assert ready == EngineReady("vllm-cpu", "vllm", ["beam search"])
     assert isinstance(loaded, ModelLoaded)
     assert (loaded.model, loaded.num_blocks, loaded.source, loaded.tiers) == ("m", 10, "disk", {"m": "device"})
     assert bad == ModelFailed("bad", "its architecture is not known")
