@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from gpu_node.vllm.blocks.transit import KEPT_TOKENS, Transit
 from gpu_node.vllm.inside.constrained import asked_output, told_end
 from gpu_node.vllm.inside.core_adapters import AdapterReader
 from gpu_node.vllm.inside.draw_state import extra_args
-from gpu_node.vllm.inside.loaded_adapters import LoadedAdapters, Refusing
+from gpu_node.vllm.inside.loaded_adapters import LoadedAdapters
 from gpu_node.vllm.inside.picture_reader import PictureReader
 from gpu_node.vllm.inside.pooling import pooling_params
 from gpu_node.vllm.inside.step_scheduler import KEEP, REPORT
@@ -73,7 +74,6 @@ class VllmCore:
         tell: Callable[[CoreEvent], None],
         reader: AdapterReader,
         room: AdapterRoom | None,
-        refusing: Refusing,
         transit: Transit | None = None,
         pictures: PictureReader | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class VllmCore:
         self._model = model
         self._transit = transit
         self._reader = reader
-        self._adapters = LoadedAdapters(client, self._ask, refusing)
+        self._adapters = LoadedAdapters(client, self._ask)
         self._pictures = pictures
         self._tell = tell
         self._is_closing = threading.Event()
@@ -179,9 +179,10 @@ class VllmCore:
         while not wait([answer], timeout=LOOK_S).done:
             if self._is_dead.is_set():
                 break
-        if self._is_dead.is_set():
-            raise CoreDiedError(f"the vLLM of model {self._model!r} has died while it was asked")
-        return answer.result()
+        with suppress(EngineDeadError):
+            if answer.done():
+                return answer.result()
+        raise CoreDiedError(f"the vLLM of model {self._model!r} has died while it was asked")
 
     def _read(self) -> None:
         while True:

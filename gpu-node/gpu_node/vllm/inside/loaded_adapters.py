@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpu_node.vllm.words.adapters import MAX_HELD, CoreAdapter
-from gpu_node.vllm.words.border import ModelRefusedError
 from gpu_node.vllm.words.vllm_names import LoRARequest, SyncMPClient
 from shared.config.engines.adapters import AdapterRoom
 
 T = TypeVar("T")
 Ask = Callable[[Callable[[], T]], T]
 """What vLLM answers; `gpu_node.vllm.words.border.CoreDiedError` where it dies meanwhile."""
-Refusing = Callable[[str], AbstractContextManager[None]]
-"""Makes a `ModelRefusedError` of what vLLM raises, with the words that come before its reason."""
 
 
 def num_slots(room: AdapterRoom, *, is_cpu: bool) -> int:
@@ -38,10 +34,9 @@ class LoadedAdapters:
     """Owns which there are. A number, and a name beside it, is given to vLLM once: its caches know blocks by the name,
     its workers matrices by the number, and what comes back under a name may be another file."""
 
-    def __init__(self, client: SyncMPClient, ask: Ask[object], refusing: Refusing) -> None:
+    def __init__(self, client: SyncMPClient, ask: Ask[Any]) -> None:
         self._client = client
         self._ask = ask
-        self._refusing = refusing
         self._numbers = itertools.count(1)
         self._held: dict[str, tuple[CoreAdapter, LoRARequest]] = {}
 
@@ -59,7 +54,11 @@ class LoadedAdapters:
 
         A new one gets the first place that is free.
         """
-        numbers = [self._add("empty", empty).lora_int_id for _ in range(num)]
+        numbers = []
+        for _ in range(num):
+            request, problem = self._add("empty", empty)
+            assert not problem, problem
+            numbers.append(request.lora_int_id)
         self._ask(lambda: self._client.pin_lora(numbers[-1]))
         for number in numbers[:-1]:
             self._remove(number)
@@ -80,22 +79,21 @@ class LoadedAdapters:
             if len(self._held) == MAX_HELD:
                 problems[name] = f"adapter {name!r}: its model has {MAX_HELD} others here; remove some"
                 continue
-            try:
-                self._held[name] = one, self._add(name, one.path)
-            except ModelRefusedError as error:
-                problems[name] = str(error)
+            request, problem = self._add(name, one.path)
+            if problem:
+                self._remove(request.lora_int_id)  # some of its workers, or of its matrices, may be there
+                problems[name] = f"adapter {name!r}: vLLM does not take it: {problem}"
+            else:
+                self._held[name] = one, request
         return problems
 
-    def _add(self, name: str, path: Path) -> LoRARequest:
+    def _add(self, name: str, path: Path) -> tuple[LoRARequest, str]:
+        """As it is called there, and why vLLM does not take it."""
         number = next(self._numbers)
         request = LoRARequest(f"{name}#{number}", number, str(path))
-        try:
-            with self._refusing(f"adapter {name!r}: vLLM does not take it"):
-                self._ask(lambda: self._client.add_lora(request))
-        except ModelRefusedError:
-            self._remove(number)  # some of its workers, or of its matrices, may be there
-            raise
-        return request
+        told = request.lora_name, number, str(path)
+        said: list[str] = self._ask(lambda: self._client.collective_rpc("take_adapter", args=told))
+        return request, next(filter(None, said), "")
 
     def _remove(self, number: int) -> None:
         self._ask(lambda: self._client.remove_lora(number))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +25,7 @@ from gpu_node.vllm.installation.environment import ERRORS, copy_from_now_on, is_
 from gpu_node.vllm.installation.installed import VllmError
 from gpu_node.vllm.words.adapters import room_for
 from gpu_node.vllm.words.border import CoreEvent, ModelRefusedError
-from gpu_node.vllm.words.reasons import refusing
+from gpu_node.vllm.words.reasons import first_error, one_line
 from gpu_node.vllm.words.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
 from shared.config.engines.adapters import AdapterRoom
 from shared.config.engines.engine import EngineOptions, ModelSpec
@@ -61,8 +62,6 @@ class CoreStarter:
         `ModelRefusedError` has vLLM's own reason, in one line.
         """
         number = next(self._numbers)
-        refuse = partial(refusing, self._folder / ERRORS)
-        what = f"model {spec.name!r}: vLLM does not serve it here"
         try:
             path = checked_path(spec)
             if not path.is_dir():
@@ -73,7 +72,7 @@ class CoreStarter:
             room = room_for(spec, reader.read(spec).found)
             weights = image_weights(spec)
             pooling = pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
-            with refuse(what):
+            with _refusing(spec, self._folder / ERRORS):
                 config = self._arguments(spec, path, room, pooling, number).create_engine_config()
                 if may_copy(self._node):
                     copy_from_now_on()
@@ -84,13 +83,9 @@ class CoreStarter:
             raise ModelRefusedError(str(error)) from error
         transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if self._keeps_kv(spec) else None
         tell = partial(self._tell, spec.name)
-        core = VllmCore(client, spec.name, weights_bytes(path), tell, reader, room, refuse, transit, pictures)
+        core = VllmCore(client, spec.name, weights_bytes(path), tell, reader, room, transit, pictures)
         if room is not None and self._is_cpu:
-            try:
-                core.keep_last_empty(num_slots(room, is_cpu=True), write_empty_adapter(self._folder / "no-adapter"))
-            except ModelRefusedError:
-                core.close()
-                raise
+            core.keep_last_empty(num_slots(room, is_cpu=True), write_empty_adapter(self._folder / "no-adapter"))
         return core, core_model(spec, client.vllm_config, self._options.max_num_seqs, weights)
 
     @property
@@ -166,6 +161,7 @@ class CoreStarter:
             "max_loras": num_slots(room, is_cpu=self._is_cpu),
             "max_cpu_loras": num_held(room, is_cpu=self._is_cpu),
             "max_lora_rank": room.rank,
+            "worker_extension_cls": f"{_PARENT}.inside.adapter_worker.AdapterTaking",
         }
 
 
@@ -177,6 +173,18 @@ class _Parser(FlexibleArgumentParser):  # type: ignore[misc]
 def _parsed(args: list[str]) -> argparse.Namespace:
     parsed: argparse.Namespace = EngineArgs.add_cli_args(_Parser(add_help=False)).parse_args(args)
     return parsed
+
+
+@contextmanager
+def _refusing(spec: ModelSpec, errors: Path) -> Iterator[None]:
+    """Whatever vLLM raises on the way, the node lives on; the first error of its processes is the reason of all."""
+    num_before = errors.stat().st_size if errors.exists() else 0
+    try:
+        yield
+    except Exception as error:
+        written = errors.read_bytes()[num_before:].decode("utf-8", "replace") if errors.exists() else ""
+        reason = first_error(written) or one_line(str(error)) or type(error).__name__
+        raise ModelRefusedError(f"model {spec.name!r}: vLLM does not serve it here: {reason}") from error
 
 
 def weights_bytes(folder: Path) -> int:

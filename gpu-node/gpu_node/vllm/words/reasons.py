@@ -3,32 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from gpu_node.vllm.words.border import CoreDiedError, ModelRefusedError
 
 MAX_CHARACTERS = 500
 _RAISED = re.compile(r"^(?:[A-Z]+ [\w.]+: )?(?P<type>[\w.]*(?:Error|Exception)): (?P<text>.+)$")
 _OF_PYDANTIC = re.compile(r"(?:Value|Assertion) error, (?P<text>.+?)(?: \[type=|$)", re.DOTALL)
-
-
-@contextmanager
-def refusing(errors: Path, what: str) -> Iterator[None]:
-    """Whatever vLLM raises on the way, the node lives on: it is a `ModelRefusedError`, with ``what`` and the reason.
-
-    The first error of its processes is the reason of all; ``errors``: the file that they write them into.
-    """
-    num_before = errors.stat().st_size if errors.exists() else 0
-    try:
-        yield
-    except CoreDiedError:
-        raise
-    except Exception as error:
-        written = errors.read_bytes()[num_before:].decode("utf-8", "replace") if errors.exists() else ""
-        reason = first_error(written) or one_line(str(error)) or type(error).__name__
-        raise ModelRefusedError(f"{what}: {reason}") from error
 
 
 def one_line(text: str) -> str:
