@@ -102,8 +102,9 @@ class WrittenCore:
         assert self.is_awake
         assert {one.adapter for one in self.running} <= {"", *(one.name for one in wanted)}
         assert self.room is not None or not wanted
-        held = {one.name: one for one in self.adapters}
-        self.adapters = tuple(held.get(one.name, one) for one in wanted if one.name != "odd")
+        names = {one.name: one for one in wanted if one.name != "odd"}
+        held = {one.name: one for one in self.adapters if one.name in names}
+        self.adapters = tuple((held | {name: one for name, one in names.items() if name not in held}).values())
         return {one.name: "vLLM knows no such module" for one in wanted if one.name == "odd"}
 
     def add(self, request: CoreRequest) -> None:

@@ -65,6 +65,19 @@ def test_files_are_read_beside_steps_only_where_something_else_is_wanted(engine:
     assert names(engine.load_model(having(legal=8, rhymes=4), read())) == ("legal", "rhymes")
 
 
+def test_they_come_one_by_one_so_that_steps_are_told_between(engine: VllmEngine) -> None:
+    spec = having(odd=4, one=4, legal=8, two=4)
+    read = engine.reader(spec)
+    assert read is not None
+    loaded = engine.load_model(spec, read())
+    had = [loaded.model.adapters]
+    while loaded.rest is not None:
+        loaded = engine.load_model(spec, loaded.rest)
+        had.append(loaded.model.adapters)
+    assert had == [("legal",), ("legal", "one"), ("legal", "one", "two")]
+    assert loaded.broken_adapters == {"odd": "vLLM knows no such module"}
+
+
 def test_who_has_requests_stays_whatever_is_said(engine: VllmEngine) -> None:
     assert set(names(engine.load_model(having(rhymes=4)))) == {"legal", "rhymes"}
     engine.abort(["r"])

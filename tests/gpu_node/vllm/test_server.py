@@ -111,6 +111,21 @@ def test_files_of_adapters_are_read_beside_the_steps_of_their_model(ends: tuple[
     assert told.index(chunk) < told.index(loads[1])
 
 
+def test_adapters_come_one_by_one_and_are_answered_once(ends: tuple[Served, socket.socket]) -> None:
+    served, engine_end = ends
+    several = replace(CONFIG.models[0], adapters=adapters(a=8, b=8, c=8, odd=8))
+    told = served.run(
+        engine_end,
+        commands(LoadModel("m", replace(several, adapters=adapters(a=8)))),
+        commands(LoadModel("m", several)),
+        commands(LoadModel("m", replace(several, adapters=adapters(a=8, b=8, c=8)))),
+        commands(Shutdown()),
+    )
+    loads = [event for event in told if isinstance(event, ModelLoaded)]
+    assert [event.adapters for event in loads] == [("a",), ("a", "b", "c"), ("a", "b", "c")]
+    assert [list(event.broken_adapters) for event in loads] == [[], ["odd"], []]
+
+
 def test_a_vllm_that_dies_ends_the_process(ends: tuple[Served, socket.socket]) -> None:
     served, engine_end = ends
     with pytest.raises(CoreDiedError, match="it was killed"):

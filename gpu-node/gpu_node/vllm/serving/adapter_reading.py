@@ -17,12 +17,13 @@ class AdaptersRead:
 
 
 class AdapterReading:
-    """That has begun, and is to be answered."""
+    """That has begun, and is to be answered once its model has all that was found."""
 
     def __init__(self, spec: ModelSpec, read: Callable[[], ReadAdapters], tell: Callable[[AdaptersRead], None]) -> None:
         """``tell`` is called in another thread."""
         self.spec = spec
         self._found: Future[ReadAdapters] = Future()
+        self._rest: ReadAdapters | None = None
 
         def work() -> None:
             try:
@@ -33,6 +34,20 @@ class AdapterReading:
 
         threading.Thread(target=work, name="reads adapters", daemon=True).start()
 
-    def result(self) -> ReadAdapters:
-        """Waits for it."""
-        return self._found.result()
+    @property
+    def is_done(self) -> bool:
+        """All is read."""
+        return self._found.done()
+
+    @property
+    def is_begun(self) -> bool:
+        """Its model has some of it."""
+        return self._rest is not None
+
+    def leave(self, rest: ReadAdapters) -> None:
+        """So much is left to be taken."""
+        self._rest = rest
+
+    def left(self) -> ReadAdapters:
+        """All at first; waits for it."""
+        return self._found.result() if self._rest is None else self._rest

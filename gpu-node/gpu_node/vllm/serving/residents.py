@@ -41,6 +41,8 @@ class Loaded:
     """By name, why it is served without them."""
     late_adapters: Mapping[str, str]
     """By name, why it can have them only when it has no requests."""
+    rest: ReadAdapters | None = None
+    """What it has not taken yet of what was read; None where that is all."""
 
 
 class Residents:
@@ -97,7 +99,8 @@ class Residents:
         return next((resident for resident in self if resident.book.attempt_of(request_id) is not None), None)
 
     def load(self, spec: ModelSpec, read: ReadAdapters | None = None) -> Loaded:
-        """Make a model the current one, with the adapters of ``spec``; ``read``: their files, where that is done.
+        """Make a model the current one, with the adapters of ``spec``; with the first that it has not, where their
+        files have been ``read`` for a model that serves, which gets the others by and by.
 
         Raises `ModelsBusyError`, or `gpu_node.vllm.words.border.ModelRefusedError`; then nothing has changed.
         """
@@ -111,7 +114,12 @@ class Residents:
         resident = self._by_name.pop(spec.name)
         self._by_name[spec.name] = resident
         self._current = spec.name
-        return self._exchange(spec, resident, read or resident.core.read_adapters(spec))
+        if read is not None:
+            return self._exchange(spec, resident, read)
+        loaded = self._exchange(spec, resident, resident.core.read_adapters(spec))
+        while loaded.rest is not None:
+            loaded = self._exchange(spec, self._by_name[spec.name], loaded.rest)
+        return loaded
 
     def close(self) -> None:
         """End all."""
@@ -136,12 +144,17 @@ class Residents:
         core, book = resident.core, resident.book
         kept = {one.name: one for one in core.adapters if one.name in book.adapters}
         wanted = {one.name: one for one in read.found if not want_of_room(core.room, one)} | kept
-        problems |= core.exchange_adapters(tuple(wanted.values()))
+        held = {one.name for one in core.adapters}
+        _, *others = [one for one in wanted if one not in held] or [""]
+        refusals = core.exchange_adapters([one for one in wanted.values() if one.name not in others])
         has = core.adapters
         book.model = replace(
             book.model, adapters=tuple(one.name for one in has), adapter_layouts=tuple(one.layout for one in has)
         )
-        return Loaded(book.model, problems, late)
+        if not others:
+            return Loaded(book.model, problems | refusals, late)
+        left = tuple(one for one in read.found if one.name not in refusals)
+        return Loaded(book.model, problems, late, rest=ReadAdapters(left, read.problems | refusals))
 
     def _begun_anew(self, spec: ModelSpec, resident: Resident, read: ReadAdapters) -> Resident:
         """A model without requests, with room for all of its adapters. As when it comes for the first time, the old one

@@ -93,13 +93,14 @@ class VllmServer:
             log.info("engine ends", reason=str(gone))
 
     def _next(self) -> ServerEvent:
-        """The next event; nothing is waited for while an image is being written."""
-        if not self._images.is_writing:
+        """The next event; nothing is waited for while an image is being written, or adapters come one by one."""
+        has_more = self._reading is not None and self._reading.is_begun
+        if not self._images.is_writing and not has_more:
             return self._inbox.get()
         try:
             return self._inbox.get_nowait()
         except queue.Empty:
-            return []
+            return AdaptersRead() if has_more else []
 
     def _take(self, event: ServerEvent) -> bool:
         """False on `Shutdown`."""
@@ -109,8 +110,9 @@ class VllmServer:
             case CoreTold(model, step):
                 self._report(model, step)
             case AdaptersRead():
-                self._finish_reading()
-                self._commands.report()
+                if self._reading is not None and self._reading.is_done:
+                    self._take_read(self._reading)
+                    self._commands.report()
             case Exception():
                 raise event
             case commands if commands:
@@ -158,7 +160,8 @@ class VllmServer:
 
     def _load(self, name: str, spec: ModelSpec | None) -> None:
         """At once; of a model that serves, files of adapters are read first, beside its steps."""
-        self._finish_reading()
+        while self._reading is not None:
+            self._take_read(self._reading)
         try:
             told = self._specs.told(name, spec)
         except KeyError:
@@ -170,20 +173,25 @@ class VllmServer:
         else:
             self._reading = AdapterReading(told, read, self._inbox.put)
 
-    def _finish_reading(self) -> None:
-        """Waits for it; nothing where nothing is being read any more."""
-        reading, self._reading = self._reading, None
-        if reading is not None:
-            self._have(reading.spec, reading.result())
+    def _take_read(self, reading: AdapterReading) -> None:
+        """One of the adapters: steps are told between two of them."""
+        rest = self._have(reading.spec, reading.left())
+        if rest is None:
+            self._reading = None
+        else:
+            reading.leave(rest)
 
-    def _have(self, spec: ModelSpec, read: ReadAdapters | None = None) -> None:
+    def _have(self, spec: ModelSpec, read: ReadAdapters | None = None) -> ReadAdapters | None:
+        """What is left to be taken of adapters; with nothing left it is answered."""
         started_s = self._clock()
         source = self._engine.tiers.get(spec.name, "disk")
         try:
             loaded = self._engine.load_model(spec, read)
         except (ModelRefusedError, ModelsBusyError) as error:
             self._fail(spec.name, str(error))
-            return
+            return None
+        if loaded.rest is not None:
+            return loaded.rest
         took_s, model = self._clock() - started_s, loaded.model
         values = {"num_blocks": model.num_blocks, "source": source, "adapters": list(model.adapters)}
         log.info("model loaded", model=model.name, load_s=round(took_s, 3), **values)
@@ -193,6 +201,7 @@ class VllmServer:
             log.warning("adapters wait", model=model.name, reason="\n".join(loaded.late_adapters.values()))
         load_s = 0.0 if source == "device" else took_s
         self._commands.loaded(model, load_s, source, loaded.broken_adapters, loaded.late_adapters)
+        return None
 
     def _fail(self, name: str, error: str, *, is_unknown: bool = False) -> None:
         log.error("model not loaded", model=name, error=error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class ReadAdapters:
 
     found: tuple[CoreAdapter, ...] = ()
     """In the order of the configuration."""
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
     """By name, why the others cannot be used."""
 
 
