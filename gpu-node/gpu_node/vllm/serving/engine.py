@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpu_node.engine.evictions.image_store import ImageStore
+from gpu_node.engine.measures.cost_learner import NOTHING_KNOWN, KnownCosts
 from gpu_node.engine.measures.counts import TierCounts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
@@ -20,7 +21,6 @@ from gpu_node.vllm.serving.residents import Loaded, Resident, Residents
 from gpu_node.vllm.words.adapters import ReadAdapters
 from gpu_node.vllm.words.border import CoreStep, PicturesRefusedError, StartCore
 from shared.config.engines.engine import EngineOptions, ModelSpec
-from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload
 
 
@@ -36,14 +36,14 @@ class VllmEngine:
         self,
         start: StartCore,
         options: EngineOptions,
-        profiled: Mapping[str, StepCost] | None = None,
+        profiled: KnownCosts = NOTHING_KNOWN,
         evicted_kv_bytes: int = 0,
         sleeping_bytes: float | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before. Without ``evicted_kv_bytes``, vLLM is
         never asked for KV. ``sleeping_bytes``: host memory for the weights of models that sleep; None where all that
         stay are awake."""
-        self._residents = Residents(start, options, profiled or {}, sleeping_bytes)
+        self._residents = Residents(start, options, profiled, sleeping_bytes)
         self._num_received = 0
         self._step_s = 0.0
         self._owes_answer = True  # of its cached blocks, to the KV manager

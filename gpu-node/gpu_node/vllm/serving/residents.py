@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.cost_learner import CostLearner, KnownCosts
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.vllm.serving.book import CoreBook
 from gpu_node.vllm.words.adapters import ReadAdapters, room_for, want_of_room
 from gpu_node.vllm.words.border import EngineCore, ModelRefusedError, StartCore
 from shared.config.engines.adapters import AdapterRoom
 from shared.config.engines.engine import EngineOptions, ModelSpec
-from shared.messages.nodes.step_cost import StepCost
 
 
 class ModelsBusyError(RuntimeError):
@@ -55,13 +54,14 @@ class Residents:
         self,
         start: StartCore,
         options: EngineOptions,
-        profiled: Mapping[str, StepCost],
+        profiled: KnownCosts,
         sleeping_bytes: float | None,
     ) -> None:
         """As `gpu_node.vllm.serving.engine.VllmEngine`."""
         self._start = start
         self._options = options
-        self._costs = {name: CostLearner(cost) for name, cost in profiled.items()}
+        self._profiled = profiled
+        self._costs: dict[str, CostLearner] = {}
         self._by_name: dict[str, Resident] = {}  # the model that was asked for last is the last
         self._current: str | None = None  # that model, unless it has gone
         self._sleeping_bytes = sleeping_bytes
@@ -183,7 +183,8 @@ class Residents:
             if current is not None:
                 current.core.wake()
             raise
-        costs = self._costs.setdefault(spec.name, CostLearner())
+        costs = self._costs.get(spec.name) or CostLearner(self._profiled.get(spec.name))
+        self._costs[spec.name] = costs
         if leaver is not None:
             self._close(leaver)
         self._by_name[spec.name] = Resident(core, CoreBook(model, self._options, self._ids), costs)
