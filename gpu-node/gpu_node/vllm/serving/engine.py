@@ -16,8 +16,8 @@ from gpu_node.engine.requests.choices import error_chunk, lost_chunk, refusal_ch
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
 from gpu_node.vllm.serving.book import Change
+from gpu_node.vllm.serving.core_residents import CoreResident, CoreResidents, Loaded
 from gpu_node.vllm.serving.read_pictures import with_read_pictures
-from gpu_node.vllm.serving.residents import Loaded, Resident, Residents
 from gpu_node.vllm.words.adapters import ReadAdapters
 from gpu_node.vllm.words.border import CoreStep, PicturesRefusedError, StartCore
 from shared.config.engines.engine import EngineOptions, ModelSpec
@@ -29,7 +29,7 @@ class VllmEngine:
 
     Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
-    Which models stay: `gpu_node.vllm.serving.residents.Residents`.
+    Which models stay: `gpu_node.vllm.serving.core_residents.CoreResidents`.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class VllmEngine:
         """``profiled`` is what steps of models were found to cost here before. Without ``evicted_kv_bytes``, vLLM is
         never asked for KV. ``sleeping_bytes``: host memory for the weights of models that sleep; None where all that
         stay are awake."""
-        self._residents = Residents(start, options, profiled, sleeping_bytes)
+        self._residents = CoreResidents(start, options, profiled, sleeping_bytes)
         self._num_received = 0
         self._step_s = 0.0
         self._owes_answer = True  # of its cached blocks, to the KV manager
@@ -68,7 +68,7 @@ class VllmEngine:
     # --- models come and go -------------------------------------------------------------------------------------------
 
     def load_model(self, spec: ModelSpec, read: ReadAdapters | None = None) -> Loaded:
-        """See `Residents.load`."""
+        """See `CoreResidents.load`."""
         return self._residents.load(spec, read)
 
     def reader(self, spec: ModelSpec) -> Callable[[], ReadAdapters] | None:
@@ -208,7 +208,7 @@ class VllmEngine:
         for number in numbers:
             self._images.lot.release(number)
 
-    def _carry_out(self, resident: Resident, change: Change) -> list[OutputChunk]:
+    def _carry_out(self, resident: CoreResident, change: Change) -> list[OutputChunk]:
         if change.end:
             resident.core.abort(change.end)
         for request in change.begin:

@@ -18,8 +18,8 @@ from gpu_node.engine.process.link_protocol import LinkCommandFrame, LinkRefused
 from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, TakeOut
 from gpu_node.engine.process.reports import reports
 from gpu_node.vllm.serving.adapter_reading import AdapterReading, AdaptersRead
+from gpu_node.vllm.serving.core_residents import ModelsBusyError
 from gpu_node.vllm.serving.engine import VllmEngine
-from gpu_node.vllm.serving.residents import ModelsBusyError
 from gpu_node.vllm.serving.translation import LACKS
 from gpu_node.vllm.words.adapters import ReadAdapters
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, ModelRefusedError

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_node.vllm.serving.core_residents import Loaded
 from gpu_node.vllm.serving.engine import VllmEngine
-from gpu_node.vllm.serving.residents import Loaded
 from shared.config.engines.adapters import AdapterRoom, AdapterSpec
 from shared.config.engines.engine import ModelSpec
+from shared.messages.nodes.step_cost import StepCost
 from tests.gpu_node.vllm.made import OPTIONS, Starter, adapters, payload, step
 
 M = ModelSpec(name="m", source="none")
@@ -155,3 +156,12 @@ def test_one_that_sleeps_takes_them_when_it_wakes(starter: Starter) -> None:
     assert engine.reader(having(rhymes=8)) is None, "it wakes first"
     assert names(engine.load_model(having(legal=8, rhymes=8))) == ("legal", "rhymes")
     assert starter.num_started == 2
+
+
+def test_what_steps_cost_is_known_of_a_model_that_has_been_measured(starter: Starter) -> None:
+    cost = StepCost(0.01, 1e-3, 1e-6, 1e-7)
+    engine = VllmEngine(starter, OPTIONS, profiled={"m": cost})
+    engine.load_model(M)
+    assert engine.stats().cost == cost
+    engine.load_model(ModelSpec(name="other", source="none"))
+    assert engine.stats().cost is None

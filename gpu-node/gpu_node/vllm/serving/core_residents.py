@@ -21,7 +21,7 @@ class ModelsBusyError(RuntimeError):
 
 
 @dataclass(slots=True)
-class Resident:
+class CoreResident:
     """A model that stays, and its requests."""
 
     core: EngineCore
@@ -44,7 +44,7 @@ class Loaded:
     """What it has not taken yet of what was read; None where that is all."""
 
 
-class Residents:
+class CoreResidents:
     """Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has
     come, so whoever cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
     memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
@@ -62,17 +62,17 @@ class Residents:
         self._options = options
         self._profiled = profiled
         self._costs: dict[str, CostLearner] = {}
-        self._by_name: dict[str, Resident] = {}  # the model that was asked for last is the last
+        self._by_name: dict[str, CoreResident] = {}  # the model that was asked for last is the last
         self._current: str | None = None  # that model, unless it has gone
         self._sleeping_bytes = sleeping_bytes
         self._ids = itertools.count()
         self.counts_of_gone = Counts()
 
-    def __iter__(self) -> Iterator[Resident]:
+    def __iter__(self) -> Iterator[CoreResident]:
         return iter(self._by_name.values())
 
     @property
-    def last(self) -> Resident | None:
+    def last(self) -> CoreResident | None:
         """Who was asked for last of those that are there."""
         return next(reversed(self._by_name.values()), None)
 
@@ -86,15 +86,15 @@ class Residents:
         """Those on the device can serve at once."""
         return {name: "device" if self._is_awake(name) else "host" for name in self._by_name}
 
-    def get(self, name: str) -> Resident | None:
+    def get(self, name: str) -> CoreResident | None:
         """None for a model that has gone."""
         return self._by_name.get(name)
 
-    def serving(self, name: str) -> Resident | None:
+    def serving(self, name: str) -> CoreResident | None:
         """None for a model that has gone, or sleeps."""
         return self._by_name.get(name) if self._is_awake(name) else None
 
-    def holding(self, request_id: str) -> Resident | None:
+    def holding(self, request_id: str) -> CoreResident | None:
         """Whose request it is."""
         return next((resident for resident in self if resident.book.attempt_of(request_id) is not None), None)
 
@@ -126,7 +126,7 @@ class Residents:
         for name in list(self._by_name):
             self._close(name)
 
-    def _exchange(self, spec: ModelSpec, resident: Resident, read: ReadAdapters) -> Loaded:
+    def _exchange(self, spec: ModelSpec, resident: CoreResident, read: ReadAdapters) -> Loaded:
         """What has room is exchanged under the model's requests; for the rest it begins anew, if it has none.
 
         Who has requests keeps its adapter, whatever ``spec`` says.
@@ -156,7 +156,7 @@ class Residents:
         left = tuple(one for one in read.found if one.name not in refusals)
         return Loaded(book.model, problems, late, rest=ReadAdapters(left, read.problems | refusals))
 
-    def _begun_anew(self, spec: ModelSpec, resident: Resident, read: ReadAdapters) -> Resident:
+    def _begun_anew(self, spec: ModelSpec, resident: CoreResident, read: ReadAdapters) -> CoreResident:
         """A model without requests, with room for all of its adapters. As when it comes for the first time, the old one
         sleeps, or stays beside it, until the new one is there."""
         self._put_to_sleep(spec.name)
@@ -169,7 +169,7 @@ class Residents:
             raise
         resident.core.close()
         self.counts_of_gone += resident.book.counts
-        new = Resident(core, CoreBook(model, self._options, self._ids), resident.costs)
+        new = CoreResident(core, CoreBook(model, self._options, self._ids), resident.costs)
         self._by_name[spec.name] = new
         return new
 
@@ -187,12 +187,12 @@ class Residents:
         self._costs[spec.name] = costs
         if leaver is not None:
             self._close(leaver)
-        self._by_name[spec.name] = Resident(core, CoreBook(model, self._options, self._ids), costs)
+        self._by_name[spec.name] = CoreResident(core, CoreBook(model, self._options, self._ids), costs)
 
     def _is_awake(self, name: str) -> bool:
         return name in self._by_name and (self._sleeping_bytes is None or name == self._current)
 
-    def _put_to_sleep(self, wanted: str) -> Resident | None:
+    def _put_to_sleep(self, wanted: str) -> CoreResident | None:
         """The current one, where they sleep at all and it has room there; `ModelsBusyError` while it has requests."""
         if self._sleeping_bytes is None or self._current is None:
             return None
