@@ -136,6 +136,26 @@ def test_more_than_compute_in_one_step_take_turns(changing: Changing) -> None:
     changing.check([""] * 3)
 
 
+def test_one_that_waits_for_a_place_is_not_overtaken_by_those_that_have_one(changing: Changing) -> None:
+    """Who comes behind it for the adapter that is through first waits; all others begin at once."""
+    changing.load(changing.spec(*MANY))
+    heard = Heard(changing.agent)
+    first = [asked("legal", text(1, 9), 60, name="legal"), asked("third", text(2, 9), LONG_TOKENS, name="third")]
+    changing.agent.send(*map(RunAttempt, first))
+    while not heard.tokens.keys() >= {"legal", "third"}:
+        heard.next()
+    later = [asked(name, text(3, 9), name=f"later {name}") for name in ("rhymes", "legal", "third", "")]
+    order: list[str] = []
+    changing.agent.send(*map(RunAttempt, later))
+    while len(heard.ended) < len(first) + len(later):
+        before = set(heard.ended)
+        heard.next()
+        order += sorted(heard.ended - before)
+    assert [name for name in order if "third" not in name] == ["later ", "legal", "later rhymes", "later legal"]
+    assert order.index("later third") < order.index("legal")
+    assert [heard.tokens[one.request_id] for one in later] == [changing.expected(one) for one in later]
+
+
 def test_what_comes_back_under_a_name_finds_nothing_of_what_was_there(changing: Changing, tmp_path: Path) -> None:
     """Though its files lie where the others lay, and its request asks the same."""
     for name in ("legal", "rhymes"):
