@@ -12,7 +12,7 @@ import yaml
 
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import Command, RunAttempt, StepReport
+from gpu_node.engine.process.protocol.protocol import Command, RunAttempt, StepReport
 from shared.messages.requests.payload import Payload
 from tests.gpu_node.adapter_folders import ALL, save_adapter
 from tests.gpu_node.engine.process.agent_end import Agent

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     ModelLoaded,
     Reset,
     RunAttempt,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpu_node.engine.process.protocol import LoadModel, ModelLoaded, Reset, RunAttempt
+from gpu_node.engine.process.protocol.protocol import LoadModel, ModelLoaded, Reset, RunAttempt
 from shared.config.engines.adapters import AdapterRoom, AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from tests.gpu_node import tiny
@@ -137,7 +137,7 @@ def test_more_than_compute_in_one_step_take_turns(changing: Changing) -> None:
 
 
 def test_one_that_waits_for_a_place_is_not_overtaken_by_those_that_have_one(changing: Changing) -> None:
-    """Who comes behind it for the adapter that is through first waits; all others begin at once."""
+    """Later requests for the adapter that is through first wait; all others begin at once."""
     changing.load(changing.spec(*MANY))
     heard = Heard(changing.agent)
     first = [asked("legal", text(1, 9), 60, name="legal"), asked("third", text(2, 9), LONG_TOKENS, name="third")]
@@ -195,7 +195,7 @@ def test_what_cannot_be_used_says_why_and_the_others_come(changing: Changing, tm
 def test_a_larger_one_waits_for_the_last_request_of_its_model_which_then_begins_anew(
     adapted: Adapted, vllm_python: Path, tmp_path: Path
 ) -> None:
-    """Its first adapter likewise; a vLLM that dies then ends its process, whoever is asked of it."""
+    """Its first adapter likewise; a vLLM that dies ends its process, also where it is asked for an adapter."""
     with ready(config(adapted, vllm_python, tmp_path), vllm_python) as agent:
         changing = Changing(agent, model(adapted, room=None), adapted)
         changing.load(changing.spec())

@@ -26,7 +26,7 @@ class ProfiledCosts:
         self._specs = specs
 
     def get(self, model: str, /) -> StepCost | None:
-        """Of a model whose name is known; None where it has not been measured, or nobody can say."""
+        """Of a model whose name is known; None where it has not been measured, or the file is damaged."""
         try:
             profiles = read_profiles(self._path)
         except ProfileError as error:

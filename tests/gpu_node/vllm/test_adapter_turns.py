@@ -1,4 +1,4 @@
-"""Whose place an adapter gets that waits for one."""
+"""Which place an adapter gets that waits for one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_an_adapter_has_its_place_as_long_as_the_last_of_its_requests() -> None:
     ("left", "num_places", "given_up"),
     [({}, 1, NONE), ({1: 40}, 2, NONE), ({1: 40, 2: 30}, 2, 2), ({3: 30, 2: 30}, 2, 2), ({1: 40}, 1, 1)],
 )
-def test_who_is_through_first_gives_up_its_place_where_none_is_free(
+def test_the_adapter_that_is_through_first_gives_up_its_place_where_none_is_free(
     left: dict[int, int], num_places: int, given_up: int
 ) -> None:
     assert closing(left, num_places) == given_up

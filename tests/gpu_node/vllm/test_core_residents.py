@@ -79,7 +79,7 @@ def test_they_come_one_by_one_so_that_steps_are_told_between(engine: VllmEngine)
     assert loaded.broken_adapters == {"odd": "vLLM knows no such module"}
 
 
-def test_who_has_requests_stays_whatever_is_said(engine: VllmEngine) -> None:
+def test_an_adapter_that_requests_are_for_stays_whatever_is_said(engine: VllmEngine) -> None:
     assert set(names(engine.load_model(having(rhymes=4)))) == {"legal", "rhymes"}
     engine.abort(["r"])
     assert names(engine.load_model(having(rhymes=4))) == ("rhymes",)

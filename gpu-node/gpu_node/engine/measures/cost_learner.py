@@ -43,7 +43,7 @@ class KnownCosts(Protocol):
     """What steps of models were found to cost here before."""
 
     def get(self, model: str, /) -> StepCost | None:
-        """Of one that has come, by name; None where nobody knows."""
+        """Of one that has come, by name; None where that is unknown."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Whose place an adapter gets that waits for one, where fewer compute in a step than are asked for."""
+"""Which place an adapter gets that waits for one, where fewer compute in a step than are asked for."""
 
 from __future__ import annotations
 

@@ -165,14 +165,14 @@ class VllmCore:
     def _ask(self, question: Callable[[], T]) -> T:
         """What vLLM answers; `CoreDiedError` where it dies meanwhile: its client would wait for ever.
 
-        Whoever asks waits, so that the client is used by one thread at a time.
+        The asking thread waits, so that the client is used by one thread at a time.
         """
         answer: Future[T] = Future()
 
         def ask() -> None:
             try:
                 answer.set_result(question())
-            except Exception as error:  # raised again by who waits
+            except Exception as error:  # raised again in the thread that waits
                 answer.set_exception(error)
 
         threading.Thread(target=ask, name=f"asks vllm {self._model}", daemon=True).start()
@@ -199,7 +199,7 @@ class VllmCore:
         return CoreKept(num_tokens if content else 0, memoryview(content))
 
     def _watch(self) -> None:
-        """vLLM's own watch ends what is left, and tells nobody."""
+        """vLLM's own watch ends what is left, without telling."""
         processes = self._client.resources.engine_manager.processes
         connection.wait([process.sentinel for process in processes])
         processes[0].join(REAP_TIMEOUT_S)
@@ -226,7 +226,7 @@ def engine_request(
         mm_features=list(request.features) or None,
         sampling_params=_sampling(request, num_kept_tokens) if is_text else None,
         pooling_params=None if is_text else pooling_params(request.task),
-        arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
+        arrival_time=float(request.core_id),  # those due at the same time go by when they came
         lora_request=adapter,
         cache_salt=request.partition or None,
         data_parallel_rank=None,

@@ -52,7 +52,7 @@ class _Measuring:
         return output
 
     def _see_adapters(self) -> None:
-        """Who waits for a place of its adapter first, if any, and whose it gets."""
+        """The first request that waits for a place of its adapter, and which place it gets."""
         running: list[Any] = self.running  # type: ignore[attr-defined]
         left = tokens_left((_adapter(one), one.max_tokens - one.num_output_tokens) for one in running)
         self._closing = closing(left, self.lora_config.max_loras)

@@ -28,7 +28,7 @@ class AdapterReading:
         def work() -> None:
             try:
                 self._found.set_result(read())
-            except Exception as error:  # raised again by who takes the result
+            except Exception as error:  # raised again where the result is taken
                 self._found.set_exception(error)
             tell(AdaptersRead())
 

@@ -46,7 +46,7 @@ class Loaded:
 
 class CoreResidents:
     """Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has
-    come, so whoever cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
+    come, so a model that cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
     memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
     """
 
@@ -73,7 +73,7 @@ class CoreResidents:
 
     @property
     def last(self) -> CoreResident | None:
-        """Who was asked for last of those that are there."""
+        """The model that was asked for last."""
         return next(reversed(self._by_name.values()), None)
 
     @property
@@ -95,7 +95,7 @@ class CoreResidents:
         return self._by_name.get(name) if self._is_awake(name) else None
 
     def holding(self, request_id: str) -> CoreResident | None:
-        """Whose request it is."""
+        """The model that has the request."""
         return next((resident for resident in self if resident.book.attempt_of(request_id) is not None), None)
 
     def load(self, spec: ModelSpec, read: ReadAdapters | None = None) -> Loaded:
@@ -129,7 +129,7 @@ class CoreResidents:
     def _exchange(self, spec: ModelSpec, resident: CoreResident, read: ReadAdapters) -> Loaded:
         """What has room is exchanged under the model's requests; for the rest it begins anew, if it has none.
 
-        Who has requests keeps its adapter, whatever ``spec`` says.
+        An adapter that requests are for stays, whatever ``spec`` says.
         """
         late = {one.name: want for one in read.found if (want := want_of_room(resident.core.room, one))}
         problems = dict(read.problems)

@@ -25,9 +25,9 @@ from shared.messages.requests.payload import Payload
 
 
 class VllmEngine:
-    """As `gpu_node.engine.process.commands.CommandedEngine`.
+    """As `gpu_node.engine.process.commands.commands.CommandedEngine`.
 
-    Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
+    Of evicted requests, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
     Which models stay: `gpu_node.vllm.serving.core_residents.CoreResidents`.
     """

@@ -153,7 +153,7 @@ class CoreStarter:
         return decided
 
     def _lora(self, room: AdapterRoom | None) -> dict[str, Any]:
-        """Who wants none pays nothing for them."""
+        """A model without adapters pays nothing for them."""
         if room is None:
             return {"enable_lora": False}
         return {

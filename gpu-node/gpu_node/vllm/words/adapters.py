@@ -39,7 +39,7 @@ class ReadAdapters:
 
 
 def room_for(spec: ModelSpec, adapters: Sequence[CoreAdapter]) -> AdapterRoom | None:
-    """What a vLLM with this model and these adapters is to be started with; None where nobody wants any."""
+    """What a vLLM with this model and these adapters is to be started with; None where none is wanted."""
     asked = [spec.adapter_room] if spec.adapter_room is not None else []
     if not asked and not adapters:
         return None
