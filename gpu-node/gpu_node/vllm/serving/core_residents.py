@@ -46,8 +46,8 @@ class Loaded:
 
 class CoreResidents:
     """Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has
-    come, so a model that cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
-    memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
+    come, so a model that cannot be loaded changes nothing. Where they sleep, all but the current one are out of the
+    device's memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
     """
 
     def __init__(
