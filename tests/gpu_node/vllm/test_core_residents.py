@@ -9,6 +9,7 @@ import pytest
 
 from gpu_node.vllm.serving.core_residents import Loaded
 from gpu_node.vllm.serving.engine import VllmEngine
+from gpu_node.vllm.words.border import ModelRefusedError
 from shared.config.engines.adapters import AdapterRoom, AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.messages.nodes.step_cost import StepCost
@@ -147,6 +148,19 @@ def test_where_it_does_not_begin_anew_it_is_served_as_it_was_and_that_is_not_tri
         assert starter.num_started == 2
         engine.add(payload("r", adapter="legal"))  # whether it has requests or not
     assert engine.tiers == {"m": "device"}
+
+
+def test_a_model_that_does_not_start_with_its_adapters_is_served_without_them(starter: Starter) -> None:
+    engine = VllmEngine(starter, OPTIONS)
+    for _ in range(2):
+        loaded = engine.load_model(having(huge=128, rhymes=4))
+        assert loaded.model.adapters == ()
+        problem = "no memory for 2 adapters of rank 128"
+        assert loaded.broken_adapters == {"huge": problem, "rhymes": problem}
+        assert starter.num_started == 2
+    assert engine.add(payload("r")) == []
+    with pytest.raises(ModelRefusedError, match="its architecture is not known"):
+        engine.load_model(replace(having(legal=8), name="bad"))
 
 
 def test_one_that_sleeps_takes_them_when_it_wakes(starter: Starter) -> None:

@@ -177,8 +177,9 @@ class CoreResidents:
         """Of those that stay, one goes if there are too many."""
         current = self._put_to_sleep(spec.name)
         leaver = self._leaver(spec.name)
+        refused_rooms: dict[AdapterRoom | None, str] = {}
         try:
-            core, model = self._start(spec)
+            core, model = self._started(spec, refused_rooms)
         except ModelRefusedError:
             if current is not None:
                 current.core.wake()
@@ -187,7 +188,21 @@ class CoreResidents:
         self._costs[spec.name] = costs
         if leaver is not None:
             self._close(leaver)
-        self._by_name[spec.name] = CoreResident(core, CoreBook(model, self._options, self._ids), costs)
+        self._by_name[spec.name] = CoreResident(core, CoreBook(model, self._options, self._ids), costs, refused_rooms)
+
+    def _started(self, spec: ModelSpec, refused_rooms: dict[AdapterRoom | None, str]) -> tuple[EngineCore, LoadedModel]:
+        """With room for its adapters; where it does not start so, without them, and ``refused_rooms`` says why."""
+        try:
+            return self._start(spec)
+        except ModelRefusedError as error:
+            if not spec.adapters:
+                raise
+            try:
+                core, model = self._start(replace(spec, adapters=()))
+            except ModelRefusedError:
+                raise error from None
+            refused_rooms[room_for(spec, core.read_adapters(spec).found)] = str(error)
+            return core, model
 
     def _is_awake(self, name: str) -> bool:
         return name in self._by_name and (self._sleeping_bytes is None or name == self._current)
