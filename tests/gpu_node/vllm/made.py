@@ -161,7 +161,7 @@ class Starter:
     def __call__(self, spec: ModelSpec) -> tuple[WrittenCore, LoadedModel]:
         if spec.name == "bad":
             raise ModelRefusedError("its architecture is not known")
-        room = room_for(spec, read(spec).found)
+        room = room_for(spec, read(spec).ranks)
         self.num_started += 1
         if room is not None and room.rank > self._max_rank:
             raise ModelRefusedError(f"no memory for {room.num} adapters of rank {room.rank}")

@@ -56,27 +56,23 @@ def test_each_has_its_path_its_largest_rank_and_what_its_blocks_are(
         )
 
 
-def of_rank(*ranks: int) -> list[CoreAdapter]:
-    return [CoreAdapter(f"a{rank}", Path("a"), rank, "") for rank in ranks]
-
-
 @pytest.mark.parametrize(
     ("ranks", "most"), [([1], 1), ([2], 8), ([8, 4], 8), ([9], 16), ([257, 1], 320), ([MAX_RANK], MAX_RANK)]
 )
 def test_room_is_for_as_many_as_there_are_and_a_rank_that_vllm_takes(ranks: list[int], most: int) -> None:
-    assert room_for(ModelSpec(name="m", source=""), of_rank(*ranks)) == AdapterRoom(len(ranks), most)
+    assert room_for(ModelSpec(name="m", source=""), ranks) == AdapterRoom(len(ranks), most)
 
 
 def test_more_room_is_made_where_it_is_asked_for_and_none_where_nobody_wants_any() -> None:
     asking = ModelSpec(name="m", source="", adapter_room=AdapterRoom(num=2, rank=12))
     assert room_for(asking, []) == AdapterRoom(2, 16)
-    assert room_for(asking, of_rank(17)) == AdapterRoom(2, 32)
-    assert room_for(asking, of_rank(1, 2, 3)) == AdapterRoom(3, 16)
+    assert room_for(asking, [17]) == AdapterRoom(2, 32)
+    assert room_for(asking, [1, 2, 3]) == AdapterRoom(3, 16)
     assert room_for(ModelSpec(name="m", source=""), []) is None
 
 
 def test_an_adapter_says_what_room_it_wants() -> None:
-    (one,) = of_rank(9)
+    one = CoreAdapter("a9", Path("a"), 9, "")
     assert want_of_room(AdapterRoom(1, 16), one) == ""
     until = "(models[].adapter_room); it comes when the model has no requests here"
     assert want_of_room(AdapterRoom(9, 8), one) == (
@@ -102,6 +98,16 @@ def test_those_that_cannot_be_used_are_told_and_the_others_are_there(tmp_path: P
     assert torn.startswith(f"adapter 'torn': {weights}")
     assert "invalid header length" in torn
     assert load_problem(one, NodeSpec(name="n", engine="vllm"), EngineOptions(), 1 << 30) == f"{dora}\n{large}"
+
+
+def test_what_is_held_is_not_read_again(tmp_path: Path) -> None:
+    one = spec(tmp_path, legal={"r": 4}, gone={"r": 4}, rhymes={"r": 12})
+    reader = AdapterReader(tmp_path)
+    held = reader.read(one).found[1:2]
+    (tmp_path / "gone" / "adapter_config.json").unlink()
+    assert [adapter.rank for adapter in reader.read(one, held).found] == [4, 4, 12]
+    assert list(reader.read(one).problems) == ["gone"]
+    assert reader.ranks(one) == [4, 12]
 
 
 def test_files_are_those_that_the_configuration_means(tmp_path: Path) -> None:

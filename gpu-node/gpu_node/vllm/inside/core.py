@@ -101,7 +101,7 @@ class VllmCore:
 
     def read_adapters(self, spec: ModelSpec) -> ReadAdapters:
         """In any thread: only files are read."""
-        return self._reader.read(spec)
+        return self._reader.read(spec, self._adapters.held)
 
     def exchange_adapters(self, wanted: Sequence[CoreAdapter]) -> dict[str, str]:
         """Returns when vLLM has done so, between two of its steps."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,14 +13,14 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from gpu_node.executors.memory.kv_identity import adapter_weights
-from gpu_node.models.adapters.adapter_config import CONFIG_FILE, read_adapter_config
+from gpu_node.models.adapters.adapter_config import CONFIG_FILE, AdapterConfig, read_adapter_config
 from gpu_node.models.adapters.adapter_file import OUTER, WEIGHTS_FILE, A, B
 from gpu_node.models.adapters.adapters import opened_adapters
 from gpu_node.vllm.inside.adapter_shapes import ModelModules, check_shapes
 from gpu_node.vllm.words.adapters import CoreAdapter, ReadAdapters
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
-from shared.files.model_file import AdapterFilesError
+from shared.files.model_file import AdapterFilesError, ModelFileError, model_path
 
 _OF_NO_MODEL = "none.base_layer"
 
@@ -30,11 +32,27 @@ class AdapterReader:
         """``model``: its directory."""
         self._model = model
 
-    def read(self, spec: ModelSpec) -> ReadAdapters:
-        """The model's adapters; what else vLLM does not take of them, it says when it loads them."""
+    @staticmethod
+    def ranks(spec: ModelSpec) -> list[int]:
+        """Of the model's adapters, as far as they say; what is wrong with the others is told when they are read."""
+        found = []
+        for one in spec.adapters:
+            with suppress(ModelFileError):
+                found.append(_rank(read_adapter_config(model_path(one))))
+        return found
+
+    def read(self, spec: ModelSpec, held: Sequence[CoreAdapter] = ()) -> ReadAdapters:
+        """The model's adapters; what else vLLM does not take of them, it says when it loads them.
+
+        Those that are ``held`` under their names are not read again.
+        """
+        by_name = {one.name: one for one in held}
         found: list[CoreAdapter] = []
         problems: dict[str, str] = {}
         for one in spec.adapters:
+            if one.name in by_name:
+                found.append(by_name[one.name])
+                continue
             try:
                 found += opened_adapters(replace(spec, adapters=(one,)), self._opened)
             except AdapterFilesError as error:
@@ -49,7 +67,12 @@ class AdapterReader:
         config = read_adapter_config(path)
         check_shapes(path, config, self._modules)
         (layout,) = adapter_weights(ModelSpec(name="", source="", adapters=(one,)))
-        return CoreAdapter(one.name, path.absolute(), max((config.rank, *config.ranks.values())), layout)
+        return CoreAdapter(one.name, path.absolute(), _rank(config), layout)
+
+
+def _rank(config: AdapterConfig) -> int:
+    """The largest of its modules'."""
+    return max((config.rank, *config.ranks.values()))
 
 
 def write_empty_adapter(folder: Path) -> Path:

@@ -133,7 +133,7 @@ class CoreResidents:
         """
         late = {one.name: want for one in read.found if (want := want_of_room(resident.core.room, one))}
         problems = dict(read.problems)
-        refused = resident.refused_rooms.get(room_for(spec, read.found))
+        refused = resident.refused_rooms.get(room_for(spec, read.ranks))
         if late and refused is None and not resident.book.has_work:
             try:
                 resident, late = self._begun_anew(spec, resident, read), {}
@@ -163,7 +163,7 @@ class CoreResidents:
         try:
             core, model = self._start(spec)
         except ModelRefusedError as error:
-            resident.refused_rooms[room_for(spec, read.found)] = str(error)
+            resident.refused_rooms[room_for(spec, read.ranks)] = str(error)
             if self._sleeping_bytes is not None:
                 resident.core.wake()
             raise
@@ -201,7 +201,7 @@ class CoreResidents:
                 core, model = self._start(replace(spec, adapters=()))
             except ModelRefusedError:
                 raise error from None
-            refused_rooms[room_for(spec, core.read_adapters(spec).found)] = str(error)
+            refused_rooms[room_for(spec, core.read_adapters(spec).ranks)] = str(error)
             return core, model
 
     def _is_awake(self, name: str) -> bool:

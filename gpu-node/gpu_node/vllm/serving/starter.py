@@ -69,7 +69,7 @@ class CoreStarter:
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
             reader = AdapterReader(path)
-            room = room_for(spec, reader.read(spec).found)
+            room = room_for(spec, reader.ranks(spec))
             weights = image_weights(spec)
             pooling = pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
             with _refusing(spec, self._folder / ERRORS):

@@ -37,15 +37,20 @@ class ReadAdapters:
     problems: dict[str, str] = field(default_factory=dict)
     """By name, why the others cannot be used."""
 
+    @property
+    def ranks(self) -> list[int]:
+        """Of those that can."""
+        return [one.rank for one in self.found]
 
-def room_for(spec: ModelSpec, adapters: Sequence[CoreAdapter]) -> AdapterRoom | None:
-    """What a vLLM with this model and these adapters is to be started with; None where none is wanted."""
+
+def room_for(spec: ModelSpec, ranks: Sequence[int]) -> AdapterRoom | None:
+    """What a vLLM with this model and adapters of these ranks is to be started with; None where none is wanted."""
     asked = [spec.adapter_room] if spec.adapter_room is not None else []
-    if not asked and not adapters:
+    if not asked and not ranks:
         return None
-    largest = max([one.rank for one in adapters] + [room.rank for room in asked])
+    largest = max([*ranks, *(room.rank for room in asked)])
     rank = next(rank for rank in RANKS if rank >= largest)
-    return AdapterRoom(max([len(adapters), *(room.num for room in asked)]), rank)
+    return AdapterRoom(max([len(ranks), *(room.num for room in asked)]), rank)
 
 
 def want_of_room(room: AdapterRoom | None, adapter: CoreAdapter) -> str:
