@@ -24,7 +24,7 @@ from tests.e2e.traffic import openai_client
 
 NODE = "node-0"
 UP_S = 400
-NUM_TOKENS, LONG_TOKENS = 12, 160
+NUM_TOKENS, LONG_TOKENS = 12, 300
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,6 @@ async def test_adapters_come_and_go_and_outlive_the_engine(
     async with streaming(client, "first", LONG_TOKENS) as text:
         assert await having(cluster, model, adapters["legal"]) == (0, "served: first, legal\n")
         legal = await answer(client, "legal", NUM_TOKENS)
-        assert not text.done()
         assert await text == whole
     assert legal != whole[: len(legal)]
     whole_legal = await answer(client, "legal", LONG_TOKENS)
