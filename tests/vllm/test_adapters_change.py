@@ -37,7 +37,7 @@ class Changing:
     agent: Agent
     model: ModelSpec
     of: Adapted
-    known: dict[tuple[str | int, ...], list[int]] = field(default_factory=dict)
+    known: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
     """What was expected before."""
 
     def spec(self, *names: str, **others: Path) -> ModelSpec:
