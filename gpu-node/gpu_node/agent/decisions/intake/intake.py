@@ -50,8 +50,13 @@ class Intake:
 
     @property
     def wants_adapters(self) -> bool:
-        """Whether a request waits for the engine to load an adapter of the current model, which it can do now."""
-        return self._awaited.wants_load or (self._awaited.wants_rest and not self.awaits_engine)
+        """Whether the current model is to be loaded with others now: a request waits for one, or nothing runs."""
+        model = self._models.current
+        if not model or model in self._models.broken:
+            return False
+        if self._awaited.wants_load or (self._awaited.wants_rest and not self.awaits_engine):
+            return True
+        return not self._ledger.running and self._models.adapters.lacks(model)
 
     @property
     def wants_rest(self) -> bool:
