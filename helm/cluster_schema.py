@@ -12,6 +12,7 @@ Schema = dict[str, Any]
 SECTIONS = (
     "ModelSpec",
     "AdapterSpec",
+    "AdapterRoom",
     "ScoreOptions",
     "SamplingDefaults",
     "SpeculationOptions",

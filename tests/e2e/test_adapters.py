@@ -37,7 +37,8 @@ def save_adapter(folder: Path, model_file: Path, seed: int) -> str:
         tensors[f"{module}.lora_B.weight"] = SIZE * numbers.standard_normal((outputs, RANK), dtype=np.float32)
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": RANK, "lora_alpha": RANK}))
+    config_values = {"peft_type": "LORA", "r": RANK, "lora_alpha": RANK, "target_modules": "all-linear"}
+    (folder / "adapter_config.json").write_text(json.dumps(config_values))
     return str(folder)
 
 

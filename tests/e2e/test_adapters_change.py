@@ -75,12 +75,12 @@ async def client(cluster: Cluster) -> AsyncIterator[AsyncOpenAI]:
 
 
 @asynccontextmanager
-async def streaming(client: AsyncOpenAI, model: str) -> AsyncIterator[asyncio.Task[str]]:
+async def streaming(client: AsyncOpenAI, model: str, num_tokens: int = LONG_TOKENS) -> AsyncIterator[asyncio.Task[str]]:
     """Inside, a long answer of ``model`` has begun; the task has its whole text."""
     stream = await client.completions.create(
         model=model,
         prompt=PROMPT,
-        max_tokens=LONG_TOKENS,
+        max_tokens=num_tokens,
         temperature=0.0,
         stream=True,
         extra_body={"ignore_eos": True},

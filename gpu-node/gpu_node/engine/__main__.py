@@ -22,7 +22,8 @@ from gpu_node.engine.tiers.open_store import open_store
 from gpu_node.executors.node_executor import make_executor
 from gpu_node.grammars.compiler import GrammarCompiler
 from shared.config.config import ClusterConfig, load_config
-from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.measured.profiled_costs import ProfiledCosts
+from shared.config.measured.profiles import profiles_file
 from shared.config.model_specs import ModelSpecs
 from shared.config.nodes.nodes import NodeSpec
 from shared.config.pipelines.pipelines import pipelines_folder, read_pipelines
@@ -44,9 +45,10 @@ def main() -> int:
     try:
         config = load_config()
         node = config.node(arguments.node)
-        profiles = read_profiles(profiles_file(config))
         pipelines = read_pipelines(config.engine, pipelines_folder(config.data_dir))
         executor = make_executor(node, config.engine, pipelines)
+        specs = ModelSpecs(config.models)
+        profiled = ProfiledCosts(profiles_file(config), node, executor.device, specs)
         tables = _cost_tables(config, node, executor.device)
         store = open_store(config.engine.tiers, node.name, executor)
     except OperatorError as error:  # no traceback: the text says all, and pydantic's own may hold a secret
@@ -55,9 +57,7 @@ def main() -> int:
         return 1
     try:
         with socket.socket(fileno=arguments.fd) as sock:
-            profiled = profiled_costs(profiles, config, node, executor.device)
             log = open_step_file(arguments.node)
-            specs = ModelSpecs(config.models)
             grammars = GrammarCompiler(lambda name: checked_path(specs.told(name)))
             engine = Engine(executor, config.engine, profiled, log, store, tables, grammars)
             EngineServer(EngineConnection(sock), engine, specs, executor.device, time.monotonic, time.time).run()

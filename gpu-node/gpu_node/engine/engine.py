@@ -12,6 +12,7 @@ from gpu_node.engine.border.sizing import device_paging, host_paging
 from gpu_node.engine.evictions.eviction import Eviction
 from gpu_node.engine.growing_images import GrowingImages
 from gpu_node.engine.in_flight import StepsInFlight
+from gpu_node.engine.measures.cost_learner import NOTHING_KNOWN, KnownCosts
 from gpu_node.engine.measures.counts import Counts, SumOfCounts
 from gpu_node.engine.measures.device_time import DeviceTime
 from gpu_node.engine.measures.kv_costs import KvCostTables
@@ -33,7 +34,6 @@ from gpu_node.engine.take_outs import TakeOuts
 from gpu_node.engine.tiers.block_store import BlockStore
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.memory.link_sizes import LinkSizes
-from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload
 
 WAIT_S = 0.005
@@ -47,7 +47,7 @@ class Engine:
         self,
         executor: Executor,
         options: EngineOptions,
-        profiled: Mapping[str, StepCost] | None = None,
+        profiled: KnownCosts = NOTHING_KNOWN,
         step_log: StepLog | None = None,
         store: BlockStore | None = None,
         tables: Mapping[str, KvCostTables] | None = None,
@@ -64,7 +64,7 @@ class Engine:
         paging = device_paging(options)
         pages = PageArena(paging.num_pages), PageArena(host_paging(options).num_pages)
         self.offload = Offloading(executor, pages[0], paging.page_bytes, options.max_num_seqs)
-        self._residents = Residents(executor, options, pages, self.offload, store, profiled or {}, tables or {})
+        self._residents = Residents(executor, options, pages, self.offload, store, profiled, tables or {})
         self._lends = options.offload != "off"
         self._last_served = ""
         self._eviction = Eviction(executor, options.evicted_kv_bytes)

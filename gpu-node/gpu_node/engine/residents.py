@@ -9,7 +9,7 @@ from gpu_node.engine.border.executor import BlocksLostError, Executor, LateMasks
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.move_rates import measured_rates
 from gpu_node.engine.loaded_files import LoadedFiles
-from gpu_node.engine.measures.cost_learner import CostLearner
+from gpu_node.engine.measures.cost_learner import CostLearner, KnownCosts
 from gpu_node.engine.measures.counts import Counts, KeptCounts, SumOfCounts
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
 from gpu_node.engine.memory.arena import ArenaFullError, PageArena
@@ -78,7 +78,7 @@ class Residents:
         pages: tuple[PageArena, PageArena],
         offload: Offloading,
         store: BlockStore | None,
-        profiled: Mapping[str, StepCost],
+        profiled: KnownCosts,
         tables: Mapping[str, KvCostTables],
     ) -> None:
         """``pages``: the device's and the host's. ``profiled``, ``tables``: what is known of models' costs before."""
@@ -88,7 +88,8 @@ class Residents:
         self._offload = offload
         self._store = store
         self._tables = tables
-        self._costs = {name: self._learner(cost) for name, cost in profiled.items()}
+        self._profiled = profiled
+        self._costs: dict[str, CostLearner] = {}
         self._by_name: dict[str, Resident] = {}
         self._left: list[str] = []  # models of whose blocks it is to be told that there are none any more
         self._counts_of_gone = Counts()
@@ -227,7 +228,8 @@ class Residents:
 
     def _kv_costs(self, model: LoadedModel) -> KvCosts:
         """Learnt of a model before, or measured now: its blocks hold nothing yet."""
-        learner = self._costs.setdefault(model.name, self._learner())
+        learner = self._costs.get(model.name) or self._learner(self._profiled.get(model.name))
+        self._costs[model.name] = learner
         rates = measured_rates(self._executor, model) if self._options.preemption == "adaptive" else None
         return KvCosts(self._options, model.block_bytes, learner, rates, self._tables.get(model.name))
 

@@ -27,7 +27,8 @@ from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.server import MAX_EVENTS, CoreTold, Inbox, VllmServer, read_commands
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent
 from shared.config.config import ClusterConfig, load_config
-from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.measured.profiled_costs import ProfiledCosts
+from shared.config.measured.profiles import profiles_file
 from shared.config.model_specs import ModelSpecs
 from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
@@ -72,7 +73,8 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
         inbox.put(CoreTold(model, event))
 
     starter = CoreStarter(node, config.engine, folder, tell)
-    profiled = profiled_costs(read_profiles(profiles_file(config)), config, node, starter.device)
+    specs = ModelSpecs(config.models)
+    profiled = ProfiledCosts(profiles_file(config), node, starter.device, specs)
     evicted_kv_bytes = config.engine.evicted_kv_bytes if node.keeps_kv else 0
     engine = VllmEngine(starter.start, config.engine, profiled, evicted_kv_bytes, _sleeping_bytes(node))
     try:
@@ -80,7 +82,7 @@ def _serve(config: ClusterConfig, node: NodeSpec, folder: Path, descriptor: int)
             os.register_at_fork(after_in_child=lambda: _leave(sock))
             connection = EngineConnection(sock, reads_ahead=False)
             read_commands(connection, inbox)
-            VllmServer(connection, engine, inbox, ModelSpecs(config.models), starter.device, time.monotonic).run()
+            VllmServer(connection, engine, inbox, specs, starter.device, time.monotonic).run()
     except CoreDiedError as died:
         log.error("engine failed", error=str(died))
         return 1

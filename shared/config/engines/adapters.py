@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from shared.config.bounds import STRICT, Matching
+from shared.config.bounds import STRICT, Matching, NumberRange
 
 MAX_ADAPTERS = 64
 """Of a model; all of them are loaded with it."""
@@ -29,3 +29,15 @@ class AdapterSpec:
     ``hf:ORG/NAME@COMMIT``, or ``s3://BUCKET/PREFIX/``."""
     sha256: Annotated[str, Matching(r"^[0-9a-f]{64}$")] | None = None
     """What ``cd DIRECTORY && LC_ALL=C sha256sum * | sha256sum`` prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterRoom:
+    """Room for adapters that vLLM makes when it loads a model, and cannot make later (``engine: vllm``)."""
+
+    __pydantic_config__: ClassVar = STRICT
+
+    num: Annotated[int, NumberRange(1, MAX_ADAPTERS)] = 4
+    """Adapters that compute in one step. More may be loaded: they take turns."""
+    rank: Annotated[int, NumberRange(1, MAX_RANK)] = 16
+    """The largest of an adapter."""

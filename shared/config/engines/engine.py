@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from shared.config.bounds import STRICT, Matching, NumberRange
-from shared.config.engines.adapters import AdapterSpec
+from shared.config.engines.adapters import AdapterRoom, AdapterSpec
 from shared.config.engines.sampling import NO_SAMPLING, SamplingDefaults
 from shared.config.engines.scoring import DEFAULT_SCORE, ScoreOptions
 from shared.config.engines.speculation import SpeculationOptions
@@ -115,6 +115,9 @@ class ModelSpec:
     speculation: SpeculationOptions | None = None
     """Tokens that are guessed and checked together; None: each step brings one of a sequence. On nodes with
     ``executor: cpu`` or ``reference``."""
+    adapter_room: AdapterRoom | None = None
+    """On nodes with vLLM, room for adapters that come while the model serves, beside what those take that it is loaded
+    with. Without, one that needs more waits until the model has no requests there, and is loaded with it anew."""
 
 
 @dataclass(frozen=True, slots=True)

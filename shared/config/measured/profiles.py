@@ -1,4 +1,4 @@
-"""What `treadle profile` has measured: one file in the data folder, read where an engine starts."""
+"""What `treadle profile` has measured: one file in the data folder."""
 
 from __future__ import annotations
 
@@ -87,13 +87,10 @@ def add_profile(profiles: Iterable[Profile], new: Profile) -> list[Profile]:
     return [*(old for old in profiles if _key(old) != _key(new)), new]
 
 
-def profiled_costs(
-    profiles: Iterable[Profile], config: ClusterConfig, node: NodeSpec, device: str
-) -> dict[str, StepCost]:
-    """By model of the configuration, what was measured on such a node; ``device``: its kind, as it calls itself."""
-    by_key = {_key(profile): profile.cost for profile in profiles}
-    keys = {spec.name: _key_of(spec, node, device) for spec in config.models}
-    return {name: by_key[key] for name, key in keys.items() if key in by_key}
+def profiled_cost(profiles: Iterable[Profile], spec: ModelSpec, node: NodeSpec, device: str) -> StepCost | None:
+    """What was measured of a model on such a node; ``device``: its kind, as it calls itself."""
+    key = _key_of(spec, node, device)
+    return {_key(profile): profile.cost for profile in profiles}.get(key)
 
 
 def _key_of(spec: ModelSpec, node: NodeSpec, device: str) -> tuple[object, ...]:

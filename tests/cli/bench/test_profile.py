@@ -20,7 +20,7 @@ from shared.config.measured.predictors import (
     read_device_predictor,
     read_predictor,
 )
-from shared.config.measured.profiles import profiled_costs, profiles_file, read_profiles
+from shared.config.measured.profiles import profiled_cost, profiles_file, read_profiles
 from tests.gpu_node import tiny
 
 pytestmark = pytest.mark.slow
@@ -81,7 +81,7 @@ def test_steps_are_measured_and_the_cost_is_kept_for_engines(config: Path) -> No
     assert list((config.parent / "kv").iterdir()) == [], "nothing is left on the SSD"
     with pytest.raises(PredictorError, match=r"'cpu' instead of 'other'.*run `treadle profile --model tiny` again"):
         read_predictor(path, cluster, spec, node, "other")
-    assert profiled_costs([kept], cluster, cluster.nodes[0], "cpu") == {"tiny": kept.cost}
+    assert profiled_cost([kept], spec, node, "cpu") == kept.cost
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.vllm.words.adapters import CoreAdapter, ReadAdapters, room_for
 from gpu_node.vllm.words.border import (
     CoreKept,
     CoreOutput,
@@ -15,6 +17,7 @@ from gpu_node.vllm.words.border import (
     PicturesRefusedError,
     ReadPrompt,
 )
+from shared.config.engines.adapters import AdapterRoom, AdapterSpec
 from shared.config.engines.engine import EngineOptions, ModelSpec, ModelTask
 from shared.messages.requests.payload import Output, Payload, Sampling
 
@@ -72,8 +75,10 @@ def row(core_id: str, *numbers: float, cached: int | None = None) -> CoreStep:
 class WrittenCore:
     """A `gpu_node.vllm.words.border.EngineCore` that runs nothing."""
 
-    def __init__(self, weights_bytes: int = 0) -> None:
+    def __init__(self, weights_bytes: int = 0, room: AdapterRoom | None = None) -> None:
         self.weights_bytes = weights_bytes
+        self.room = room
+        self.adapters: tuple[CoreAdapter, ...] = ()
         self.running: list[CoreRequest] = []
         self.leaving: list[str] = []
         self.is_closed = False
@@ -88,6 +93,19 @@ class WrittenCore:
         if not all(picture.height for picture in payload.pictures):
             raise PicturesRefusedError("the images cannot be read: one is flat")
         return ReadPrompt(token_ids, tuple(picture.content for picture in payload.pictures))
+
+    def read_adapters(self, spec: ModelSpec) -> ReadAdapters:
+        return read(spec)
+
+    def exchange_adapters(self, wanted: Sequence[CoreAdapter]) -> dict[str, str]:
+        """One that is called ``odd`` it does not take."""
+        assert self.is_awake
+        assert {one.adapter for one in self.running} <= {"", *(one.name for one in wanted)}
+        assert self.room is not None or not wanted
+        names = {one.name: one for one in wanted if one.name != "odd"}
+        held = {one.name: one for one in self.adapters if one.name in names}
+        self.adapters = tuple((held | {name: one for name, one in names.items() if name not in held}).values())
+        return {one.name: "vLLM knows no such module" for one in wanted if one.name == "odd"}
 
     def add(self, request: CoreRequest) -> None:
         assert self.is_awake
@@ -115,18 +133,38 @@ class WrittenCore:
         self.is_closed = True
 
 
-class Starter:
-    """Starts them, but for models that are called ``bad``."""
+def adapters(**ranks: int) -> tuple[AdapterSpec, ...]:
+    """By name, of these ranks."""
+    return tuple(AdapterSpec(name, str(rank)) for name, rank in ranks.items())
 
-    def __init__(self, **weights_bytes: int) -> None:
+
+def read(spec: ModelSpec) -> ReadAdapters:
+    """What ``source`` says of each: its rank; of one that is missing, nothing."""
+    there = [one for one in spec.adapters if one.source != "missing"]
+    return ReadAdapters(
+        tuple(CoreAdapter(one.name, Path(one.name), int(one.source), f", adapter {one.name}") for one in there),
+        {one.name: f"{one.name} does not exist" for one in spec.adapters if one not in there},
+    )
+
+
+class Starter:
+    """Starts them, but for models that are called ``bad``, and with room for adapters of more than ``max_rank``."""
+
+    def __init__(self, max_rank: int = 512, **weights_bytes: int) -> None:
+        self._max_rank = max_rank
         self._weights_bytes = weights_bytes
         self.cores: dict[str, WrittenCore] = {}
+        self.num_started = 0
         self.num_awake: list[int] = []
         """When each was started."""
 
     def __call__(self, spec: ModelSpec) -> tuple[WrittenCore, LoadedModel]:
         if spec.name == "bad":
             raise ModelRefusedError("its architecture is not known")
+        room = room_for(spec, read(spec).ranks)
+        self.num_started += 1
+        if room is not None and room.rank > self._max_rank:
+            raise ModelRefusedError(f"no memory for {room.num} adapters of rank {room.rank}")
         self.num_awake.append(sum(core.is_awake and not core.is_closed for core in self.cores.values()))
-        core = self.cores[spec.name] = WrittenCore(self._weights_bytes.get(spec.name, 0))
-        return core, model(spec.name, adapters=[one.name for one in spec.adapters], task=spec.task)
+        core = self.cores[spec.name] = WrittenCore(self._weights_bytes.get(spec.name, 0), room)
+        return core, model(spec.name, task=spec.task)

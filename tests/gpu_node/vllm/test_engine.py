@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from gpu_node.engine.requests.image import Kept
-from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
+from gpu_node.vllm.serving.core_residents import ModelsBusyError
+from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.words.border import CoreStep, ModelRefusedError, StepSize
 from shared.config.engines.engine import ModelSpec, ModelTask
 from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, row, step

@@ -25,11 +25,10 @@ from gpu_node.engine.requests.image import Kept
 from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.server import CoreTold, Inbox, VllmServer
 from shared.config.config import ClusterConfig
-from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
 from shared.messages.requests.requests import Chunk
-from tests.gpu_node.vllm.made import OPTIONS, Starter, kept, payload, step
+from tests.gpu_node.vllm.made import OPTIONS, Starter, adapters, kept, payload, step
 
 ROOM = 4 * 256
 
@@ -74,7 +73,7 @@ def test_what_leaves_with_its_kv_goes_on_with_it() -> None:
 
 def test_a_request_of_an_adapter_goes_on_under_it() -> None:
     """Here, and on another node with its image."""
-    spec = ModelSpec(name="m", source="none", adapters=(AdapterSpec("legal", "none"), AdapterSpec("rhymes", "none")))
+    spec = ModelSpec(name="m", source="none", adapters=adapters(legal=8, rhymes=8))
     here, there = Starter(), Starter()
     one, other = (VllmEngine(starter, OPTIONS, evicted_kv_bytes=ROOM) for starter in (here, there))
     asked = payload("a", max_tokens=6, adapter="rhymes")

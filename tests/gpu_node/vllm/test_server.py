@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -31,7 +31,7 @@ from shared.config.config import ClusterConfig
 from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
 from shared.messages.requests.requests import Chunk
-from tests.gpu_node.vllm.made import OPTIONS, Starter, payload, step
+from tests.gpu_node.vllm.made import OPTIONS, Starter, adapters, payload, step
 
 CONFIG = ClusterConfig(models=[ModelSpec(name=name, source="none") for name in ("m", "bad")])
 
@@ -78,7 +78,7 @@ def test_commands_are_answered_in_their_order_and_each_step_is_a_frame(ends: tup
         commands(Shutdown()),
     )
     ready, loaded, bad, unknown, *reports = told
-    assert ready == EngineReady("vllm-cpu", "vllm", ["beam search"], has_fixed_adapters=True)
+    assert ready == EngineReady("vllm-cpu", "vllm", ["beam search"])
     assert isinstance(loaded, ModelLoaded)
     assert (loaded.model, loaded.num_blocks, loaded.source, loaded.tiers) == ("m", 10, "disk", {"m": "device"})
     assert bad == ModelFailed("bad", "its architecture is not known")
@@ -89,6 +89,41 @@ def test_commands_are_answered_in_their_order_and_each_step_is_a_frame(ends: tup
         [Chunk("a", 0, 1, [9])],
         [],
     ], "a step that brings nothing new is not told, nor what comes of an aborted request"
+
+
+def test_files_of_adapters_are_read_beside_the_steps_of_their_model(ends: tuple[Served, socket.socket]) -> None:
+    """And one load is answered after the other."""
+    served, engine_end = ends
+    before, after = (replace(CONFIG.models[0], adapters=adapters(**ranks)) for ranks in ({"a": 8}, {"a": 8, "b": 64}))
+    told = served.run(
+        engine_end,
+        commands(LoadModel("m", before), RunAttempt(payload("r"))),
+        commands(LoadModel("m", after)),
+        CoreTold("m", step({"0": 8}, begun=["0"])),
+        commands(LoadModel("m", after)),
+        commands(AbortRequests(["r"]), LoadModel("m", after)),
+        commands(Shutdown()),
+    )
+    loads = [event for event in told if isinstance(event, ModelLoaded)]
+    assert [event.adapters for event in loads] == [("a",), ("a",), ("a", "b"), ("a", "b")]
+    assert [list(event.late_adapters) for event in loads] == [[], ["b"], [], []]
+    (chunk,) = [event for event in told if isinstance(event, StepReport) and event.chunks]
+    assert told.index(chunk) < told.index(loads[1])
+
+
+def test_adapters_come_one_by_one_and_are_answered_once(ends: tuple[Served, socket.socket]) -> None:
+    served, engine_end = ends
+    several = replace(CONFIG.models[0], adapters=adapters(a=8, b=8, c=8, odd=8))
+    told = served.run(
+        engine_end,
+        commands(LoadModel("m", replace(several, adapters=adapters(a=8)))),
+        commands(LoadModel("m", several)),
+        commands(LoadModel("m", replace(several, adapters=adapters(a=8, b=8, c=8)))),
+        commands(Shutdown()),
+    )
+    loads = [event for event in told if isinstance(event, ModelLoaded)]
+    assert [event.adapters for event in loads] == [("a",), ("a", "b", "c"), ("a", "b", "c")]
+    assert [list(event.broken_adapters) for event in loads] == [[], ["odd"], []]
 
 
 def test_a_vllm_that_dies_ends_the_process(ends: tuple[Served, socket.socket]) -> None:

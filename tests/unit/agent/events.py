@@ -94,6 +94,7 @@ def loaded(
     kv_format: str = "",
     adapters: tuple[str, ...] = (),
     broken_adapters: dict[str, str] | None = None,
+    late_adapters: dict[str, str] | None = None,
 ) -> ModelLoaded:
     return ModelLoaded(
         model=model,
@@ -107,6 +108,7 @@ def loaded(
         kv_format=kv_format,
         adapters=adapters,
         broken_adapters=broken_adapters or {},
+        late_adapters=late_adapters or {},
     )
 
 

@@ -165,7 +165,7 @@ class AgentCore:
             return []
         if self.intake.wants_adapters:
             return self._load(self.model)
-        if self.intake.holds_any:
+        if self.intake.holds_any or self.intake.wants_rest:
             return []
         head = self._queue.head(lambda ref: self._headroom.of(ref, self.model))
         if head is None:
@@ -281,7 +281,6 @@ class AgentCore:
             return self._blocks.told(event)
         if isinstance(event, EngineReady):
             self.report.on_ready(event)
-            self.models.adapters.are_fixed = event.has_fixed_adapters
         elif isinstance(event, Configured):
             self.models.on_configured(event.models, is_settled=event.is_settled)
         else:

@@ -121,6 +121,7 @@ class Agent:
             "broken_models": core.models.broken,
             "adapters": core.models.adapters.loaded(core.model),
             "broken_adapters": core.models.adapters.broken,
+            "late_adapters": core.models.adapters.late,
             "failed": self.failure,
             "max_model_len": core.models.loaded.max_model_len if core.models.loaded else None,
             "engine_pid": self._engine.pid if self._engine else None,

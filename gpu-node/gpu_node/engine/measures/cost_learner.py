@@ -19,6 +19,8 @@ with `MAX_RATIO` times the prediction. Where steps *have* become slower, so much
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Protocol
 
 from gpu_node.engine.border.plan import StepPlan
 from gpu_node.engine.measures.least_squares import NormalEquations, Vector
@@ -35,6 +37,17 @@ NUM_LOCAL = 4  # of these numbers, those that a device has without a receiver
 WARM_UP_STEPS = 2  # first steps behind a load are not looked at
 SOLVE_STEPS = 16  # the numbers are worked out anew after so many; at first, after each
 LEAST_UNITS = StepCost(1e-6, 1e-9, 1e-12, 1e-12, 1e-12)  # in which a number is counted that the prior says nothing of
+
+
+class KnownCosts(Protocol):
+    """What steps of models were found to cost here before."""
+
+    def get(self, model: str, /) -> StepCost | None:
+        """Of one that has come, by name; None where that is unknown."""
+        ...
+
+
+NOTHING_KNOWN: KnownCosts = MappingProxyType[str, StepCost]({})
 
 
 class CostLearner:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from multiprocessing import connection
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import structlog
@@ -15,12 +18,14 @@ import structlog
 from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.vllm.blocks.transit import KEPT_TOKENS, Transit
 from gpu_node.vllm.inside.constrained import asked_output, told_end
-from gpu_node.vllm.inside.core_adapters import CoreAdapter
+from gpu_node.vllm.inside.core_adapters import AdapterReader
 from gpu_node.vllm.inside.draw_state import extra_args
+from gpu_node.vllm.inside.loaded_adapters import LoadedAdapters
 from gpu_node.vllm.inside.picture_reader import PictureReader
 from gpu_node.vllm.inside.pooling import pooling_params
 from gpu_node.vllm.inside.step_scheduler import KEEP, REPORT
 from gpu_node.vllm.installation.guard import forget_openmp, forget_ranks
+from gpu_node.vllm.words.adapters import CoreAdapter, ReadAdapters
 from gpu_node.vllm.words.border import (
     CoreDiedError,
     CoreEvent,
@@ -41,12 +46,17 @@ from gpu_node.vllm.words.vllm_names import (
     SamplingParams,
     SyncMPClient,
 )
+from shared.config.engines.adapters import AdapterRoom
+from shared.config.engines.engine import ModelSpec
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.token_logprob import TokenLogprob
 
 CLOSE_TIMEOUT_S = 5.0  # for its processes to end in order; then they are killed
 START_S = 3600.0  # its processes have begun no longer ago when it is up
 REAP_TIMEOUT_S = 1.0  # until the system says how a process has ended
+LOOK_S = 0.5  # between two looks whether it has died while it is to answer
+
+T = TypeVar("T")
 
 WEIGHTS_STAY = 1  # vLLM's level of sleep in which weights go to host memory
 
@@ -62,28 +72,44 @@ class VllmCore:
         model: str,
         weights_bytes: int,
         tell: Callable[[CoreEvent], None],
+        reader: AdapterReader,
+        room: AdapterRoom | None,
         transit: Transit | None = None,
-        adapters: Iterable[CoreAdapter] = (),
         pictures: PictureReader | None = None,
     ) -> None:
-        """``transit``: where KV comes and goes; None where it is computed again. ``adapters``: those of the model.
-        ``pictures``: of a model that takes images."""
+        """``reader``: of the model's adapters; ``room``: for them, as it was started. ``transit``: where KV comes and
+        goes; None where it is computed again. ``pictures``: of a model that takes images."""
         self.weights_bytes = weights_bytes
+        self.room = room
         self._client = client
         self._model = model
         self._transit = transit
-        self._adapters = {one.name: LoRARequest(one.name, one.number, str(one.path)) for one in adapters}
+        self._reader = reader
+        self._adapters = LoadedAdapters(client, self._ask)
         self._pictures = pictures
         self._tell = tell
         self._is_closing = threading.Event()
+        self._is_dead = threading.Event()
         self._began_s = time.time() - START_S
         for work in (self._read, self._watch):
             threading.Thread(target=work, name=f"vllm {model}", daemon=True).start()
 
-    def load_adapters(self) -> None:
-        """Before the first request: of one that cannot be loaded then, vLLM would die. Raises what vLLM says."""
-        for adapter in self._adapters.values():
-            self._client.add_lora(adapter)
+    @property
+    def adapters(self) -> tuple[CoreAdapter, ...]:
+        """See `gpu_node.vllm.words.border.EngineCore`, as of the next two."""
+        return self._adapters.held
+
+    def read_adapters(self, spec: ModelSpec) -> ReadAdapters:
+        """In any thread: only files are read."""
+        return self._reader.read(spec, self._adapters.held)
+
+    def exchange_adapters(self, wanted: Sequence[CoreAdapter]) -> dict[str, str]:
+        """Returns when vLLM has done so, between two of its steps."""
+        return self._adapters.exchange(wanted)
+
+    def keep_last_empty(self, num_slots: int, empty: Path) -> None:
+        """See `LoadedAdapters`."""
+        self._adapters.keep_last_empty(num_slots, empty)
 
     def read_pictures(self, payload: Payload) -> ReadPrompt:
         """See `gpu_node.vllm.words.border.EngineCore`."""
@@ -97,7 +123,7 @@ class VllmCore:
         if kept is not None and (self._transit is None or not self._transit.put(request.core_id, kept.content)):
             log.warning("KV has no room on its way back; it is computed again", model=self._model)
             kept = None
-        adapter = self._adapters[request.adapter] if request.adapter else None
+        adapter = self._adapters.request(request.adapter) if request.adapter else None
         asked = engine_request(request, kept.num_tokens if kept else 0, adapter)
         self._send(lambda: self._client.add_request(asked))
 
@@ -136,6 +162,28 @@ class VllmCore:
         except EngineDeadError:
             log.warning("nothing is heard by a vLLM that has died", model=self._model)  # the watch tells of it
 
+    def _ask(self, question: Callable[[], T]) -> T:
+        """What vLLM answers; `CoreDiedError` where it dies meanwhile: its client would wait for ever.
+
+        The asking thread waits, so that the client is used by one thread at a time.
+        """
+        answer: Future[T] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:  # raised again in the thread that waits
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name=f"asks vllm {self._model}", daemon=True).start()
+        while not wait([answer], timeout=LOOK_S).done:
+            if self._is_dead.is_set():
+                break
+        with suppress(EngineDeadError):
+            if answer.done():
+                return answer.result()
+        raise CoreDiedError(f"the vLLM of model {self._model!r} has died while it was asked")
+
     def _read(self) -> None:
         while True:
             try:
@@ -158,6 +206,7 @@ class VllmCore:
         self._die(f"its process ended with status {processes[0].exitcode}")
 
     def _die(self, why: str) -> None:
+        self._is_dead.set()
         if not self._is_closing.is_set():
             self._tell(CoreDiedError(f"the vLLM of model {self._model!r} has died: {why}"))
 

@@ -2,61 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
-from gpu_node.models.adapters.adapter_config import read_adapter_config
+import numpy as np
+from safetensors.numpy import save_file
+
+from gpu_node.executors.memory.kv_identity import adapter_weights
+from gpu_node.models.adapters.adapter_config import CONFIG_FILE, AdapterConfig, read_adapter_config
+from gpu_node.models.adapters.adapter_file import OUTER, WEIGHTS_FILE, A, B
 from gpu_node.models.adapters.adapters import opened_adapters
 from gpu_node.vllm.inside.adapter_shapes import ModelModules, check_shapes
+from gpu_node.vllm.words.adapters import CoreAdapter, ReadAdapters
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
+from shared.files.model_file import AdapterFilesError, ModelFileError, model_path
 
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Most that adapters' ranks may be, of which vLLM takes one; the last is `shared.config.engines.adapters.MAX_RANK`."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoreAdapter:
-    """One adapter of a model."""
-
-    name: str
-    number: int
-    """Its place in the configuration, from 1 on; 0 is the model itself to vLLM."""
-    path: Path
-    """Absolute: vLLM asks the network for what it does not find."""
-    rank: int
-    """The largest of its modules'."""
+_OF_NO_MODEL = "none.base_layer"
 
 
-def core_adapters(spec: ModelSpec, model: Path) -> tuple[CoreAdapter, ...]:
-    """Those of a model in the directory ``model``, in the order of its configuration.
+class AdapterReader:
+    """Of one model, whose files are asked once."""
 
-    `ModelFileError` says all that cannot be used; what else vLLM does not take of them, it says when it loads them.
-    """
-    if not spec.adapters:
-        return ()
-    modules = ModelModules(model)
-    numbers = {one.name: number for number, one in enumerate(spec.adapters, 1)}
+    def __init__(self, model: Path) -> None:
+        """``model``: its directory."""
+        self._model = model
 
-    def opened(one: AdapterSpec, path: Path) -> CoreAdapter:
+    @staticmethod
+    def ranks(spec: ModelSpec) -> list[int]:
+        """Of the model's adapters, as far as they say; what is wrong with the others is told when they are read."""
+        found = []
+        for one in spec.adapters:
+            with suppress(ModelFileError):
+                found.append(_rank(read_adapter_config(model_path(one))))
+        return found
+
+    def read(self, spec: ModelSpec, held: Sequence[CoreAdapter] = ()) -> ReadAdapters:
+        """The model's adapters; what else vLLM does not take of them, it says when it loads them.
+
+        Those that are ``held`` under their names are not read again.
+        """
+        by_name = {one.name: one for one in held}
+        found: list[CoreAdapter] = []
+        problems: dict[str, str] = {}
+        for one in spec.adapters:
+            if one.name in by_name:
+                found.append(by_name[one.name])
+                continue
+            try:
+                found += opened_adapters(replace(spec, adapters=(one,)), self._opened)
+            except AdapterFilesError as error:
+                problems |= error.problems
+        return ReadAdapters(tuple(found), problems)
+
+    @cached_property
+    def _modules(self) -> ModelModules:
+        return ModelModules(self._model)
+
+    def _opened(self, one: AdapterSpec, path: Path) -> CoreAdapter:
         config = read_adapter_config(path)
-        check_shapes(path, config, modules)
-        return CoreAdapter(one.name, numbers[one.name], path.absolute(), max((config.rank, *config.ranks.values())))
-
-    return tuple(opened_adapters(spec, opened))
-
-
-def max_rank(adapters: Iterable[CoreAdapter]) -> int:
-    """The least of `RANKS` that has room for all of them."""
-    largest = max(one.rank for one in adapters)
-    return next(rank for rank in RANKS if rank >= largest)
+        check_shapes(path, config, self._modules)
+        (layout,) = adapter_weights(ModelSpec(name="", source="", adapters=(one,)))
+        return CoreAdapter(one.name, path.absolute(), _rank(config), layout)
 
 
-def num_slots(num_adapters: int, *, is_cpu: bool) -> int:
-    """Adapters that vLLM makes room for: all, so that none waits for another to leave.
+def _rank(config: AdapterConfig) -> int:
+    """The largest of its modules'."""
+    return max((config.rank, *config.ranks.values()))
 
-    On processors one more, which stays empty: vLLM's operators there take the last one's matrices for rows of the model
-    itself, whose number is -1 (`vllm.lora.ops.torch_ops`), and those are zeros then.
+
+def write_empty_adapter(folder: Path) -> Path:
+    """An adapter that changes nothing, for a place of vLLM's that is to stay empty.
+
+    vLLM takes none without a module, nor one whose modules are all called as no model's are, unless by this name.
     """
-    return num_adapters + is_cpu
+    folder.mkdir(exist_ok=True)
+    values = {"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": [_OF_NO_MODEL]}
+    (folder / CONFIG_FILE).write_text(json.dumps(values))
+    matrices = {f"{OUTER}{_OF_NO_MODEL}{matrix}": np.zeros((1, 1), np.float32) for matrix in (A, B)}
+    save_file(matrices, folder / WEIGHTS_FILE)
+    return folder

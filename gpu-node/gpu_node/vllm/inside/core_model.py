@@ -11,7 +11,9 @@ from shared.config.nodes.vllm import VLLM_VERSION
 
 
 def core_model(spec: ModelSpec, config: Any, max_num_seqs: int, weights: str) -> LoadedModel:
-    """As vLLM has found it when it was ready, with what `image_weights` says. One of its blocks holds nothing, ever.
+    """As vLLM has found it when it was ready, without adapters; ``weights`` as `image_weights` says.
+
+    One of its blocks holds nothing, ever.
 
     A model whose tokens see those behind them has no KV at all; its blocks are made up, as many as are ever asked for,
     so that places alone say how many texts run.
@@ -29,7 +31,6 @@ def core_model(spec: ModelSpec, config: Any, max_num_seqs: int, weights: str) ->
         vocab_size=model.get_vocab_size(),
         eos_token_ids=_eos(model),
         kv_layout=f"{_layout(config)}, {weights}",
-        adapters=tuple(one.name for one in spec.adapters),
         task=spec.task,
         step_tokens=config.scheduler_config.max_num_batched_tokens,
         takes_pictures=takes_pictures(spec, config),

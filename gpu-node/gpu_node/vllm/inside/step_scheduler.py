@@ -5,10 +5,12 @@ Where KV is kept, it also lets requests leave with it: between two steps, behind
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable
 from typing import Any
 
+from gpu_node.vllm.inside.adapter_turns import NONE, closing, tokens_left
 from gpu_node.vllm.inside.constrained import Constraining
 from gpu_node.vllm.words.vllm_names import AsyncScheduler, RequestStatus, Scheduler, SchedulerOutput
 
@@ -27,14 +29,41 @@ class _Measuring:
     _ended_s = 0.0
     _leaving: tuple[str, ...] = ()
     """Those that leave when the step has ended."""
+    lora_config: Any
+    _closing = NONE
+    _placeless: Any = None
+    """The first request whose adapter waits for a place: behind it, none of the ``_closing`` one begins."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        config: Any = self.vllm_config  # type: ignore[attr-defined]
+        if config.lora_config is not None and config.device_config.device_type == "cpu":
+            self.lora_config = copy.copy(config.lora_config)
+            self.lora_config.max_loras -= 1  # see `gpu_node.vllm.inside.loaded_adapters.num_slots`
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         started_s = time.monotonic()
+        if self.lora_config is not None:
+            self._see_adapters()
         output = super().schedule(*args, **kwargs)  # type: ignore[misc]
         if "_sizes" not in self.__dict__:
             self._sizes = {}
         self._sizes[id(output)] = {"started_s": started_s} | self._size(output)
         return output
+
+    def _see_adapters(self) -> None:
+        """The first request that waits for a place of its adapter, and which place it gets."""
+        running: list[Any] = self.running  # type: ignore[attr-defined]
+        left = tokens_left((_adapter(one), one.max_tokens - one.num_output_tokens) for one in running)
+        self._closing = closing(left, self.lora_config.max_loras)
+        waiting: Any = self.waiting if self._closing != NONE else ()  # type: ignore[attr-defined]
+        self._placeless = next((one for one in waiting if _adapter(one) not in (NONE, *left)), None)
+
+    def _handle_blocked_waiting_request(self, request: Any) -> bool:
+        """Whether a request may begin now; vLLM asks it of each that could."""
+        may_begin: bool = super()._handle_blocked_waiting_request(request)  # type: ignore[misc]
+        is_late = self._placeless is not None and self._placeless < request
+        return may_begin and not (is_late and _adapter(request) == self._closing)
 
     def _size(self, output: SchedulerOutput) -> dict[str, Any]:
         """In the numbers of `gpu_node.engine.border.plan.StepPlan`; the rows count as computed already."""
@@ -86,6 +115,10 @@ class _Measuring:
             kept = self.connector.take_kept() if self.connector is not None else {}  # type: ignore[attr-defined]
             stats.ec_connector_stats, self._report = {REPORT: self._report | {"kept": kept}}, None
         return stats
+
+
+def _adapter(request: Any) -> int:
+    return request.lora_request.lora_int_id if request.lora_request is not None else NONE
 
 
 class StepScheduler(_Measuring, Constraining, Scheduler):  # type: ignore[misc]

@@ -49,6 +49,7 @@ class CoreBook:
 
     def __init__(self, model: LoadedModel, options: EngineOptions, sequence_ids: Iterator[int]) -> None:
         self.model = model
+        """Its adapters may change."""
         self.counts = Counts()
         self._options = options
         self._ids = sequence_ids
@@ -61,7 +62,7 @@ class CoreBook:
         """Those that have brought no token yet."""
         self._restored: set[str] = set()
         """Those of them that began with KV that had been kept."""
-        self.departures = Departures(model)
+        self.departures = Departures()
         self._forecast = BlockForecast(model, options.max_num_seqs)
         self._kv_usage = 0.0
         self._num_added = 0
@@ -90,6 +91,11 @@ class CoreBook:
     def num_free_blocks(self) -> int:
         """As vLLM said with its last step. Of no requests it says nothing any more: then none is held."""
         return round((1.0 - self._kv_usage) * self.model.num_blocks) if self._requests else self.model.num_blocks
+
+    @property
+    def adapters(self) -> set[str]:
+        """That its requests are for."""
+        return {request.payload.adapter for request in self._requests.values() if request.payload.adapter}
 
     def attempt_of(self, request_id: str) -> int | None:
         """Which attempt of the request is here."""
@@ -135,7 +141,7 @@ class CoreBook:
 
     def image(self, request_id: str) -> RequestImage | None:
         """A request as it left; None where nothing of it is kept."""
-        return self.departures.image(self._requests[request_id])
+        return self.departures.image(self._requests[request_id], self.model)
 
     def num_bytes(self, request_id: str) -> int:
         """The most that an image of it takes."""

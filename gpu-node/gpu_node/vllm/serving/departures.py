@@ -14,8 +14,7 @@ from gpu_node.vllm.words.border import CoreKept
 class Departures:
     """Of one model: which requests were asked to leave, and what came of it."""
 
-    def __init__(self, model: LoadedModel) -> None:
-        self._model = model
+    def __init__(self) -> None:
         self._awaited: set[str] = set()
         self._kept: dict[str, CoreKept] = {}
 
@@ -43,8 +42,8 @@ class Departures:
         self._awaited.discard(own_id)
         self._kept.pop(own_id, None)
 
-    def image(self, request: EngineRequest) -> RequestImage | None:
-        """All of a request. None where nothing is kept of it, or not of all of its continuations."""
+    def image(self, request: EngineRequest, model: LoadedModel) -> RequestImage | None:
+        """All of a request of the model. None where nothing is kept of it, or not of all of its continuations."""
         sequences: list[SequenceState] = []
         contents: list[memoryview] = []
         num_blocks = 0
@@ -52,8 +51,8 @@ class Departures:
             kept = self._kept.get(core_id(one))
             if kept is None or not kept.num_tokens:
                 return None
-            num_own = -(-kept.num_tokens // self._model.block_size)
-            if len(kept.content) != num_own * self._model.block_bytes:
+            num_own = -(-kept.num_tokens // model.block_size)
+            if len(kept.content) != num_own * model.block_bytes:
                 return None  # blocks of a kind that images do not know
             sequences.append(_state(one, kept.num_tokens, list(range(num_blocks, num_blocks + num_own))))
             contents.append(kept.content)
@@ -61,7 +60,7 @@ class Departures:
         state = RequestState(
             request_id=request.request_id,
             attempt=request.payload.attempt,
-            format=BlockFormat.of(self._model),
+            format=BlockFormat.of(model, request.payload.adapter),
             num_blocks=num_blocks,
             sequences=sequences,
             num_shared_tokens=0,

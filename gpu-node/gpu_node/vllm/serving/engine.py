@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.image_store import ImageStore
-from gpu_node.engine.measures.cost_learner import CostLearner
-from gpu_node.engine.measures.counts import Counts, TierCounts
+from gpu_node.engine.measures.cost_learner import NOTHING_KNOWN, KnownCosts
+from gpu_node.engine.measures.counts import TierCounts
 from gpu_node.engine.measures.stats import EngineStats
 from gpu_node.engine.memory.block_log import BlockChanges
 from gpu_node.engine.requests.choices import error_chunk, lost_chunk, refusal_chunk
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import HandedOver, ImageError, Kept, SerialisedImage
-from gpu_node.vllm.serving.book import Change, CoreBook
+from gpu_node.vllm.serving.book import Change
+from gpu_node.vllm.serving.core_residents import CoreResident, CoreResidents, Loaded
 from gpu_node.vllm.serving.read_pictures import with_read_pictures
-from gpu_node.vllm.words.border import CoreStep, EngineCore, ModelRefusedError, PicturesRefusedError, StartCore
+from gpu_node.vllm.words.adapters import ReadAdapters
+from gpu_node.vllm.words.border import CoreStep, PicturesRefusedError, StartCore
 from shared.config.engines.engine import EngineOptions, ModelSpec
-from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload
-
-
-class ModelsBusyError(RuntimeError):
-    """A model cannot come while all that could go for it have requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Resident:
-    """A model that stays, and its requests."""
-
-    core: EngineCore
-    book: CoreBook
-    costs: CostLearner
 
 
 class VllmEngine:
@@ -42,32 +29,23 @@ class VllmEngine:
 
     Of evicted requests, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
-    Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has come,
-    so a model that cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
-    memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
+    Which models stay: `gpu_node.vllm.serving.core_residents.CoreResidents`.
     """
 
     def __init__(
         self,
         start: StartCore,
         options: EngineOptions,
-        profiled: Mapping[str, StepCost] | None = None,
+        profiled: KnownCosts = NOTHING_KNOWN,
         evicted_kv_bytes: int = 0,
         sleeping_bytes: float | None = None,
     ) -> None:
         """``profiled`` is what steps of models were found to cost here before. Without ``evicted_kv_bytes``, vLLM is
         never asked for KV. ``sleeping_bytes``: host memory for the weights of models that sleep; None where all that
         stay are awake."""
-        self._start = start
-        self._options = options
-        self._costs = {name: CostLearner(cost) for name, cost in (profiled or {}).items()}
-        self._residents: dict[str, _Resident] = {}  # the model that was asked for last is the last
-        self._current: str | None = None  # that model, unless it has gone
-        self._sleeping_bytes = sleeping_bytes
-        self._ids = itertools.count()
+        self._residents = CoreResidents(start, options, profiled, sleeping_bytes)
         self._num_received = 0
         self._step_s = 0.0
-        self._counts_of_gone = Counts()
         self._owes_answer = True  # of its cached blocks, to the KV manager
         self._keeps_kv = evicted_kv_bytes > 0
         self._images = ImageStore(evicted_kv_bytes)
@@ -75,93 +53,35 @@ class VllmEngine:
     @property
     def tiers(self) -> Mapping[str, str]:
         """Those on the device can serve at once."""
-        return {name: "device" if self._is_awake(name) else "host" for name in self._residents}
+        return self._residents.tiers
 
     @property
     def has_work(self) -> bool:
         """Whether any vLLM has requests."""
-        return any(resident.book.has_work for resident in self._residents.values())
+        return any(resident.book.has_work for resident in self._residents)
 
     @property
     def num_waiting(self) -> int:
         """Requests of which nothing is computed yet."""
-        return sum(resident.book.num_waiting for resident in self._residents.values())
+        return sum(resident.book.num_waiting for resident in self._residents)
 
     # --- models come and go -------------------------------------------------------------------------------------------
 
-    def load_model(self, spec: ModelSpec) -> LoadedModel:
-        """Make a model the current one.
+    def load_model(self, spec: ModelSpec, read: ReadAdapters | None = None) -> Loaded:
+        """See `CoreResidents.load`."""
+        return self._residents.load(spec, read)
 
-        Raises `ModelsBusyError`, or `gpu_node.vllm.words.border.ModelRefusedError`; then nothing has changed.
-        """
-        if spec.speculation is not None:
-            raise ModelRefusedError(f"model {spec.name!r}: Treadle's engine alone guesses tokens here (speculation)")
-        if spec.name not in self._residents:
-            self._start_beside(spec)
-        elif not self._is_awake(spec.name):
-            self._put_to_sleep(spec.name)
-            self._residents[spec.name].core.wake()
-        resident = self._residents.pop(spec.name)
-        self._residents[spec.name] = resident
-        self._current = spec.name
-        return resident.book.model
-
-    def _start_beside(self, spec: ModelSpec) -> None:
-        """Of those that stay, one goes if there are too many."""
-        current = self._put_to_sleep(spec.name)
-        leaver = self._leaver(spec.name)
-        try:
-            core, model = self._start(spec)
-        except ModelRefusedError:
-            if current is not None:
-                current.core.wake()
-            raise
-        costs = self._costs.setdefault(spec.name, CostLearner())
-        if leaver is not None:
-            self._close(leaver)
-        self._residents[spec.name] = _Resident(core, CoreBook(model, self._options, self._ids), costs)
-
-    def _is_awake(self, name: str) -> bool:
-        return self._sleeping_bytes is None or name == self._current
-
-    def _put_to_sleep(self, wanted: str) -> _Resident | None:
-        """The current one, where they sleep at all and it has room there; `ModelsBusyError` while it has requests."""
-        if self._sleeping_bytes is None or self._current is None:
+    def reader(self, spec: ModelSpec) -> Callable[[], ReadAdapters] | None:
+        """Reads files of adapters that a model that serves is asked to have, in any thread; None where it has these,
+        or is to be loaded first."""
+        resident = self._residents.serving(spec.name)
+        if resident is None or [one.name for one in spec.adapters] == list(resident.book.model.adapters):
             return None
-        if self._residents[self._current].book.has_work:
-            raise _busy(wanted, [self._current])
-        room_bytes = self._sleeping_bytes
-        for name, resident in reversed([one for one in self._residents.items() if one[0] != wanted]):
-            if resident.core.weights_bytes > room_bytes:
-                self._close(name)
-            else:
-                room_bytes -= resident.core.weights_bytes
-        if self._current is None:
-            return None
-        current = self._residents[self._current]
-        current.core.sleep()
-        return current
+        return partial(resident.core.read_adapters, spec)
 
     def close(self) -> None:
         """End all."""
-        for name in list(self._residents):
-            self._close(name)
-
-    def _leaver(self, wanted: str) -> str | None:
-        """The idle model that was asked for longest ago; None while there is a place."""
-        if len(self._residents) <= self._options.host_models:
-            return None
-        for name, resident in self._residents.items():
-            if not resident.book.has_work:
-                return name
-        raise _busy(wanted, list(self._residents))
-
-    def _close(self, name: str) -> None:
-        resident = self._residents.pop(name)
-        if name == self._current:
-            self._current = None
-        self._counts_of_gone += resident.book.counts
-        resident.core.close()
+        self._residents.close()
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
@@ -173,10 +93,10 @@ class VllmEngine:
         of another, it ends (`LOST`).
         """
         self._num_received += 1
-        resident = self._residents.get(payload.model)
-        if resident is None or not self._is_awake(payload.model):
+        resident = self._residents.serving(payload.model)
+        if resident is None:
             self._images.drop(payload.request_id)
-            loaded = ", ".join(repr(name) for name in self._residents if self._is_awake(name)) or "none"
+            loaded = ", ".join(map(repr, self._residents.awake)) or "none"
             return [error_chunk(payload, f"model {payload.model!r} is not loaded here; loaded: {loaded}")]
         present = resident.book.attempt_of(payload.request_id)
         kept = self._images.lot.state(payload.request_id)
@@ -207,14 +127,14 @@ class VllmEngine:
         ids = list(request_ids)
         for request_id in ids:
             self._images.drop(request_id)
-        for resident in self._residents.values():
+        for resident in self._residents:
             end = [one for request_id in ids for one in resident.book.remove(request_id).end]
             self._carry_out(resident, Change(end=end))
 
     def reset(self) -> None:
         """Forget all requests, the evicted ones too; the models stay."""
         self._images.lot.clear()
-        for resident in self._residents.values():
+        for resident in self._residents:
             self._carry_out(resident, resident.book.clear())
 
     def tell_blocks_again(self) -> None:
@@ -235,7 +155,7 @@ class VllmEngine:
         if not self._keeps_kv:
             return
         num_bytes = 0
-        for resident in self._residents.values():
+        for resident in self._residents:
             if resident.book.model.gives_rows:
                 continue
             here = [one for one in dict.fromkeys(request_ids) if resident.book.attempt_of(one) is not None]
@@ -252,7 +172,7 @@ class VllmEngine:
     @property
     def is_evicting(self) -> bool:
         """Whether vLLM has yet to tell of any that it was asked for."""
-        return any(resident.book.departures.are_awaited for resident in self._residents.values())
+        return any(resident.book.departures.are_awaited for resident in self._residents)
 
     def evict(self, request_ids: Iterable[str]) -> tuple[list[OutputChunk], list[Kept]]:
         """Take requests out, with the KV that `begin_eviction` asked for.
@@ -263,7 +183,7 @@ class VllmEngine:
         return [], [kept for one in dict.fromkeys(request_ids) if (kept := self._evict(one)) is not None]
 
     def _evict(self, request_id: str) -> Kept | None:
-        resident = self._resident_of(request_id)
+        resident = self._residents.holding(request_id)
         if resident is None:
             state = self._images.lot.state(request_id)  # it may be out already
             return None if state is None else Kept(request_id, state.kv_tokens)
@@ -278,7 +198,7 @@ class VllmEngine:
         """Give away what is kept of evicted requests. Those that are back in line, or unknown, are left out."""
         images = []
         for request_id in request_ids:
-            handed_over = self._images.hand_over(request_id) if self._resident_of(request_id) is None else None
+            handed_over = self._images.hand_over(request_id) if self._residents.holding(request_id) is None else None
             if handed_over is not None:
                 images.append(handed_over)
         return images
@@ -288,11 +208,7 @@ class VllmEngine:
         for number in numbers:
             self._images.lot.release(number)
 
-    def _resident_of(self, request_id: str) -> _Resident | None:
-        residents = self._residents.values()
-        return next((resident for resident in residents if resident.book.attempt_of(request_id) is not None), None)
-
-    def _carry_out(self, resident: _Resident, change: Change) -> list[OutputChunk]:
+    def _carry_out(self, resident: CoreResident, change: Change) -> list[OutputChunk]:
         if change.end:
             resident.core.abort(change.end)
         for request in change.begin:
@@ -314,8 +230,7 @@ class VllmEngine:
 
     def stats(self) -> EngineStats:
         """The state between two steps; blocks, and what can be admitted, are the current model's."""
-        residents = list(self._residents.values())
-        current = residents[-1] if residents else None
+        residents, current = list(self._residents), self._residents.last
         return EngineStats(
             num_running=sum(resident.book.num_running for resident in residents),
             num_waiting=self.num_waiting,
@@ -325,18 +240,13 @@ class VllmEngine:
             num_received=self._num_received,
             cost=current.costs.cost if current else None,
             evicted_kv_bytes=self._images.lot.num_bytes,
-            counts=sum((resident.book.counts for resident in residents), self._counts_of_gone + self._images.counts),
+            counts=sum(
+                (resident.book.counts for resident in residents), self._residents.counts_of_gone + self._images.counts
+            ),
         )
 
     def check(self) -> None:
         """Assert that the books balance."""
         self._images.lot.check()
-        for resident in self._residents.values():
+        for resident in self._residents:
             resident.book.check()
-
-
-def _busy(wanted: str, names: list[str]) -> ModelsBusyError:
-    have = "has" if len(names) == 1 else "have"
-    return ModelsBusyError(
-        f"cannot load {wanted!r}: {', '.join(map(repr, names))} {have} sequences; drain or reset first"
-    )

@@ -17,8 +17,11 @@ from gpu_node.engine.process.image_files import ImageFiles
 from gpu_node.engine.process.protocol.framing import ProtocolError
 from gpu_node.engine.process.protocol.link_protocol import LinkCommandFrame, LinkRefused
 from gpu_node.engine.process.protocol.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, TakeOut
-from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
+from gpu_node.vllm.serving.adapter_reading import AdapterReading, AdaptersRead
+from gpu_node.vllm.serving.core_residents import ModelsBusyError
+from gpu_node.vllm.serving.engine import VllmEngine
 from gpu_node.vllm.serving.translation import LACKS
+from gpu_node.vllm.words.adapters import ReadAdapters
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, ModelRefusedError
 from shared.config.engines.engine import ModelSpec
 from shared.config.model_specs import ModelSpecs
@@ -37,7 +40,7 @@ class CoreTold:
     event: CoreEvent
 
 
-ServerEvent = CoreTold | list[Command] | Exception
+ServerEvent = CoreTold | AdaptersRead | list[Command] | Exception
 Inbox = queue.Queue[ServerEvent]
 
 
@@ -78,24 +81,26 @@ class VllmServer:
         self._images = ImageFiles(connection.send, engine.release)
         self._commands = Commands(engine, connection.send, self._images)
         self._left: deque[Command] = deque()
+        self._reading: AdapterReading | None = None
 
     def run(self) -> None:
         """Take event after event. Raises `CoreDiedError` and `ProtocolError`."""
         try:
-            self._connection.send(EngineReady(self._device, "vllm", list(LACKS), has_fixed_adapters=True))
+            self._connection.send(EngineReady(self._device, "vllm", list(LACKS)))
             while self._take(self._next()):
                 self._images.advance()
         except AgentGoneError as gone:
             log.info("engine ends", reason=str(gone))
 
     def _next(self) -> ServerEvent:
-        """The next event; nothing is waited for while an image is being written."""
-        if not self._images.is_writing:
+        """The next event; nothing is waited for while an image is being written, or adapters come one by one."""
+        has_more = self._reading is not None and self._reading.is_begun
+        if not self._images.is_writing and not has_more:
             return self._inbox.get()
         try:
             return self._inbox.get_nowait()
         except queue.Empty:
-            return []
+            return AdaptersRead() if has_more else []
 
     def _take(self, event: ServerEvent) -> bool:
         """False on `Shutdown`."""
@@ -104,6 +109,10 @@ class VllmServer:
                 raise died
             case CoreTold(model, step):
                 self._report(model, step)
+            case AdaptersRead():
+                if self._reading is not None and self._reading.is_done:
+                    self._take_read(self._reading)
+                    self._commands.report()
             case Exception():
                 raise event
             case commands if commands:
@@ -150,18 +159,49 @@ class VllmServer:
                     self._take(event)
 
     def _load(self, name: str, spec: ModelSpec | None) -> None:
-        started_s = self._clock()
-        source = self._engine.tiers.get(name, "disk")
+        """At once; of a model that serves, files of adapters are read first, beside its steps."""
+        while self._reading is not None:
+            self._take_read(self._reading)
         try:
-            model = self._engine.load_model(self._specs.told(name, spec))
+            told = self._specs.told(name, spec)
         except KeyError:
             self._fail(name, f"model {name!r} is not in the configuration", is_unknown=True)
-        except (ModelRefusedError, ModelsBusyError) as error:
-            self._fail(name, str(error))
+            return
+        read = self._engine.reader(told)
+        if read is None:
+            self._have(told)
         else:
-            load_s = 0.0 if source == "device" else self._clock() - started_s
-            log.info("model loaded", model=name, num_blocks=model.num_blocks, load_s=round(load_s, 3))
-            self._commands.loaded(model, load_s, source)
+            self._reading = AdapterReading(told, read, self._inbox.put)
+
+    def _take_read(self, reading: AdapterReading) -> None:
+        """One of the adapters: steps are told between two of them."""
+        rest = self._have(reading.spec, reading.left())
+        if rest is None:
+            self._reading = None
+        else:
+            reading.leave(rest)
+
+    def _have(self, spec: ModelSpec, read: ReadAdapters | None = None) -> ReadAdapters | None:
+        """What is left to be taken of adapters; with nothing left it is answered."""
+        started_s = self._clock()
+        source = self._engine.tiers.get(spec.name, "disk")
+        try:
+            loaded = self._engine.load_model(spec, read)
+        except (ModelRefusedError, ModelsBusyError) as error:
+            self._fail(spec.name, str(error))
+            return None
+        if loaded.rest is not None:
+            return loaded.rest
+        took_s, model = self._clock() - started_s, loaded.model
+        values = {"num_blocks": model.num_blocks, "source": source, "adapters": list(model.adapters)}
+        log.info("model loaded", model=model.name, load_s=round(took_s, 3), **values)
+        if loaded.broken_adapters:
+            log.error("adapters not loaded", model=model.name, error="\n".join(loaded.broken_adapters.values()))
+        if loaded.late_adapters:
+            log.warning("adapters wait", model=model.name, reason="\n".join(loaded.late_adapters.values()))
+        load_s = 0.0 if source == "device" else took_s
+        self._commands.loaded(model, load_s, source, loaded.broken_adapters, loaded.late_adapters)
+        return None
 
     def _fail(self, name: str, error: str, *, is_unknown: bool = False) -> None:
         log.error("model not loaded", model=name, error=error)

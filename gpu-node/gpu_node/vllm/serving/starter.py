@@ -5,26 +5,29 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.executors.memory.kv_identity import adapter_weights, image_weights
+from gpu_node.executors.memory.kv_identity import image_weights
 from gpu_node.vllm.blocks.transit import FOLDER, Transit
 from gpu_node.vllm.inside.core import VllmCore
-from gpu_node.vllm.inside.core_adapters import CoreAdapter, core_adapters, max_rank, num_slots
+from gpu_node.vllm.inside.core_adapters import AdapterReader, write_empty_adapter
 from gpu_node.vllm.inside.core_model import core_model, takes_pictures
+from gpu_node.vllm.inside.loaded_adapters import num_held, num_slots
 from gpu_node.vllm.inside.picture_reader import PictureReader, picture_arguments
 from gpu_node.vllm.inside.pooling import hold_whole_texts, pooling_arguments
 from gpu_node.vllm.inside.waiting import wait_asleep
 from gpu_node.vllm.installation.environment import ERRORS, copy_from_now_on, is_eager, may_copy
 from gpu_node.vllm.installation.installed import VllmError
+from gpu_node.vllm.words.adapters import room_for
 from gpu_node.vllm.words.border import CoreEvent, ModelRefusedError
 from gpu_node.vllm.words.reasons import first_error, one_line
 from gpu_node.vllm.words.vllm_names import EngineArgs, Executor, FlexibleArgumentParser, KVTransferConfig, SyncMPClient
+from shared.config.engines.adapters import AdapterRoom
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
 from shared.files.model_file import ModelFileError, checked_path
@@ -54,7 +57,10 @@ class CoreStarter:
         return f"vllm-{_device_name(self._node)}"
 
     def start(self, spec: ModelSpec) -> tuple[VllmCore, LoadedModel]:
-        """Takes as long as a load. `ModelRefusedError` has vLLM's own reason, in one line."""
+        """With room for the model's adapters, and none of them yet. Takes as long as a load.
+
+        `ModelRefusedError` has vLLM's own reason, in one line.
+        """
         number = next(self._numbers)
         try:
             path = checked_path(spec)
@@ -62,11 +68,12 @@ class CoreStarter:
                 raise ModelRefusedError(
                     f"{path}: vLLM reads directories in Hugging Face layout alone; `treadle models export` makes one"
                 )
-            adapters = core_adapters(spec, path)
-            weights = "".join((image_weights(spec), *adapter_weights(spec)))
+            reader = AdapterReader(path)
+            room = room_for(spec, reader.ranks(spec))
+            weights = image_weights(spec)
             pooling = pooling_arguments(spec, path, self._node.tensor_parallel, self._own_arguments.hf_overrides)
             with _refusing(spec, self._folder / ERRORS):
-                config = self._arguments(spec, path, adapters, pooling, number).create_engine_config()
+                config = self._arguments(spec, path, room, pooling, number).create_engine_config()
                 if may_copy(self._node):
                     copy_from_now_on()
                     wait_asleep()
@@ -74,29 +81,16 @@ class CoreStarter:
                 client = SyncMPClient(config, Executor.get_class(config), log_stats=True)
         except ModelFileError as error:
             raise ModelRefusedError(str(error)) from error
-        num_bytes = sum(weights_bytes(one) for one in (path, *(adapter.path for adapter in adapters)))
-        core = self._core(spec, client, num_bytes, adapters, pictures, number)
-        try:
-            with _refusing(spec, self._folder / ERRORS):
-                core.load_adapters()
-        except ModelRefusedError:
-            core.close()
-            raise
+        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if self._keeps_kv(spec) else None
+        tell = partial(self._tell, spec.name)
+        core = VllmCore(client, spec.name, weights_bytes(path), tell, reader, room, transit, pictures)
+        if room is not None and self._is_cpu:
+            core.keep_last_empty(num_slots(room, is_cpu=True), write_empty_adapter(self._folder / "no-adapter"))
         return core, core_model(spec, client.vllm_config, self._options.max_num_seqs, weights)
 
-    def _core(
-        self,
-        spec: ModelSpec,
-        client: SyncMPClient,
-        num_bytes: int,
-        adapters: Sequence[CoreAdapter],
-        pictures: PictureReader | None,
-        number: int,
-    ) -> VllmCore:
-        keeps_kv = self._keeps_kv(spec)
-        transit = Transit(self._kv_folder(number), self._node.tensor_parallel) if keeps_kv else None
-        tell = partial(self._tell, spec.name)
-        return VllmCore(client, spec.name, num_bytes, tell, transit, adapters, pictures)
+    @property
+    def _is_cpu(self) -> bool:
+        return not self._node.cuda_devices
 
     def _keeps_kv(self, spec: ModelSpec) -> bool:
         """vLLM has a request's way back to its KV among the parameters of draws, which its pooling does not have."""
@@ -106,10 +100,10 @@ class CoreStarter:
         return self._folder / f"kv-{number}"
 
     def _arguments(
-        self, spec: ModelSpec, path: Path, adapters: Sequence[CoreAdapter], pooling: dict[str, Any], number: int
+        self, spec: ModelSpec, path: Path, room: AdapterRoom | None, pooling: dict[str, Any], number: int
     ) -> EngineArgs:
         """What the node says, and over it what is decided: vLLM looks at some as soon as it has them together."""
-        decided = self._decided(spec, path) | self._room_for(adapters) | picture_arguments(spec, path) | pooling
+        decided = self._decided(spec, path) | self._lora(room) | picture_arguments(spec, path) | pooling
         if self._keeps_kv(spec):
             decided["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="KeptBlocks",
@@ -127,7 +121,7 @@ class CoreStarter:
 
     def _decided(self, spec: ModelSpec, path: Path) -> dict[str, Any]:
         """What is not the node's own to say (`shared.config.nodes.vllm.OWNED_ARGUMENTS`)."""
-        options, is_cpu = self._options, not self._node.cuda_devices
+        options, is_cpu = self._options, self._is_cpu
         is_text = spec.task == "generate"
         overlaps = is_text and not is_cpu  # of steps without draws vLLM makes none faster by it
         decided: dict[str, Any] = {
@@ -158,12 +152,17 @@ class CoreStarter:
             decided["enforce_eager"] = True  # compiling takes minutes
         return decided
 
-    def _room_for(self, adapters: Sequence[CoreAdapter]) -> dict[str, Any]:
+    def _lora(self, room: AdapterRoom | None) -> dict[str, Any]:
         """A model without adapters pays nothing for them."""
-        if not adapters:
+        if room is None:
             return {"enable_lora": False}
-        num = num_slots(len(adapters), is_cpu=not self._node.cuda_devices)
-        return {"enable_lora": True, "max_loras": num, "max_cpu_loras": num, "max_lora_rank": max_rank(adapters)}
+        return {
+            "enable_lora": True,
+            "max_loras": num_slots(room, is_cpu=self._is_cpu),
+            "max_cpu_loras": num_held(room, is_cpu=self._is_cpu),
+            "max_lora_rank": room.rank,
+            "worker_extension_cls": f"{_PARENT}.inside.adapter_worker.AdapterTaking",
+        }
 
 
 class _Parser(FlexibleArgumentParser):  # type: ignore[misc]

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpu_node.engine.border.model import LoadedModel
+from gpu_node.vllm.words.adapters import CoreAdapter, ReadAdapters
+from shared.config.engines.adapters import AdapterRoom
 from shared.config.engines.engine import ModelSpec, ModelTask
 from shared.messages.requests.payload import Constraint, Payload
 from shared.messages.requests.token_logprob import TokenLogprob
@@ -157,6 +159,25 @@ class EngineCore(Protocol):
         """What they take, on all devices together; in host memory while it sleeps."""
         ...
 
+    @property
+    def room(self) -> AdapterRoom | None:
+        """For adapters, as it was started; None: it takes none."""
+        ...
+
+    @property
+    def adapters(self) -> tuple[CoreAdapter, ...]:
+        """That it has."""
+        ...
+
+    def read_adapters(self, spec: ModelSpec) -> ReadAdapters:
+        """What the adapters of ``spec`` are, by their files; in any thread."""
+        ...
+
+    def exchange_adapters(self, wanted: Sequence[CoreAdapter]) -> dict[str, str]:
+        """Have these and no others, between two steps; by name, why not one. All have room, and no request is for one
+        that goes; what it has under a name stays. `CoreDiedError` where vLLM has died."""
+        ...
+
     def read_pictures(self, payload: Payload) -> ReadPrompt:
         """The prompt of a request with images, which vLLM's own processor reads; `PicturesRefusedError`."""
         ...
@@ -191,4 +212,5 @@ class EngineCore(Protocol):
 
 CoreEvent = CoreStep | CoreDiedError
 StartCore = Callable[[ModelSpec], tuple[EngineCore, LoadedModel]]
-"""Starts one with a model; `ModelRefusedError` where it does not serve it. Takes as long as the model's load."""
+"""Starts one with a model and room for its adapters, without them; `ModelRefusedError` where it does not serve it.
+Takes as long as the model's load."""

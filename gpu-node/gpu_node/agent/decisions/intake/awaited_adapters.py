@@ -44,14 +44,25 @@ class AwaitedAdapters:
     @property
     def wants_load(self) -> bool:
         """Whether a request waits for nothing but that the engine loads an adapter of the current model."""
+        return any(not self._models.adapters.is_late(one.model, one.adapter) for one in self._loadable)
+
+    @property
+    def wants_rest(self) -> bool:
+        """Whether a request waits for an adapter that the engine can load only while it runs nothing."""
+        return any(self._models.adapters.is_late(one.model, one.adapter) for one in self._loadable)
+
+    @property
+    def _loadable(self) -> list[_Awaiting]:
+        """Those whose adapter could be loaded."""
         adapters, current = self._models.adapters, self._models.current
-        return any(
-            one.model == current
+        return [
+            one
+            for one in self._awaiting.values()
+            if one.model == current
             and adapters.is_known(one.model, one.adapter)
             and not adapters.is_loaded(one.model, one.adapter)
             and not adapters.problem(one.model, one.adapter)
-            for one in self._awaiting.values()
-        )
+        ]
 
     def add(self, beginning: Beginning, model: str, adapter: str) -> None:
         """A request would begin, and its adapter is not there."""

@@ -50,11 +50,18 @@ class Intake:
 
     @property
     def wants_adapters(self) -> bool:
-        """Whether the current model is to be loaded with others: a request waits for one, or nothing runs."""
+        """Whether the current model is to be loaded with others now: a request waits for one, or nothing runs."""
         model = self._models.current
         if not model or model in self._models.broken:
             return False
-        return self._awaited.wants_load or (not self._ledger.running and self._models.adapters.lacks(model))
+        if self._awaited.wants_load or (self._awaited.wants_rest and not self.awaits_engine):
+            return True
+        return not self._ledger.running and self._models.adapters.lacks(model)
+
+    @property
+    def wants_rest(self) -> bool:
+        """Whether a request waits for an adapter that can come only once nothing runs."""
+        return self._awaited.wants_rest
 
     def due(self, now: float) -> None:
         """Time has passed for requests that wait for adapters."""

@@ -36,8 +36,8 @@ class NodeAdapters:
         self._missed: set[tuple[str, str]] = set()
         """Waited for in vain: the file does not have them, until it changes."""
         self._failed_since_s: float | None = None
-        self.are_fixed = False
-        """A model keeps the adapters that it was loaded with."""
+        self._late: dict[str, dict[str, str]] = {}
+        """By model and name: those that it can have only while it runs nothing here, and why."""
 
     @property
     def broken(self) -> dict[str, dict[str, str]]:
@@ -48,6 +48,11 @@ class NodeAdapters:
             if problem := self.problem(model, name):
                 found.setdefault(model, {})[name] = problem
         return found
+
+    @property
+    def late(self) -> dict[str, dict[str, str]]:
+        """By model and name: adapters that come when it runs nothing here, and why."""
+        return {model: late for model, late in self._late.items() if late}
 
     def loaded(self, model: str) -> tuple[str, ...]:
         """Names of those that the engine has, of a model that is loaded."""
@@ -69,7 +74,7 @@ class NodeAdapters:
 
     def on_loaded(self, event: ModelLoaded) -> None:
         """A model is there, with what could be used of what was asked for."""
-        self._loaded[event.model] = event.adapters
+        self._loaded[event.model], self._late[event.model] = event.adapters, event.late_adapters
         self._failed |= {(event.model, name): problem for name, problem in event.broken_adapters.items()}
 
     def on_failed(self, model: str, in_use: Iterable[str], error: str) -> None:
@@ -96,8 +101,6 @@ class NodeAdapters:
         is_lacking = not self._configured or (model, name) in self._missed
         if is_lacking and not self.is_loaded(model, name):
             return refusal(model, name)  # no file is watched that could bring it, or it does not
-        if self.are_fixed and not self.is_loaded(model, name) and self.is_known(model, name):
-            return f"{model!r} was loaded without adapter {name!r}, and this node's engine adds none: restart the node"
         return ""
 
     def serves(self, model: str, name: str) -> bool:
@@ -107,6 +110,10 @@ class NodeAdapters:
     def is_loaded(self, model: str, name: str) -> bool:
         """Whether the engine has the adapter, of a model that is loaded."""
         return name in self.loaded(model)
+
+    def is_late(self, model: str, name: str) -> bool:
+        """Whether a loaded model can have the adapter only while it runs nothing here."""
+        return name in self._late.get(model, ())
 
     def is_known(self, model: str, name: str) -> bool:
         """Whether the configuration has the adapter, or it was loaded once: else its requests wait for that."""

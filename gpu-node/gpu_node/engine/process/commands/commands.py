@@ -191,7 +191,12 @@ class Commands:
         self._growth.tell()
 
     def loaded(
-        self, model: LoadedModel, load_s: float, source: str, broken_adapters: Mapping[str, str] = NOTHING_BROKEN
+        self,
+        model: LoadedModel,
+        load_s: float,
+        source: str,
+        broken_adapters: Mapping[str, str] = NOTHING_BROKEN,
+        late_adapters: Mapping[str, str] = NOTHING_BROKEN,
     ) -> None:
         """Tell that a model has become the current one, from where its weights were, in so many seconds."""
         self._send(
@@ -208,6 +213,7 @@ class Commands:
                 step_tokens=model.step_tokens,
                 adapters=model.adapters,
                 broken_adapters=dict(broken_adapters),
+                late_adapters=dict(late_adapters),
             )
         )
 

@@ -124,8 +124,6 @@ class EngineReady(Frame, frozen=True):
     """Or ``vllm``."""
     lacks: list[str] = []
     """What requests may ask for that it refuses, in words."""
-    has_fixed_adapters: bool = False
-    """A model that is loaded keeps the adapters that it was loaded with."""
 
 
 class EngineRefused(Frame, frozen=True):
@@ -156,6 +154,8 @@ class ModelLoaded(Frame, frozen=True):
     """That it has now."""
     broken_adapters: dict[str, str] = {}
     """Of those that were asked for, by name: why it is served without them."""
+    late_adapters: dict[str, str] = {}
+    """Likewise: why it can have them only when it has no requests, and is asked again."""
 
 
 class ModelFailed(Frame, frozen=True):

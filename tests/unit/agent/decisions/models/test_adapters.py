@@ -10,7 +10,7 @@ from gpu_node.agent.decisions.actions import Ack, AdaptersDue, AgentAction, Beat
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.intake.awaited_adapters import MAX_AWAITING
 from gpu_node.agent.decisions.models.node_adapters import FILE_WAIT_S, RETRY_S
-from gpu_node.engine.process.protocol.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, RunAttempt
+from gpu_node.engine.process.protocol.protocol import AbortRequests, LoadModel, ModelFailed, RunAttempt
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.messages.requests.requests import Abort, Attempt, EvictedRequest, FinishedRequest
@@ -227,10 +227,49 @@ def test_a_model_that_is_loaded_anew_has_those_of_now(agent: AgentCore) -> None:
     assert load(RHYMES) in agent.handle(queue(("g", "a", 1)))
 
 
-def test_an_engine_that_adds_none_says_so_and_serves_the_others(agent: AgentCore) -> None:
-    agent.handle(EngineReady("cpu", "vllm", has_fixed_adapters=True))
-    assert without_beats(agent.handle(having(LEGAL, RHYMES))) == []
-    problem = "'a' was loaded without adapter 'rhymes', and this node's engine adds none: restart the node"
-    assert agent.models.adapters.broken == {"a": {"rhymes": problem}}
-    assert errors(pulled(agent, "r", "rhymes")) == {"r": refused("rhymes")}
-    assert begun(pulled(agent, "s", "legal")) == ["s"]
+LATE = {"rhymes": "its rank is larger than there is room for"}
+
+
+def make_late(agent: AgentCore) -> None:
+    """An adapter has come that the engine takes only while it runs nothing, and a request runs."""
+    pulled(agent, "busy")
+    agent.handle(having(LEGAL, RHYMES))
+    assert pulled(agent, "r", "rhymes") == [load(LEGAL, RHYMES)]
+    assert without_beats(agent.handle(loaded("a", 0.0, adapters=("legal",), late_adapters=LATE))) == []
+    assert agent.handle(step(num_admittable=7, num_received=1)) == []
+    assert agent.models.adapters.late == {"a": LATE}
+    assert agent.models.adapters.broken == {}
+
+
+def test_one_that_the_engine_takes_only_while_it_runs_nothing_is_waited_for(agent: AgentCore) -> None:
+    make_late(agent)
+    assert agent.handle(queue(("g", "a", 8))) == [], "nothing more is pulled, so that it comes to that"
+    (publish,) = agent.handle(step(tokens("busy", 7), num_admittable=7, num_received=1))
+    assert isinstance(publish, Publish)
+    (_, again) = agent.handle(step(tokens("busy", 8, is_last=True), num_admittable=8, num_received=1))
+    assert again == load(LEGAL, RHYMES)
+    assert begun(agent.handle(loaded("a", 0.0, adapters=("legal", "rhymes")))) == ["r"]
+    assert agent.models.adapters.late == {}
+
+
+def test_nobody_waits_for_it_once_who_asked_has_left(agent: AgentCore) -> None:
+    make_late(agent)
+    agent.handle(queue(("g", "a", 8)))
+    assert Pull("g", 7) in agent.handle(Abort(requests=[Attempt("r", 0)]))
+
+
+def test_one_that_does_not_come_then_either_is_refused(agent: AgentCore) -> None:
+    make_late(agent)
+    agent.handle(step(tokens("busy", 7, is_last=True), num_admittable=8))
+    assert agent.models.loading == "a"
+    told = loaded("a", 0.0, adapters=("legal",), broken_adapters={"rhymes": "no memory for it"})
+    assert errors(agent.handle(told)) == {"r": refused("rhymes")}
+
+
+def test_a_node_that_falls_idle_loads_it_without_being_asked(agent: AgentCore) -> None:
+    pulled(agent, "busy")
+    agent.handle(having(LEGAL, RHYMES))
+    pulled(agent, "r", "rhymes")
+    agent.handle(loaded("a", 0.0, adapters=("legal",), late_adapters=LATE))
+    agent.handle(Abort(requests=[Attempt("r", 0)]))
+    assert load(LEGAL, RHYMES) in agent.handle(step(tokens("busy", 7, is_last=True), num_admittable=8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.config.config import parse_config
-from shared.config.engines.adapters import MAX_ADAPTERS, AdapterSpec
+from shared.config.engines.adapters import MAX_ADAPTERS, AdapterRoom, AdapterSpec
 from shared.config.engines.engine import MAX_ALIASES
 from tests.unit.shared.config.test_config import problems
 
@@ -91,7 +91,7 @@ def test_every_field_of_an_adapter_is_checked_at_its_place() -> None:
               - {name: "a b", source: x, sha256: ABC}
               - {source: y}
               - {name: c, soruce: z}
-              - {name: d, source: w, rank: 8}
+              - {name: d, source: w, alpha: 8}
     """
     assert problems(text) == [
         "models.0.adapters.0.name: String should match pattern '^[A-Za-z0-9][A-Za-z0-9._/-]{0,95}$'",
@@ -99,7 +99,7 @@ def test_every_field_of_an_adapter_is_checked_at_its_place() -> None:
         "models.0.adapters.1.name: Field required",
         "models.0.adapters.2.source: Field required",
         "models.0.adapters.2.soruce: unknown key; did you mean 'source'?",
-        "models.0.adapters.3.rank: unknown key; there are: name, source, sha256",
+        "models.0.adapters.3.alpha: unknown key; there are: name, source, sha256",
     ]
 
 
@@ -134,3 +134,12 @@ def test_what_cannot_have_adapters_says_what_to_do_about_it() -> None:
         "engine.pipeline: 'auto' cannot run beside adapters (of smol, dummy); set it to off, or leave adapters out",
     ]
     assert parse_config("engine: {pipeline: auto}", "without adapters").engine.pipeline == "auto"
+
+
+def test_room_for_adapters_has_bounds_and_defaults() -> None:
+    (spec,) = parse_config("models: [{name: smol, source: smol, adapter_room: {}}]", "test").models
+    assert spec.adapter_room == AdapterRoom(num=4, rank=16)
+    assert problems("models: [{name: smol, source: smol, adapter_room: {num: 65, rank: 513}}]") == [
+        "models.0.adapter_room.num: Input should be less than or equal to 64",
+        "models.0.adapter_room.rank: Input should be less than or equal to 512",
+    ]

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from shared.config.config import ClusterConfig, parse_config
+from shared.config.engines.engine import ModelSpec
+from shared.config.measured.profiled_costs import ProfiledCosts
 from shared.config.measured.profiles import (
     MAX_PROFILES,
     Profile,
     ProfileError,
     add_profile,
     encode_profiles,
-    profiled_costs,
+    profiled_cost,
     profiles_file,
     read_profiles,
 )
+from shared.config.model_specs import ModelSpecs
 from shared.messages.nodes.step_cost import StepCost
 
 CONFIG = parse_config("models: [{name: a, source: a.gguf}, {name: b, source: b.gguf}]", "test")
@@ -40,7 +43,8 @@ def profile(model: str = "a", *, step_s: float = 0.01, num_threads: int = 1, wei
 
 
 def costs(*profiles: Profile, config: ClusterConfig = CONFIG, device: str = "cpu") -> dict[str, StepCost]:
-    return profiled_costs(profiles, config, config.nodes[0], device)
+    found = {spec.name: profiled_cost(profiles, spec, config.nodes[0], device) for spec in config.models}
+    return {name: cost for name, cost in found.items() if cost is not None}
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -93,3 +97,22 @@ def test_a_profile_holds_for_the_same_model_on_the_same_kind_of_node() -> None:
 def test_a_file_is_bounded() -> None:
     many = [profile(num_threads=number) for number in range(MAX_PROFILES + 1)]
     assert encode_profiles(many).count('"model"') == MAX_PROFILES
+
+
+def test_what_is_measured_while_a_node_runs_counts_for_models_that_come(tmp_path: Path) -> None:
+    file, specs = tmp_path / "profiles.json", ModelSpecs(CONFIG.models)
+    known = ProfiledCosts(file, CONFIG.nodes[0], "cpu", specs)
+    assert known.get("a") is None
+    come = profile("c", step_s=0.5)
+    file.write_text(encode_profiles([profile("a"), come]))
+    specs.told("c", ModelSpec(name="c", source="c.gguf"))
+    assert (known.get("a"), known.get("b"), known.get("c")) == (profile("a").cost, None, come.cost)
+
+
+def test_a_file_that_is_damaged_while_a_node_runs_is_not_known_and_one_at_its_start_is_refused(tmp_path: Path) -> None:
+    file, specs = tmp_path / "profiles.json", ModelSpecs(CONFIG.models)
+    known = ProfiledCosts(file, CONFIG.nodes[0], "cpu", specs)
+    file.write_text("nonsense")
+    assert known.get("a") is None
+    with pytest.raises(ProfileError):
+        ProfiledCosts(file, CONFIG.nodes[0], "cpu", specs)
