@@ -10,7 +10,7 @@ from gpu_node.engine.process.protocol import Command, EngineReady, ImageFile, Mo
 from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.blocks import BlockNews, TellBlocks
 from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
-from shared.messages.nodes.nodes import Fence, Heartbeat, Load
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load, Serve
 from shared.messages.prefixes.prefix_sources import PrefixSource
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import (
@@ -135,6 +135,7 @@ AgentEvent = (
     | Evict
     | ReadAhead
     | Load
+    | Serve
     | Fence
     | TellBlocks
     | BlocksDue
