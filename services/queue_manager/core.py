@@ -74,13 +74,14 @@ class QueueManagerCore:
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
         batch_limits = BatchLimits(state, groups) if options.uses("pace") else None
         shares = TenantShares(state, groups, config.tenants)
+        reads_ahead = options.uses("read_ahead")
         self._notices = NodeNotices(
             state,
             self._planning,
             shares,
             batch_limits,
             may_evict=options.uses("evict"),
-            reads_ahead=options.uses("read_ahead"),
+            reads_ahead=reads_ahead,
         )
         self._refusals = Refusals(config.slo_classes, self.predictions)
         prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
@@ -88,7 +89,9 @@ class QueueManagerCore:
         warm, fetches = options.uses("warm"), options.uses("fetch")
         self._locations = Locations(state, self._requests, is_on=warm, fetches=fetches)
         follows_load = any(one.phases == AUTO for one in (*config.nodes, *config.pools))
-        self._phases = LoadPhases(state, groups, self._queues, self._requests, is_on=follows_load)
+        self._phases = LoadPhases(
+            state, groups, self._queues, self._requests, is_on=follows_load, reads_ahead=reads_ahead
+        )
         self._nodes = Nodes(state, groups, self._queues, self._requests, self._phases)
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._readers = Readers(state, groups, self._queues, self._requests)

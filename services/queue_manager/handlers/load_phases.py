@@ -36,17 +36,25 @@ LOOK_S = 1.0  # between two looks: what an order takes until it is a fact, and l
 class LoadPhases:
     """Owns `State.phase_gains`, `State.phases_due_s`, `State.phase_changes` and `Node.told_phases`.
 
-    ``is_on``: some nodes are configured to follow the load.
+    ``is_on``: some nodes are configured to follow the load. ``reads_ahead``: KV may be read while prompts are computed.
     """
 
     def __init__(
-        self, state: State, groups: RequestGroups, queues: VirtualQueues, requests: Requests, *, is_on: bool
+        self,
+        state: State,
+        groups: RequestGroups,
+        queues: VirtualQueues,
+        requests: Requests,
+        *,
+        is_on: bool,
+        reads_ahead: bool,
     ) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
         self._requests = requests
         self._is_on = is_on
+        self._reads_ahead = reads_ahead
 
     @property
     def wake_at(self) -> float | None:
@@ -94,7 +102,7 @@ class LoadPhases:
         if not is_known or not all(takes_kv(known[0], one, model) for one in known):
             return
         holders = Holders(followers, num_prefill, num_decode, len(fixed) - num_prefill - num_decode)
-        chosen = choose(gains, holders, works_of(known, load), load, dt_s)
+        chosen = choose(gains, holders, works_of(known, load, reads_ahead=self._reads_ahead), load, dt_s)
         for name, phases in (chosen or {}).items():
             node = self._state.nodes[name]
             if node.phases != phases:

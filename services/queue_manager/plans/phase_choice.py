@@ -6,13 +6,13 @@ down. So what another split would have saved is summed up while it is the better
 
     G ← max(0, G + (c_now - c_other) dt)          change where G ≥ cost of the change, to the cheapest there is now
 
-By then staying has cost as much as the change, and whatever comes afterwards, both together are at most twice what it
-would have been to change at once, or never: the rule of who does not know for how long (Karlin, Manasse, Rudolph and
-Sleator, Algorithmica 3, 1988; for several states Borodin, Linial and Saks, JACM 39, 1992). Where promises are broken
-every second that is within seconds; where a little time is to be gained it takes minutes, and a load that is over
-before then changes nothing. A sum that does not fall below 0 is Page's test for a change (CUSUM, Biometrika 41, 1954):
-noise about a load that stays adds up to nothing. While a load stays as it is, c does, too, so the cheapest split is one
-and the same, and after the change to it nothing is cheaper: there is one change at most.
+By then staying has cost as much as the change. Of two splits, both together are at most twice what it would have been
+to change at once, or never: the rule of who does not know for how long (Karlin, Manasse, Rudolph and Sleator,
+Algorithmica 3, 1988; for several states Borodin, Linial and Saks, JACM 39, 1992). Where promises are broken every
+second that is within seconds; where a little time is to be gained it takes minutes, and a load that is over before
+then changes nothing. A sum that does not fall below 0 is Page's test for a change (CUSUM, Biometrika 41, 1954): noise
+about a load that stays adds up to nothing. While a load stays as it is, c does, too, so the cheapest split is one and
+the same, and after the change to it nothing is cheaper: there is one change at most.
 
 Where a phase has no node of its own while the other one has, the split is no split, and the next look ends that.
 """

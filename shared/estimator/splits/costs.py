@@ -127,7 +127,7 @@ def _apart(works: Sequence[KindWork], load: PhaseLoad, share: float, prefill: in
     cost = 0.0
     for work in works:
         first_s = prompts.mean_s + work.first_s(0.0)
-        held_s = moves.mean_s + work.move_s + places.mean_s
+        held_s = moves.mean_s + work.pause_s + places.mean_s
         after_s = held_s + work.draws * (work.step_s + running * work.row_s)
         std_s = math.hypot(moves.std_s, places.std_s, work.draws * work.row_s * math.sqrt(running))
         cost += share * _cost(work, first_s, math.hypot(prompts.std_s, work.std_prompt_s), after_s, std_s)

@@ -53,6 +53,9 @@ class KindWork(NamedTuple):
     row_s: float
     batch: float
     move_s: float
+    """Of all its KV, once its prompt is computed."""
+    pause_s: float
+    """Behind its first token, until its KV is where it goes on."""
     network_s: float
 
     @property
@@ -70,12 +73,16 @@ class KindWork(NamedTuple):
         return self.prompt_rows_s + max(1.0, self.prompt_steps) * (self.step_s + num_running * self.row_s)
 
 
-def works_of(nodes: Sequence[NodeState], load: PhaseLoad) -> list[KindWork]:
-    """Of each kind that comes, on the mean of these nodes; O(nodes x kinds)."""
-    return [_mean([_work(node, kind) for node in nodes]) for kind in load.kinds if kind.rate_per_s > 0.0]
+def works_of(nodes: Sequence[NodeState], load: PhaseLoad, *, reads_ahead: bool = False) -> list[KindWork]:
+    """Of each kind that comes, on the mean of these nodes; O(nodes x kinds).
+
+    ``reads_ahead``: KV of long prompts goes ahead while the rest is computed.
+    """
+    kinds = [kind for kind in load.kinds if kind.rate_per_s > 0.0]
+    return [_mean([_work(node, kind, reads_ahead=reads_ahead) for node in nodes]) for kind in kinds]
 
 
-def _work(node: NodeState, kind: KindOfLoad) -> KindWork:
+def _work(node: NodeState, kind: KindOfLoad, *, reads_ahead: bool) -> KindWork:
     # where all do both nothing moves, so a prior that is too slow would never be put right
     kv_bytes_per_s = node.kv_bytes_per_s or PRIOR_NETWORK_BYTES_PER_S
     plain, shape = replace(node, hands_over=[], kv_bytes_per_s=kv_bytes_per_s), kind.shape
@@ -84,6 +91,11 @@ def _work(node: NodeState, kind: KindOfLoad) -> KindWork:
         shape, mean_prompt_tokens=0.0, std_prompt_tokens=0.0, kept_tokens=shape.mean_prompt_tokens, found_tokens=0.0
     )
     kv_tokens = shape.mean_prompt_tokens
+    move_s = hand_over_cost(plain, plain, shape.model, kv_tokens, 1).move_s
+    pause_s = move_s
+    if reads_ahead and node.reads_ahead and one.step_tokens and kv_tokens > one.step_tokens:
+        # what the last step computes is left, and what the network has not taken meanwhile
+        pause_s *= max(one.step_tokens / kv_tokens, 1 - (one.prompt_rows_s + one.chunks * one.step_s) / move_s)
     return KindWork(
         kind=kind,
         prompt_steps=one.prompt_tokens / one.step_tokens if one.step_tokens else 1.0,
@@ -93,7 +105,8 @@ def _work(node: NodeState, kind: KindOfLoad) -> KindWork:
         step_s=one.step_s,
         row_s=one.row_s,
         batch=full_batch(plain, kept).requests,
-        move_s=hand_over_cost(plain, plain, shape.model, kv_tokens, 1).move_s,
+        move_s=move_s,
+        pause_s=pause_s,
         network_s=network_s(node, node, kv_tokens * rate_of(node, shape.model).kv_token_bytes),
     )
 
