@@ -54,8 +54,8 @@ TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offl
 	$(addprefix engine/,memory/test_kv_memory.py offload/test_served_time.py test_needs_torch_alone.py test_real_model.py \
 	$(addprefix test_,adapters.py adapters_change.py bars.py common_beginnings.py embeddings.py encoders.py engine_choices.py engine_swap.py executor.py gguf_encoders.py guesses.py nomic_encoders.py partitions.py piped_engine.py \
 	prefix_exchange.py scores.py structured_guesses.py structured_output.py))) \
-	tests/gateway/models/test_gguf_encoders.py tests/gateway/models/test_hf_model.py tests/gateway/models/test_hf_tokenizer.py \
-	tests/fuzz tests/vllm tests/e2e/test_embeddings.py tests/e2e/test_encoders.py tests/cli/test_bench_conversations.py tests/cli/test_bench_engine.py tests/cli/test_profile.py
+	tests/gateway/models/tokenizer/test_gguf_encoders.py tests/gateway/models/test_hf_model.py tests/gateway/models/tokenizer/test_hf_tokenizer.py \
+	tests/fuzz tests/vllm tests/e2e/test_embeddings.py tests/e2e/test_encoders.py tests/cli/bench/test_bench_conversations.py tests/cli/bench/test_bench_engine.py tests/cli/bench/test_profile.py
 
 # Some shells and images set it; then each of the processes of a cluster, and of its tests, would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -23,8 +23,8 @@ from gateway.endpoints.chats.tool_answers import CallReading
 from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.reasoning.marks import THINK, ThoughtReading
-from gateway.responses.renderer import ResponsesRenderer
-from gateway.responses.request import ResponsesRequest
+from gateway.responses.rendering.renderer import ResponsesRenderer
+from gateway.responses.requests.request import ResponsesRequest
 from gateway.tools.notation import HERMES
 
 NUM_TOKENS = 20_000

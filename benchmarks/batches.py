@@ -33,7 +33,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 
 HOST, MODEL, ADMIN_PORT = "127.0.0.1", "chat", 23_300

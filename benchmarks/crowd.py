@@ -34,7 +34,7 @@ import psutil
 import yaml
 from crowd_clients import HOST, spread
 
-from cli.cluster.ports import free_port, is_free
+from cli.cluster.processes.ports import free_port, is_free
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig, load_config
 
 MODELS = {"chat": "mistral-7b", "code": "llama-3-8b", "long": "vicuna-13b"}

@@ -8,6 +8,9 @@ is short of its own; ``--nodes N`` measures with N predicted nodes in real time 
 Throughput is told twice: as it came, and by the processor time that the gateway took (user and kernel), which holds
 better where others use the machine too. A token or request a core second is one over the processor time of one.
 
+Where its core is full a gateway lets tokens of an answer wait for the next (`gateway.max_coalesce_s`), as
+``events_per_token`` says. ``--plain`` measures a gateway beside it, by turns, that never does.
+
 ``--floor`` measures beside it, by turns, what the same tokens and requests cost a process that does nothing but take
 them in and write them out through the same libraries (`load/floor.py`); ``floor_share`` is that over the gateway's.
 
@@ -120,22 +123,23 @@ class Session:
                 runs[number].append(self.load(served, num_requests, num_tokens, **more))
         return [medians([summary(run, num_tokens) for run in one]) for one in runs]
 
-    def capacity(self, gateway: Served, floor: Served | None) -> dict[str, Any]:
-        """Streams of long answers, and short answers streamed and whole; beside the floor, where there is one."""
+    def capacity(self, gateway: Served, plain: Served | None, floor: Served | None) -> dict[str, Any]:
+        """Streams of long answers, and short answers streamed and whole; beside the others, where they are."""
         streams, num = self._options.streams, self._options.requests
         kinds = {
             "long_streamed": (2 * streams, LONG_TOKENS, {"concurrency": streams, "stream": True}),
             "short_streamed": (num, SHORT_TOKENS, {"concurrency": num // 5, "stream": True}),
             "short_whole": (num, SHORT_TOKENS, {"concurrency": num // 5, "stream": False}),
         }
-        all_served = [gateway, floor] if floor else [gateway]
+        all_served = [gateway, *(one for one in (plain, floor) if one)]
         found = {name: self.repeated(all_served, *asked, **more) for name, (*asked, more) in kinds.items()}
         result: dict[str, Any] = {name: one[0] for name, one in found.items()}
+        for number, served in enumerate(all_served[1:], 1):
+            result[served.name] = {name: one[number] for name, one in found.items()}
         if floor:
-            result["floor"] = {name: one[1] for name, one in found.items()}
             result["floor_share"] = {
-                name: round(least["cpu_us_per_request"] / ours["cpu_us_per_request"], 3)
-                for name, (ours, least) in found.items()
+                name: round(one[-1]["cpu_us_per_request"] / one[0]["cpu_us_per_request"], 3)
+                for name, one in found.items()
             }
         return result
 
@@ -242,11 +246,17 @@ def measure(options: argparse.Namespace, folder: Path, say: Callable[[str], None
         )
         session.load(gateway, WARM_UP, SHORT_TOKENS, concurrency=50, stream=True)
         result: dict[str, Any] = {"behind": f"{options.nodes} predicted nodes" if options.nodes else "feeder"}
-        floor = None
+        plain = floor = None
+        if options.plain:
+            (folder / "plain").mkdir()
+            plain, _ = stack.enter_context(
+                servers.gateway(folder / "plain", session.cores, options.step_s, options.nodes, is_plain=True)
+            )
+            session.load(plain, WARM_UP, SHORT_TOKENS, concurrency=50, stream=True)
         if options.floor:
             floor = stack.enter_context(servers.floor(folder / "floor", session.cores, options.step_s))
             session.load(floor, WARM_UP, SHORT_TOKENS, concurrency=50, stream=True)
-        result |= session.capacity(gateway, floor)
+        result |= session.capacity(gateway, plain, floor)
         if feeder is None:
             return result
         if venv is not None:
@@ -273,6 +283,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     parser.add_argument("--floor", action="store_true", help="the least that a gateway can do, beside it by turns")
+    parser.add_argument("--plain", action="store_true", help="a gateway whose tokens never wait, beside it by turns")
     parser.add_argument("--litellm", default="", help="a venv with litellm[proxy]; 'none' leaves it out")
     parser.add_argument("--nodes", type=int, default=0, help="predicted nodes in real time instead of the feeder")
     parser.add_argument("--step-s", type=float, default=0.02, help="time of a step of the feeder and of the stub")

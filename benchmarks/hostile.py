@@ -33,7 +33,7 @@ from hostile_bodies import BODIES, TEXT
 from hostile_clients import HOST, Attack, connect, drip, half_sent, silent, unread
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.cluster.ports import free_port, is_free
+from cli.cluster.processes.ports import free_port, is_free
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig, load_config
 
 MAX_LAG_S = 0.05

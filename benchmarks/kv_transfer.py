@@ -29,7 +29,7 @@ import uvloop
 
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
-from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image, ImageFile
 from shared.bus.bus import connect
 from shared.messages.requests.requests import ImageTicket
 from tests.redis.image_port import image_port

@@ -4,10 +4,10 @@
 
 In the simulator: four A100s with Mistral-7B by their published numbers, with the live cores, over 100 Gbit/s. First
 most requests are prompts of some thousand tokens with short answers, then nearly all are chats with long ones; both
-want their first token within `TTFT_S` and further ones every `TPOT_S`. The same requests go to four nodes of both phases, to
-each fixed split, and to four nodes with ``phases: auto``. ``day`` shifts once, ``gusts`` shifts every `GUST_S`, sooner
-than a load is known; ``chats`` does not shift. Lengths vary by a third, times are random; no seed was looked at for the
-formulas but 0. The same options give the same figures on every machine. Ten minutes a seed.
+want their first token within `TTFT_S` and further ones every `TPOT_S`. The same requests go to four nodes of both
+phases, to each fixed split, and to four nodes with ``phases: auto``. ``day`` shifts once, ``gusts`` shifts every
+`GUST_S`, sooner than a load is known; ``chats`` does not shift. Lengths vary by a third, times are random; no seed
+was looked at for the formulas but 0. The same options give the same figures on every machine. Ten minutes a seed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 import click
+from phases import figures
 
-from benchmarks.phases import figures
 from services.simulator.cluster.cluster import fast
 from services.simulator.devices.catalogue import cluster_config, devices_of, phases_of
 from services.simulator.reports.report import attainment, rounded

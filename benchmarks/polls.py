@@ -29,8 +29,8 @@ import numpy as np
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.border.plan import Draw, ScheduledSequence, StepPlan
 from gpu_node.executors.cpu.executor import CpuExecutor
+from gpu_node.graph.passes.offload.polls import insert_polls
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import (
     CpuArena,
     CpuCacheShape,

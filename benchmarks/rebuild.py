@@ -31,8 +31,8 @@ from redis.exceptions import RedisError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cli.cluster.ports import free_port
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.redis_server import find_server
 from shared.bus import streams
 from shared.config.config import ADMIN_PORT_ENV, CONFIG_ENV, INSTANCE_ENV, REDIS_ENV, load_config
 from shared.messages.codec import FIELD, encode

@@ -22,7 +22,7 @@ import aiohttp
 
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineProcess
-from gpu_node.engine.process.protocol import LoadModel, ModelFailed, ModelLoaded, RunAttempt, StepReport
+from gpu_node.engine.process.protocol.protocol import LoadModel, ModelFailed, ModelLoaded, RunAttempt, StepReport
 from shared.config.config import load_config
 from shared.messages.requests.payload import Payload, Sampling
 

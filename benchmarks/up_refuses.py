@@ -24,8 +24,8 @@ import click
 import psutil
 import yaml
 
-from cli.cluster.health import known_state
-from cli.cluster.process_plan import NODE_STAGE, process_plan
+from cli.cluster.processes.health import known_state
+from cli.cluster.processes.process_plan import NODE_STAGE, process_plan
 from shared.config.config import ClusterConfig, load_config
 from tests.cli.whole_model import write_whole
 from tests.e2e.cluster import HOST

@@ -24,7 +24,7 @@ import aiohttp
 import yaml
 from ttft_overhead import FIRST_TOKEN, LAST_TOKEN, cluster_ttft_s
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE
 
 WARM_UP = 5

@@ -15,7 +15,7 @@ COMMANDS = {
     "down": ("cli.cluster.down", "Stop everything that `treadle up` started, and nothing else."),
     "status": ("cli.cluster.status", "Show the processes of the cluster."),
     "queue": ("cli.cluster.queue", "Show how many requests wait, and how long a new one would."),
-    "logs": ("cli.cluster.logs", "Print the logs of the cluster's processes, merged, and follow them."),
+    "logs": ("cli.cluster.logs.logs", "Print the logs of the cluster's processes, merged, and follow them."),
     "models": ("cli.models.command", "Fetch and list model files."),
     "program": ("cli.program.command", "Show what one step of a model computes, and what it costs."),
     "pipeline": ("cli.pipeline.command", "Find how operators of a model overlap best on a group of devices."),

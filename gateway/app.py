@@ -51,6 +51,7 @@ from gateway.http.context import (
 )
 from gateway.http.leaving import Leaving
 from gateway.http.refusals import log_unvisited, refusal_answer
+from gateway.metrics.coalescing_metrics import CoalescingCollector
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.pulse import Pulse
 from gateway.metrics.queue_metrics import QueueCollector
@@ -63,8 +64,8 @@ from gateway.tenants.slots import Slots
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.messages.batches.batches import TOKEN_HEADER
-from shared.service.admin import Admin
-from shared.service.tasks import cancel_all
+from shared.service.admin.admin import Admin
+from shared.service.background.tasks import cancel_all
 from shared.telemetry.loop_lag import LoopLag
 
 REQUEST_ID_HEADER = "x-treadle-request-id"
@@ -76,7 +77,7 @@ _log = structlog.get_logger(__name__)
 
 
 def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.Application:  # noqa: B008 (frozen)
-    """The gateway as an application, to be served by `shared.service.admin.listen` with a `ClientsRunner`.
+    """The gateway as an application, to be served by `shared.service.admin.admin.listen` with a `ClientsRunner`.
 
     A runner of one's own needs ``handler_cancellation=True``: a handler must end as soon as its client leaves, also
     while it waits for a first token.
@@ -94,6 +95,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
     view, clock = context.dispatcher.view, asyncio.get_running_loop().time
     context.registry.register(QueueCollector(view, clock))
     context.registry.register(RedisCollector(context.redis_health))
+    context.registry.register(CoalescingCollector(lambda: context.dispatcher.num_held_writes))
     app[SLOTS] = slots = Slots(
         context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
     )
@@ -120,7 +122,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
     @cache
     def document() -> dict[str, Any]:
-        """Made for the first who asks: it takes as long as a tenth of a start."""
+        """Made for the first request: it takes as long as a tenth of a start."""
         has_batches = context.config.batches.enabled
         return openapi_document(__version__, has_keys=bool(context.config.keys), has_batches=has_batches)
 
@@ -160,7 +162,7 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
 
 @web.middleware
 async def _answer_errors(request: web.Request, handler: NextHandler) -> web.StreamResponse:
-    """Every failure gets its API's shape and its status; one that nobody foresaw is logged, here and only here."""
+    """Every failure gets its API's shape and its status; an unforeseen one is logged, here and only here."""
     request[REQUEST_ID] = _new_request_id(request)
     try:
         return await handler(request)

@@ -17,9 +17,10 @@ from gateway.app import build_app
 from gateway.http.clients_port import ClientsRunner
 from gateway.http.context import ADMIN, LEAVING, RATES, GatewayContext
 from gateway.http.leaving import CUT_S
+from gateway.inflight.bus.redis_queue import RedisQueue
+from gateway.inflight.coalescing import Coalescing
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.kept_responses import kept_responses
-from gateway.inflight.redis_queue import RedisQueue
 from gateway.models.models import load_models
 from gateway.tenants.kept_rates import KeptRates
 from gateway.workers.admin_thread import served_aside
@@ -33,8 +34,8 @@ from shared.bus import streams
 from shared.bus.bus import check_reachable, connect
 from shared.config.config import ClusterConfig
 from shared.processes import garbage
-from shared.service.admin import Admin, listen_on_sockets, serve_admin, serve_admin_on_path
-from shared.service.durability import Waiting, check_durability
+from shared.service.admin.admin import Admin, listen_on_sockets, serve_admin, serve_admin_on_path
+from shared.service.log.durability import Waiting, check_durability
 from shared.service.service import admin_port, instance_name, redis_url, stop_on_signals
 from shared.telemetry.telemetry import configure_logging, configure_tracing
 
@@ -64,7 +65,7 @@ async def serve(whole: ClusterConfig, worker: Worker | None) -> None:
     models = ServedModels(await asyncio.to_thread(load_models, config))
     log.info("models ready", models=list(models), seconds=round(time.monotonic() - started, 2))
     queue = RedisQueue(redis, gateway_id, waiting)
-    dispatcher = Dispatcher(queue, gateway_id)
+    dispatcher = Dispatcher(queue, gateway_id, Coalescing(config.gateway.max_coalesce_s))
 
     def not_ready() -> str:
         return queue.not_ready or ("stopping" if stop.is_set() else "" if listening.is_set() else "not listening yet")

@@ -16,6 +16,7 @@ import gpu_node.agent.telemetry.metrics as node_metrics
 from gateway.http.connection_metrics import ConnectionCollector
 from gateway.http.connections import Connections
 from gateway.inflight.queue_view import QueueView
+from gateway.metrics.coalescing_metrics import CoalescingCollector
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.metrics.queue_metrics import QueueCollector
 from gateway.metrics.redis_metrics import RedisCollector
@@ -37,8 +38,10 @@ from shared.bus import bus
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions
-from shared.service import driver, durability, solver
-from shared.service.inbox_lag import InboxLag, InboxLagCollector
+from shared.service import driver
+from shared.service.admin.inbox_lag import InboxLag, InboxLagCollector
+from shared.service.background import solver
+from shared.service.log import durability
 from shared.telemetry import lossy_stream
 from shared.telemetry.loop_lag import LoopLag
 
@@ -77,6 +80,7 @@ def catalogue() -> list[Family]:
             *QueueCollector(QueueView(), _never).collect(),
             *RedisCollector(RedisHealth).collect(),
             *ConnectionCollector(Connections(1)).collect(),
+            *CoalescingCollector(lambda: 0).collect(),
             *_made_in(LoopLag(CollectorRegistry())),
         ],
         "gateway with several workers": WorkersCollector(WorkerPool(1, 0.0)).collect(),

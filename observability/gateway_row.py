@@ -18,6 +18,12 @@ GATEWAYS = Row(
             ],
         ),
         Panel(
+            "Writes held for later tokens",
+            "A second, where a gateway's core is full: tokens of an answer go out several at a time.",
+            "ops",
+            [Query(rate("treadle_held_writes_total"), "held")],
+        ),
+        Panel(
             "Connections of clients",
             "By what they do, and how many there may be.",
             "short",

@@ -21,8 +21,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from xdist.remote import Producer
 
-from cli.cluster.ports import free_port
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.redis_server import find_server
 from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.files.model_file import model_path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpu_node.engine.process.protocol import ImageFile
+from gpu_node.engine.process.protocol.protocol import ImageFile
 
 
 def laid(data: bytes) -> ImageFile:

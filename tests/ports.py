@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cli.cluster.ports import free_port, is_free
+from cli.cluster.processes.ports import free_port, is_free
 
 HOST = "127.0.0.1"
 FIRST_PORT, NUM_PORTS = 20_000, 12_000  # below those that the kernel gives out itself

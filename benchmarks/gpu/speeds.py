@@ -11,7 +11,7 @@ from line import Line
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from gpu_node.executors.cuda.program.graphs import CudaGraphs
+from gpu_node.executors.cuda.program.graphs.graphs import CudaGraphs
 
 DECODES = [(1, 4096), (1, 32768), (16, 4096), (64, 1024), (64, 4096), (256, 1024), (512, 1280)]
 """Sequences and tokens of context."""

@@ -20,7 +20,7 @@ import uvloop
 from aiohttp import web
 from redis.asyncio import Redis
 
-from gateway.inflight.batched_scripts import BatchedScripts
+from gateway.inflight.bus.batched_scripts import BatchedScripts
 from shared.bus import scripts, streams
 from shared.bus.bus import connect
 from shared.bus.system_writes import SystemWriter, delete

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import yaml
 
-from cli.cluster.ports import free_port
-from cli.cluster.process_plan import GATEWAY, process_environment, process_plan
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.process_plan import GATEWAY, process_environment, process_plan
+from cli.cluster.processes.redis_server import find_server
 from shared.config.config import SMOLLM2_SHA256, SMOLLM2_SOURCE, ClusterConfig
 
 HOST = "127.0.0.1"
@@ -29,6 +29,7 @@ MODEL = "smollm2"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 FIRST_ADMIN_PORT, NUM_ADMIN_PORTS = 21_000, 11_000  # below those that systems give to clients
+PORTS_A_CLUSTER = 64
 MAX_REQUESTS_HELD = 8_192
 
 
@@ -118,19 +119,22 @@ def floor(folder: Path, cores: tuple[int, int], step_s: float) -> Iterator[Serve
 
 @contextmanager
 def gateway(
-    folder: Path, cores: tuple[int, int], step_s: float, num_nodes: int = 0
+    folder: Path, cores: tuple[int, int], step_s: float, num_nodes: int = 0, *, is_plain: bool = False
 ) -> Iterator[tuple[Served, subprocess.Popen[bytes] | None]]:
     """A gateway alone on the first core. On the second the feeder, or as many predicted nodes with their services.
 
-    A gateway's step is the feeder's; nodes have a pace of their own. The feeder's process is given too.
+    A gateway's step is the feeder's; nodes have a pace of their own. The feeder's process is given too. In a plain one
+    no token waits for another.
     """
     options: dict[str, Any] = {"gateway": {"host": HOST, "port": free_port(HOST), "max_inflight": MAX_REQUESTS_HELD}}
+    if is_plain:
+        options["gateway"]["max_coalesce_s"] = 0
     if num_nodes:
         nodes = [{"name": f"node-{number}", "device": "a100", "executor": "predicted"} for number in range(num_nodes)]
         options |= {"nodes": nodes, "engine": {"max_num_seqs": 256, "step_tokens": 2_048}}
     config = {
         "models": [{"name": MODEL, "source": SMOLLM2_SOURCE, "sha256": SMOLLM2_SHA256, "max_model_len": 2_048}],
-        "admin_port": FIRST_ADMIN_PORT + os.getpid() % NUM_ADMIN_PORTS,
+        "admin_port": FIRST_ADMIN_PORT + os.getpid() % NUM_ADMIN_PORTS + is_plain * PORTS_A_CLUSTER,
         "data_dir": str(folder / "data"),
         **options,
     }
@@ -146,7 +150,7 @@ def gateway(
                 argv = list(spec.argv)
                 process = stack.enter_context(started(argv, core, environment, folder / f"{spec.name}.log"))
         port = config["gateway"]["port"]  # the gateway is the last of a plan
-        served = Served("treadle", f"http://{HOST}:{port}", MODEL, process)
+        served = Served("plain" if is_plain else "treadle", f"http://{HOST}:{port}", MODEL, process)
         wait_until_up(f"{served.url}/readyz", process)
         yield served, fed
 

@@ -23,7 +23,7 @@ from shared.messages.messages import AnyMessage
 from shared.messages.nodes.nodes import Heartbeat
 from shared.messages.nodes.placement import PlanRequest, Solved
 from shared.messages.requests.requests import Evicted, Pulled, Submit
-from shared.service.cluster_clock import id_time
+from shared.service.log.cluster_clock import id_time
 
 POLL_MS = 100
 RUN_FILE = "run.msgpack"

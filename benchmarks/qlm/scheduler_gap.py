@@ -2,9 +2,9 @@
 
 Random small problems: two or three devices of two kinds, three models, two to five request groups of which some run,
 tight and loose deadlines. The gap is (cost found - least cost) / least cost, by the cost function that both optimise
-(`services.scheduler.solving.cost`). The least cost counts the seconds until every waiting request is done, so it is
-never near zero, unless nobody waits: such problems are drawn again. Problems whose optimum HiGHS could not prove in
-time count in ``num_unproven`` and in no gap. Prints one JSON object or a table.
+(`services.scheduler.solving.problem.cost`). The least cost counts the seconds until every waiting request is done, so
+it is never near zero, unless nobody waits: such problems are drawn again. Problems whose optimum HiGHS could not prove
+in time count in ``num_unproven`` and in no gap. Prints one JSON object or a table.
 
     python benchmarks/qlm/scheduler_gap.py --instances 200 --json
     python benchmarks/qlm/scheduler_gap.py --large --json
@@ -26,10 +26,10 @@ from rich.progress import track
 from rich.table import Table
 
 from services.scheduler.placement import solve
-from services.scheduler.solving.anytime import search
-from services.scheduler.solving.cost import total_cost
-from services.scheduler.solving.exact import solve_exactly
-from services.scheduler.solving.tables import make_instance
+from services.scheduler.solving.methods.anytime import search
+from services.scheduler.solving.methods.exact import solve_exactly
+from services.scheduler.solving.problem.cost import total_cost
+from services.scheduler.solving.problem.tables import make_instance
 from shared.config.hardware import device_named, fits, kv_bytes_per_s, load_s, model_named, model_rate
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.placement import GroupLoad, PlacementProblem

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from cli.cluster.process_plan import process_environment
+from cli.cluster.processes.process_plan import process_environment
 from cli.config.yaml import process_yaml
 from cli.errors import CliError, ClusterError
 from gpu_node.bench.report import Said, decode

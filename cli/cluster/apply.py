@@ -10,8 +10,8 @@ import click
 import yaml
 from rich.console import Console
 
-from cli.cluster.health import known_state
-from cli.cluster.process_plan import GATEWAY, ProcessSpec, process_plan
+from cli.cluster.processes.health import known_state
+from cli.cluster.processes.process_plan import GATEWAY, ProcessSpec, process_plan
 from cli.cluster.run_dir import RunDir, write_atomically
 from cli.cluster.state import ClusterState
 from cli.config.model_check import check_models

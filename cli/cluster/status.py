@@ -11,7 +11,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from cli.cluster.process_status import DEAD, READY, ProcessStatus, cluster_status
+from cli.cluster.processes.process_status import DEAD, READY, ProcessStatus, cluster_status
 from cli.cluster.run_dir import RunDir
 from cli.config.option import config_option
 from cli.tables import print_table

@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from cli.cluster.run_dir import RunDir
-from cli.cluster.start import ClusterStart
-from cli.cluster.start_display import StartDisplay
+from cli.cluster.start.start import ClusterStart
+from cli.cluster.start.start_display import StartDisplay
 from cli.config.check import check_start
 from cli.config.option import config_option
 from cli.errors import ClusterError

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cli.config.option import config_option
 from cli.models.argument import find_model
-from cli.models.bucket_objects import pinned_source
+from cli.models.buckets.bucket_objects import pinned_source
 from cli.models.export import export_model
 from cli.models.hub_download import latest_commit
 from cli.models.pull import pull_models

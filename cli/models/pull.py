@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cli.errors import CliError
-from cli.models.bucket_download import RECORD, download_from_bucket
-from cli.models.bucket_record import check_unchanged, record_path
+from cli.models.buckets.bucket_download import RECORD, download_from_bucket
+from cli.models.buckets.bucket_record import check_unchanged, record_path
 from cli.models.hub_download import download_from_hub
 from cli.models.pull_lock import only_pull
 from cli.models.source import BUCKET_PREFIX, PREFIX, PackagedModel, bucket_model, hub_model, packaged_model

@@ -14,7 +14,7 @@ from gateway.answers import call_record
 from gateway.answers.call_record import Visit
 from gateway.answers.event import SseEvent
 from gateway.answers.news_wait import NewsWait, first_news, rest
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
 from gateway.inflight.timeline import Timeline
 from gateway.openai.answers.answers import CompletionTokensDetails, PromptTokensDetails, Usage
 from gateway.openai.answers.delta import Crashed, Delta, End, Failure, NodeRefusal, Rejection, merged

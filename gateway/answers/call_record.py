@@ -11,8 +11,8 @@ from opentelemetry.trace import Span
 
 from gateway.http.refusals import log_refusal
 from gateway.inflight import tracing
-from gateway.inflight.call import InflightCall
-from gateway.inflight.job import Job
+from gateway.inflight.calls.call import InflightCall
+from gateway.inflight.calls.job import Job
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.openai.errors.errors import DROPPED_REASON_HEADER, ApiError

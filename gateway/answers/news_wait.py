@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from gateway.answers.sse import SseStream
-from gateway.inflight.call import InflightCall, Take
+from gateway.inflight.calls.call import InflightCall, Take
 from gateway.openai.answers.delta import Delta, End
 from gateway.openai.errors import errors
 from shared.messages.requests.requests import QueuePlace

@@ -19,11 +19,11 @@ _HEADERS = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # tells nginx to pass each event on at once
 }
-MAX_UNTIMED_BYTES = 16 << 10  # behind nothing else, these are taken by the connection's buffer: nobody is waited for
+MAX_UNTIMED_BYTES = 16 << 10  # behind nothing else, these are taken by the connection's buffer: no client is waited for
 
 
 class ClientGoneError(Exception):
-    """Nobody reads this stream any more."""
+    """The client does not read this stream any more."""
 
 
 class SseStream:
@@ -31,7 +31,7 @@ class SseStream:
 
     aiohttp makes the headers and the end. What lies between is written to the connection here, framed as a chunk of
     HTTP/1.1 where the client speaks that: one event a token is what this process mostly does, and the way through
-    aiohttp's layers costs more than all that stands in this file. Nobody waits for a client until its connection holds
+    aiohttp's layers costs more than all that stands in this file. No client is waited for until its connection holds
     more than it should.
     """
 

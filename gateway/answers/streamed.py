@@ -17,7 +17,7 @@ from gateway.answers.running_usage import with_usage
 from gateway.answers.sse import ClientGoneError, SseStream
 from gateway.http.context import ANSWERED
 from gateway.http.flush import give_up
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
 from gateway.openai.answers.delta import Delta, End
 from gateway.openai.errors import errors
 
@@ -113,7 +113,7 @@ class StreamedAnswer:
         return with_usage(found, usage(self._call, self._record.timeline)) if self._include_running_usage else found
 
     async def _tell(self, error: errors.ApiError) -> None:
-        """An error event and not the one of a whole answer, so that nobody takes the stream for complete."""
+        """An error event and not the one of a whole answer, so that no client takes the stream for complete."""
         try:
             await self._stream.send(*self._renderer.failed(error))
         except ClientGoneError:

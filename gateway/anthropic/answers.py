@@ -41,7 +41,7 @@ class ThinkingContent(Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
     thinking: str
     signature: Literal[""] = ""
-    """Nobody signs thoughts here."""
+    """Thoughts are not signed here."""
 
 
 class ToolUseContent(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_use"):

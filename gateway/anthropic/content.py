@@ -65,7 +65,7 @@ class ThinkingBlock(ApiObject):
 
 
 class RedactedThinkingBlock(ApiObject):
-    """Thoughts that nobody but Anthropic can read: taken and left out."""
+    """Thoughts that only Anthropic can read: taken and left out."""
 
     type: Literal["redacted_thinking"]
     data: str

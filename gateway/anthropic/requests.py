@@ -1,7 +1,7 @@
 """Requests of Anthropic's Messages API as far as Treadle has them, each read as a chat.
 
 The rules are those of `gateway.openai.requests.schema`: what would change an answer and is not there is refused by
-name, and so is a field that nobody knows; ``null`` means "not given"; types are strict. `metadata`, `cache_control`,
+name, and so is an unknown field; ``null`` means "not given"; types are strict. `metadata`, `cache_control`,
 `service_tier` and `signature` are taken and not used: none of them changes the answer.
 """
 
@@ -90,7 +90,7 @@ class OutputConfig(ApiObject):
 
 
 class RequestMetadata(ApiObject):
-    """Who asks; taken and not used."""
+    """Which user asks; taken and not used."""
 
     user_id: Id | None = None
 

@@ -49,7 +49,7 @@ class BatchToken:
         return known is not None and hmac.compare_digest(known.encode(), given.encode(errors="surrogateescape"))
 
     async def _look(self) -> None:
-        async with self._reading:  # who comes meanwhile waits for what is read
+        async with self._reading:  # a call that comes meanwhile waits for what is read
             if self._read_s is not None and self._clock() - self._read_s < READ_AGAIN_S:
                 return
             try:

@@ -40,7 +40,7 @@ from gateway.openai.pooled.embeddings import EmbeddingList
 from gateway.openai.pooled.scores import RerankAnswer, ScoreList
 from gateway.openai.tokenize import DetokenizeAnswer, TokenizeAnswer
 from gateway.responses.answer import ResponseAnswer
-from gateway.responses.events import STREAM_EVENTS
+from gateway.responses.rendering.events import STREAM_EVENTS
 from gateway.tenants.auth import KEY_HEADER
 
 _ANSWERS: list[type[msgspec.Struct]] = [ChatCompletion, ChatCompletionChunk, Completion, ResponseAnswer, ErrorAnswer]

@@ -16,7 +16,7 @@ from gateway.openai.requests.chat_messages import ChatMessage
 from gateway.openai.requests.schema import INERT, ChatCompletionRequest, CompletionRequest
 from gateway.openai.requests.structured_output import StructuredOutputs
 from gateway.openai.tokenize import DetokenizeRequest, TokenizeRequest
-from gateway.responses.request import INERT_FIELDS, ResponsesRequest
+from gateway.responses.requests.request import INERT_FIELDS, ResponsesRequest
 
 NOT_SUPPORTED = "Not supported; these values ask for nothing."
 

@@ -64,7 +64,7 @@ class Generation:
         self.attempt = 0
         self.is_over = False
         self.ended_by_node = False
-        """The node knows that it is over (or the queue manager does, which refused it), so nobody has to tell it."""
+        """The node knows that it is over (or the queue manager does, which refused it), so it need not be told."""
         numbers = range(first_choice, first_choice + sampling.num_choices)
         self._choices = [Choice(number, token_bytes, stops, sampling, thoughts) for number in numbers]
         self._wants_logprobs = sampling.num_logprobs is not None

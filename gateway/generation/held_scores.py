@@ -1,8 +1,8 @@
 """Logprobs go out with the text they belong to.
 
-A token's score is passed on as soon as all its text is out, the character that it only begins included: so whoever
-adds up the bytes of the tokens never has more than the text. Of a text that a stop string cuts, the tokens that begin
-before the cut belong to the answer; those behind it are dropped with their text.
+A token's score is passed on as soon as all its text is out, the character that it only begins included: so a client
+that adds up the bytes of the tokens never has more than the text. Of a text that a stop string cuts, the tokens that
+begin before the cut belong to the answer; those behind it are dropped with their text.
 """
 
 from __future__ import annotations

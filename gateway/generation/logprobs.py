@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.openai.answers.answers import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
 from gateway.openai.answers.delta import ScoredToken
 

@@ -117,7 +117,7 @@ def telling_faults() -> Iterator[None]:
 
 
 def _no_utf8(data: bytes) -> str:
-    """Where; msgspec counts from the begin of the text in which it is, which nobody knows."""
+    """Where; msgspec counts from the begin of the text in which it is, which is unknown."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

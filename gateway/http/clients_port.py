@@ -160,7 +160,7 @@ class ClientConnection(web.RequestHandler):
         self._end_broken_body()
 
     def _end_broken_body(self) -> None:
-        """Tell who reads a body that its framing is wrong: the library only answers behind that request."""
+        """Tell the reader of a body that its framing is wrong: the library only answers behind that request."""
         request = self._request
         if request is None or request.content.is_eof() or not self._messages:
             return  # behind a body that has not ended there is no other message than that of a fault
@@ -176,7 +176,7 @@ class ClientConnection(web.RequestHandler):
         if self._is_bad:
             resp.force_close()
         try:
-            if DELIVERED in request:  # by who held slots for it
+            if DELIVERED in request:  # by the handler that held slots for it
                 finished = await super().finish_response(request, resp, start_time)
             else:
                 async with asyncio.timeout(write_s):
@@ -189,7 +189,7 @@ class ClientConnection(web.RequestHandler):
             return resp, True
         if self._is_bad:
             await self._linger()
-        if request.get(UNREAD, False):  # given up before, by who held slots for it
+        if request.get(UNREAD, False):  # given up before, by the handler that held slots for it
             return resp, True
         self._request = None
         if self.transport is not None:

@@ -1,4 +1,4 @@
-"""The connections at the clients' port: what each is doing, how long it may, and who goes where there are too many.
+"""The connections at the clients' port: what each is doing, how long it may, and which go where there are too many.
 
 Decides, and touches no socket: `gateway.http.clients_port` tells it what happens, and does what it says.
 """
@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 # Opened, or a byte of the next request sent: clients send a header in one piece, and the slowest line has carried it by
 # then. A connection without a header holds no slot, so nothing else bounds how long it stays.
 HEADER_TIMEOUT_S = 10.0
-# Between two requests. Longer than load balancers keep connections to what is behind them (60 s is common), so that it
-# is they who close one, and never while a request is under way.
+# Between two requests. Longer than load balancers keep connections to what is behind them (60 s is common), so that
+# these close one, and never while a request is under way.
 IDLE_TIMEOUT_S = 75.0
 # An answer: a client that takes nothing of it for this long has left, whatever its socket says.
 WRITE_TIMEOUT_S = 60.0
@@ -84,7 +84,7 @@ class Connections(Generic[C]):
 
     @property
     def is_empty(self) -> bool:
-        """Nobody is connected."""
+        """No client is connected."""
         return not self._state
 
     def num_in(self, state: ConnectionState) -> int:
@@ -97,7 +97,7 @@ class Connections(Generic[C]):
 
     @property
     def is_full(self) -> bool:
-        """A newcomer needs somebody else's place."""
+        """A newcomer needs another one's place."""
         return len(self._state) - self.num_in(ConnectionState.REFUSED) >= self.limit
 
     @property
@@ -106,7 +106,7 @@ class Connections(Generic[C]):
         return self.num_in(ConnectionState.REFUSED) < MAX_REFUSED
 
     def in_the_way(self, now: float) -> C | None:
-        """Whoever gives way to a newcomer: the oldest that is idle, else that has sent no header; None for nobody."""
+        """The one that gives way to a newcomer: the oldest that is idle, else that has sent no header; or None."""
         for connection in self._since_s[ConnectionState.IDLE]:
             return connection
         for connection, since_s in self._since_s[ConnectionState.HEADER].items():

@@ -27,7 +27,7 @@ from gateway.tenants.rate_exchange import RateExchange
 from gateway.tenants.slots import Slots
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
-from shared.service.admin import Admin
+from shared.service.admin.admin import Admin
 
 
 def _tracer() -> trace.Tracer:

@@ -27,7 +27,7 @@ def refusing_others(handle: Handle) -> Handle:
         request_id = os.urandom(16).hex()
         response = refusal_answer(errors.expectation_failed(), request.path, request_id)
         response.headers["x-treadle-request-id"] = request_id
-        response.force_close()  # whether its body comes now, nobody knows
+        response.force_close()  # it is unknown whether its body comes now
         return response
 
     return checked

@@ -1,7 +1,7 @@
 """Until an answer is out: written to the client's connection, not only handed to it.
 
 aiohttp is done with an answer when its last piece is in the connection's buffer. There it lies while its client does
-not read, and nobody counts it. So whoever holds a slot for an answer waits here before giving it back.
+not read, and it is not counted. So a handler that holds a slot for an answer waits here before giving it back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from aiohttp import web
 
 from gateway.http.context import ANSWERED, CONNECTIONS
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 MIN_WRITE_BYTES_PER_S = 64 << 10  # a client that reads slower than this holds a large answer for nothing
 

@@ -1,4 +1,4 @@
-"""How a gateway leaves its clients: what runs may end, and who has a kept connection is told to take another one.
+"""How a gateway leaves its clients: what runs may end, and clients with kept connections are told to take others.
 
 A connection that is closed while its client sends the next request looks like a failure. So none is closed at once: for
 `LEAVE_S` behind the last answer each further request is answered, too, with ``Connection: close``.
@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 LEAVE_S = 1.0  # a client that sends its next request within this time is told, and loses none
-GOODBYE_S = 2.0  # to write the last event to clients that read; who does not is cut off
+GOODBYE_S = 2.0  # to write the last event to clients that read; one that does not is cut off
 CUT_S = 1.0  # for the ends of those that are cut off
 POLL_S = 0.02
 
@@ -48,7 +48,7 @@ class Leaving:
     async def leave(self, runner: web.AppRunner, drain_s: float, stop: Callable[[], None]) -> None:
         """Take no more connections, and let those that there are end.
 
-        ``stop`` ends all answers that take longer than ``drain_s``: their clients are told. Who does not read that
+        ``stop`` ends all answers that take longer than ``drain_s``: their clients are told. One that does not read that
         within `GOODBYE_S` is cut off.
         """
         for site in list(runner.sites):

@@ -1,8 +1,8 @@
 """A refused request: its answer, in the shape of the API that was asked, and its log line.
 
-The line says why, for whom and where; never a word of what the request said. It is a warning, so equal ones are folded
-(`shared.telemetry.log_folding`): who is refused ten thousand times is a line and a number. What a client made up itself
-(a path, the name of a field) is cut.
+The line says why, for which client and where; never a word of what the request said. It is a warning, so equal ones are
+folded (`shared.telemetry.log_folding`): a client that is refused ten thousand times is a line and a number. What a
+client made up itself (a path, the name of a field) is cut.
 """
 
 from __future__ import annotations

@@ -10,13 +10,14 @@ import structlog
 
 from gateway.generation.generation import Verdict
 from gateway.inflight import tracing
-from gateway.inflight.call import InflightCall
-from gateway.inflight.job import Job
+from gateway.inflight.calls.call import InflightCall
+from gateway.inflight.calls.job import Job
+from gateway.inflight.calls.request import InflightRequest
+from gateway.inflight.calls.rounds import Rounds
+from gateway.inflight.coalescing import Coalescing
 from gateway.inflight.queue_port import QueueFullError, QueuePort, QueueUnavailableError
 from gateway.inflight.queue_view import QueueView
 from gateway.inflight.releases import Releases
-from gateway.inflight.request import InflightRequest
-from gateway.inflight.rounds import Rounds
 from shared.messages.requests.requests import Attempt, QueueStatus, Rejected, Resubmit, Tokens
 
 Inbound = Tokens | Resubmit | Rejected | QueueStatus
@@ -33,12 +34,13 @@ class Dispatcher:
     The number of requests is bounded by the `Slots` of the handlers.
     """
 
-    def __init__(self, queue: QueuePort, gateway_id: str) -> None:
+    def __init__(self, queue: QueuePort, gateway_id: str, coalescing: Coalescing | None = None) -> None:
+        """Without ``coalescing`` each token goes out by itself as long as it can."""
         self._queue = queue
         self._gateway_id = gateway_id
         self._inflight: dict[str, InflightRequest] = {}
         self.view = QueueView()
-        self._rounds = Rounds()
+        self._rounds = Rounds(coalescing or Coalescing(0.0))
         self._releases = Releases(queue)
         self._ending: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -47,6 +49,11 @@ class Dispatcher:
     def num_inflight(self) -> int:
         """Requests whose answer is not complete, or not yet sent."""
         return len(self._inflight)
+
+    @property
+    def num_held_writes(self) -> int:
+        """How often tokens have waited for the next ones of their answers."""
+        return self._rounds.num_held
 
     def attempts(self) -> list[Attempt]:
         """Those whose answers are not complete."""
@@ -158,7 +165,7 @@ class Dispatcher:
             raise
 
     async def _tell(self, over: dict[str, InflightRequest], submits: dict[str, asyncio.Task[None]]) -> None:
-        """Behind the submits: a cancel that overtakes its submit leaves a request for nobody."""
+        """Behind the submits: a cancel that overtakes its submit leaves a request without a client."""
         for request_id, request in over.items():
             if not submits[request_id].done():
                 await asyncio.wait([submits[request_id]])

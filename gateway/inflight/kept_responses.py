@@ -30,7 +30,7 @@ class KeptResponse(Struct, frozen=True):
     """One of them."""
 
     tenant: str
-    """Whose it is."""
+    """The tenant that it belongs to."""
     num_input: int
     """How many of the items were given, and not answered."""
     items: list[dict[str, Any]]

@@ -26,7 +26,7 @@ class QueuePort(Protocol):
         """
 
     async def cancel(self, request_id: str) -> None:
-        """Append a `Cancel` and delete the payload: nobody waits for this request any more."""
+        """Append a `Cancel` and delete the payload: this request is not waited for any more."""
 
     async def finish(self, request_id: str) -> None:
         """Delete the payload of a request whose last token has arrived."""

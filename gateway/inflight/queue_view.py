@@ -1,6 +1,6 @@
 """What the queue manager said last about the queue, and for how long it is believed. No I/O, no clock.
 
-All times are seconds on the clock of whoever asks.
+All times are seconds on the caller's clock.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import math
 
 from shared.messages.requests.requests import DEFAULT_TENANT, QueueLine, QueueStatus
 
-# The queue manager speaks every second while anybody waits, and else every 5 s to 7 s: with what runs, or with nothing.
-# Who has not heard it for this long, which is longer than a standby takes to lead, knows nothing of the queue.
+# The queue manager speaks every second while requests wait, and else every 5 s to 7 s: with what runs, or with nothing.
+# A gateway that has not heard it for this long, more than a standby takes to lead, knows nothing of the queue.
 MAX_STATUS_AGE_S = 30.0
 
 

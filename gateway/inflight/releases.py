@@ -1,6 +1,6 @@
 """Requests that are over, until the queue has been told: a queue that is away is told when it is back.
 
-A request whose end is not told would wait and run for nobody. So its end is never given up while this process lives;
+A request whose end is not told would wait and run in vain. So its end is never given up while this process lives;
 memory is bounded instead, and the handler and its slot are free as soon as the queue has been asked once.
 """
 
@@ -17,12 +17,10 @@ from gateway.inflight.queue_port import QueuePort, QueueUnavailableError
 
 TOLD_TOGETHER = 128  # of those that wait, once one of them was heard: thousands are told within a second
 RETRY_S = 0.5  # a queue that is away is asked again so often
-MAX_UNTOLD = (
-    65_536  # ends that wait for it; beyond, the oldest is forgotten: its payload expires, its work is for nobody
-)
+MAX_UNTOLD = 65_536  # ends that wait for it; beyond, the oldest is forgotten: its payload expires, its work is in vain
 DRAIN_S = 15.0  # for so long a process that ends waits for a queue that is away
 
-# A submit whose end is not known may still be on its way, in a connection that nobody reads from any more. Whoever
+# A submit whose end is not known may still be on its way, in a connection that is not read any more. A Redis that
 # answers a cancel reads all connections, so a cancel that comes this long after one that was answered is behind it.
 SURELY_S = 5.0
 

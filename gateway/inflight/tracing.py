@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from opentelemetry.trace import INVALID_SPAN, NoOpTracer, Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.inflight.job import Job
+from gateway.inflight.calls.job import Job
 from gateway.inflight.timeline import Timeline
 
 _propagator = TraceContextTextMapPropagator()
@@ -67,7 +67,7 @@ def describe_outcome(
 ) -> None:
     """How it went; ``error_type`` is empty where nothing went wrong on this side.
 
-    ``cached_tokens``: of the prompts; None where nobody says it.
+    ``cached_tokens``: of the prompts; None where it is not told.
     """
     if not span.is_recording():
         return

@@ -97,7 +97,7 @@ class GatewayMetrics:
         output_tokens: int,
         num_resubmissions: int,
     ) -> None:
-        """What was done for a request, whatever came of it; ``cached_tokens`` is None where nobody says it."""
+        """What was done for a request, whatever came of it; ``cached_tokens`` is None where it is not told."""
         capped = self._cap.capped(labels)
         if output_tokens:
             self._child(self._prompt_tokens, capped).inc(prompt_tokens)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 PULSE_S = 0.5
 # A crowd, or a huge body, holds the loop up for seconds. What does not turn for this long will not turn again.

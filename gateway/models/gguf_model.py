@@ -8,11 +8,11 @@ from tokenizers import AddedToken, Tokenizer, models
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.hf_model import pair_prompt, tokenizer_parts
-from gateway.models.library import refusing
 from gateway.models.model_parts import ModelParts
 from gateway.models.own_sampling import GGUF_NAMES
-from gateway.models.pretokenizers import RECIPES, Recipe
-from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from gateway.models.tokenizer.library import refusing
+from gateway.models.tokenizer.pretokenizers import RECIPES, Recipe
+from gateway.models.tokenizer.tokenizer import PromptTokenizer, TokenizerParts
 from shared.files.classifier import CLASSIFIER_TENSOR
 from shared.files.encoder import is_encoder_file, max_length
 from shared.files.gguf_file import GgufFile, open_gguf

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
-from gateway.models.hf_encoding import build_encoders
 from gateway.models.model_parts import ModelParts
 from gateway.models.own_sampling import HF_NAMES
-from gateway.models.picture_form import picture_form
-from gateway.models.tokenizer import PromptTokenizer, TokenizerParts
+from gateway.models.pictures.picture_form import picture_form
+from gateway.models.tokenizer.hf_encoding import build_encoders
+from gateway.models.tokenizer.tokenizer import PromptTokenizer, TokenizerParts
 from shared.config.engines.scoring import DOCUMENT, QUERY
 from shared.files.classifier import num_labels_of
 from shared.files.encoder import is_encoder_type, max_length, text_positions

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.models.chat_template import ChatTemplate
-from gateway.models.picture_form import PictureForm
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.pictures.picture_form import PictureForm
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from shared.vocabulary.model_fields import ModelFields
 
 

@@ -12,9 +12,9 @@ from gateway.models.gguf_model import read_gguf
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
 from gateway.models.own_sampling import own_sampling
-from gateway.models.picture_form import PictureForm
+from gateway.models.pictures.picture_form import PictureForm
 from gateway.models.score_form import ScoreForm, score_form
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.reasoning.marks import ReasoningMarks, marks_of
 from gateway.tools.notation import HERMES, Notation, notation_of
 from shared.config.config import ClusterConfig

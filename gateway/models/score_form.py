@@ -1,6 +1,7 @@
 """How a query and a document are put to a model that scores, and how a document is cut that is too long.
 
-Only the form's author writes control tokens: those in a client's texts stay plain text (`gateway.models.tokenizer`).
+Only the form's author writes control tokens: those in a client's texts stay plain text
+(`gateway.models.tokenizer.tokenizer`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.model_parts import ModelParts
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.scoring import DOCUMENT, INSTRUCTION, QUERY, prompt_problem
 from shared.files.model_file import ModelFileError
@@ -25,7 +26,7 @@ QWEN3 = (
 )
 """What Qwen3-Reranker was trained on, as its model card has it."""
 QWEN3_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-"""That of the model card, for who asks nothing else."""
+"""That of the model card, where no other is given."""
 PAIR = "{query}\n{document}"
 """For classifiers whose files say nothing."""
 _ROUNDS = 4

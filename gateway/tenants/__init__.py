@@ -1,1 +1,1 @@
-"""Who asks: keys, shares of slots, and promises that a tenant may ask for."""
+"""Tenants: keys, shares of slots, and promises that a tenant may ask for."""

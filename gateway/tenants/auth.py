@@ -18,7 +18,7 @@ KEY_HEADER = "x-api-key"
 
 @dataclass(frozen=True)
 class Client:
-    """What a key says about who holds it; never what the client says about itself."""
+    """What a key says about its holder; never what the client says about itself."""
 
     tenant: str
     slo_classes: tuple[str, ...] | None
@@ -85,7 +85,7 @@ class KeyRing:
     def authenticate(self, headers: Mapping[str, str]) -> Client:
         """The client that ``Authorization: Bearer KEY`` names, or without that, ``x-api-key: KEY``.
 
-        `ApiError` 401 for everybody else.
+        `ApiError` 401 for any other request.
         """
         if self.is_open:
             return ANYONE

@@ -35,6 +35,6 @@ class TokenBucket:
         self._level = min(self._size, self.level(now) - amount)
 
     def set_level(self, level: float, now: float) -> None:
-        """Somebody knows better what is left."""
+        """What is left is known better elsewhere."""
         self._seen_s = now
         self._level = min(self._size, level)

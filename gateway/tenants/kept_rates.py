@@ -16,7 +16,7 @@ KEPT_ADVANCE_MS = int(3 * ADVANCE_S * 1000)
 
 
 class TellsRates(Protocol):
-    """Whoever knows what others have taken."""
+    """Knows what other processes have taken."""
 
     async def tell(self, told: Sequence[tuple[DueRate, Telling]]) -> list[HeardRate]:
         """What is heard of each. `RedisError` or `OSError` where it cannot be said whether it was told."""

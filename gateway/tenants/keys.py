@@ -1,11 +1,11 @@
-"""The keys that hold now, and the calls that go on under each: who loses a key loses its answers."""
+"""The keys that hold now, and the calls that go on under each: a key that is revoked loses its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from gateway.inflight.call import InflightCall
+from gateway.inflight.calls.call import InflightCall
 from gateway.openai.errors import errors
 from gateway.tenants.auth import Client, KeyRing
 from gateway.tenants.rates import Rates

@@ -69,7 +69,7 @@ def _check_custom(config: ClusterConfig, client: Client, slo: Slo) -> None:
 
 
 def _covers(given: Slo, wanted: Slo) -> bool:
-    """Whether ``given`` promises at least as much; who has a deadline has a first token by then."""
+    """Whether ``given`` promises at least as much; a deadline promises a first token by then."""
     start_s = [bound for bound in (given.ttft_s, given.deadline_s) if bound is not None]
     pairs = [
         (min(start_s, default=None), wanted.ttft_s),

@@ -21,7 +21,7 @@ from gateway.tenants.auth import Client
 from gateway.tenants.kept_rates import TellsRates
 from gateway.tenants.rates import DueRate, Rates
 from gateway.tenants.shared_bucket import LATELY_S
-from shared.service.tasks import Supervised
+from shared.service.background.tasks import Supervised
 
 TELL_S = LATELY_S
 SOON_S = 0.02  # so a process tells 50 times a second at most
@@ -111,7 +111,7 @@ class RateExchange:
             self._note()
 
     async def _tell(self, kept: TellsRates, *, is_last: bool = False) -> None:
-        """Once; those who wait for it go on, whatever becomes of it."""
+        """Once; requests that wait for it go on, whatever becomes of it."""
         due = self._rates.due(MAX_BUCKETS)
         if not due:
             return  # its key is gone

@@ -40,9 +40,9 @@ class Rates:
 
     def __init__(self) -> None:
         self._keys: dict[bytes, _Buckets] = {}
-        self._due: dict[tuple[bytes, str], DueRate] = {}  # who has waited longest comes first
+        self._due: dict[tuple[bytes, str], DueRate] = {}  # the one that has waited longest comes first
         self.is_alone = True
-        """There is nobody to ask, so this process goes by what it knows."""
+        """Redis cannot be asked, so this process goes by what it knows."""
         self.is_urgent = False
         """Something is to be told at once."""
 
@@ -54,7 +54,7 @@ class Rates:
     def enter(self, client: Client, now: float, *, may_wait: bool = False) -> bool:
         """Count a request; `ApiError` 429 where it is one too many, or its key owes tokens.
 
-        False where that is not known before the next telling; only who ``may_wait`` for it hears that.
+        False where that is not known before the next telling; only a caller that ``may_wait`` for it hears that.
         """
         buckets = self._of(client, now)
         if buckets.requests is not None:

@@ -6,9 +6,9 @@ what is free for it, and gets half of that as an **advance**, which the others l
 - while less has been taken since the last telling than the advance, so that a request larger than it goes on, too; or
 - where nothing was heard of the bucket lately, nothing has been taken since, and it had enough when it was heard of.
 
-So what is taken beyond the limit is less than one request for each process; `tests/gateway/tenants` tries it.
-Whoever else comes waits for the next telling, and is refused only by what was heard lately. Where Redis is away, each
-process goes by what it knows alone.
+So what is taken beyond the limit is less than one request for each process; `tests/gateway/tenants` tries it. Any other
+request waits for the next telling, and is refused only by what was heard lately. Where Redis is away, each process goes
+by what it knows alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Telling:
     taken: float
     """Since it told last."""
     level: float
-    """What it believes is left, should nobody know better."""
+    """What it believes is left, should Redis know nothing."""
     keeps: float
     """Of its advance, what it may use until it has the answer."""
     wants_advance: bool
@@ -79,7 +79,7 @@ class SharedBucket:
         return self._bucket.full_s(now)
 
     def has(self, amount: float, now: float, *, is_alone: bool) -> RateVerdict:
-        """Whether so much is left, which nobody takes now. ``is_alone``: there is nobody to ask."""
+        """Whether so much is left; it is not taken now. ``is_alone``: Redis cannot be asked."""
         if self._bucket.wait_s(amount, now) <= 0:
             return RateVerdict.GOES_ON
         return RateVerdict.REFUSED if is_alone or self._has_heard(now) else RateVerdict.ASKS
@@ -98,7 +98,7 @@ class SharedBucket:
         self._is_wanted = True
 
     def ask(self) -> None:
-        """Somebody waits for what the next telling brings."""
+        """A request waits for what the next telling brings."""
         self._is_wanted = True
 
     def is_urgent(self, now: float) -> bool:

@@ -1,7 +1,7 @@
 """What may be held of one thing (requests, bytes) by each of several tenants: shared by weight, while others ask.
 
-Whoever is below its fair share may take what is free; whoever would be above it, only as long as a reserve stays free.
-A share is ``limit * weight / weights`` of all who hold something or asked of late, and of one newcomer where there may
+A tenant below its fair share may take what is free; one that would be above it, only as long as a reserve stays free. A
+share is ``limit * weight / weights`` of all that hold something or asked of late, and of one newcomer where there may
 be one. So a tenant that is alone may have all but the reserve, which lets another one in at once; what it holds above
 its share comes back as its requests end, and goes to those below theirs. Nothing that is held is taken away.
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from shared.config.services.queue import TenantSpec
 
-ACTIVE_S = 30.0  # who asked so lately is expected to ask again
+ACTIVE_S = 30.0  # a tenant that asked so lately is expected to ask again
 RESERVE = 1 / 16  # of a limit: what others may have at once where one tenant has all the rest
 DEFAULT_WEIGHT = TenantSpec().weight
 
@@ -40,7 +40,7 @@ class Holding:
 
 
 class Shares:
-    """One limit and who has how much of it."""
+    """One limit and which tenant has how much of it."""
 
     def __init__(self, limit: int, reserve: int, weights: Mapping[str, float]) -> None:
         """``reserve``: what stays free of tenants above their share, where there may be others."""
@@ -70,7 +70,7 @@ class Shares:
         return self.limit * self._weight(tenant) / weights
 
     def most(self, tenant: str, *, has_others: bool) -> int:
-        """What the tenant may have where nobody else has or asks for anything."""
+        """What the tenant may have where no other has or asks for anything."""
         if not has_others:
             return self.limit
         weight = self._weight(tenant)

@@ -95,7 +95,7 @@ class Slots:
     def take(self, client: Client, num_slots: int = 1, num_bytes: int = 0) -> Held:
         """Slots and bytes, to be held by entering what is returned.
 
-        `ApiError` 429 there when there are too few, for all, for the tenant or for the key: nobody waits here, the
+        `ApiError` 429 there when there are too few, for all, for the tenant or for the key: no request waits here, the
         queue is behind, not before.
         """
         return Held(self, client, num_slots, num_bytes)

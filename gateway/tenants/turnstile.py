@@ -1,9 +1,9 @@
-"""Whose request goes on when: a few in one round of the event loop, the tenants by turns, each in the order of coming.
+"""Which request goes on when: a few in one round of the event loop, the tenants by turns, each in the order of coming.
 
 A request is parsed, checked and tokenised in one go, some half a millisecond of it. A crowd that comes in one instant
-would be prepared in one round of the loop, which would take seconds, and in which nobody else is answered: no stream
-gets its tokens, no probe its answer. So there are two: at the entrance it is decided who finds a place (the others are
-refused there), and behind the body those who have one are prepared. Whose crowd it is waits behind itself: another
+would be prepared in one round of the loop, which would take seconds, and in which no other is answered: no stream gets
+its tokens, no probe its answer. So there are two: at the entrance it is decided which requests find a place (the others
+are refused there), and behind the body those that have one are prepared. A tenant's crowd waits behind itself: another
 tenant's request is the next but one.
 """
 
@@ -14,19 +14,19 @@ from collections import deque
 
 from aiohttp import web
 
-# In one round of the loop, which so takes some 20 ms for those who come in, and 5 ms for those who are prepared.
+# In one round of the loop, which so takes some 20 ms for requests that come in, and 5 ms for those that are prepared.
 ENTRIES_A_ROUND = 128
 REQUESTS_A_ROUND = 8
 AMONG_NEWCOMERS = 8  # a round in which connections are taken lets one part in so many through: they may hold a probe
 
 
 class Turnstile:
-    """Lets requests pass. Who waits costs a future; who is cancelled while waiting takes nobody's turn."""
+    """Lets requests pass. One that waits costs a future; one that is cancelled while waiting takes no other's turn."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._num_left = limit
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; whose turn it is comes first
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; the next one comes first
         self._is_round_due = False
         self._makes_way = False
 
@@ -36,7 +36,7 @@ class Turnstile:
         return sum(not one.done() for queue in self._waiting.values() for one in queue)
 
     async def turn(self, tenant: str) -> None:
-        """Return when it is the caller's turn: at once, while this round has turns and nobody waits."""
+        """Return when it is the caller's turn: at once, while this round has turns and none waits."""
         if self._num_left and not self._waiting:
             self._num_left -= 1
             self._begin_round_soon()
@@ -46,7 +46,7 @@ class Turnstile:
         await mine
 
     def make_way(self) -> None:
-        """Connections are being taken: let fewer through in the next round, so that it comes soon to all who knock."""
+        """Connections are being taken: let fewer through in the next round, so that its end comes soon."""
         self._makes_way = True
         self._begin_round_soon()
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 
-from gateway.tools.call_reader import CallReader, Functions
+from gateway.tools.calls.call_reader import CallReader, Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
-from gateway.tools.json_value import JsonStep
 from gateway.tools.notation import Notation
+from gateway.tools.values.json_value import JsonStep
 
 _SPACE = " \t\n\r"
 _SPACES = re.compile(f"[{_SPACE}]+")

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 
 from gateway.reasoning.harmony import CALL_END, CALL_HEADER, MESSAGE
 from gateway.reasoning.marks import HARMONY as HARMONY_MARKS
-from gateway.tools.call_object import open_object
-from gateway.tools.call_reader import CallOpener
-from gateway.tools.gemma_call import QUOTE, open_gemma
-from gateway.tools.invoke_call import invoke_call
-from gateway.tools.named_call import named_call
-from gateway.tools.python_call import open_python
-from gateway.tools.tagged_call import open_argument_tags, open_function_tags
+from gateway.tools.calls.call_object import open_object
+from gateway.tools.calls.call_reader import CallOpener
+from gateway.tools.calls.gemma_call import QUOTE, open_gemma
+from gateway.tools.calls.invoke_call import invoke_call
+from gateway.tools.calls.named_call import named_call
+from gateway.tools.calls.python_call import open_python
+from gateway.tools.calls.tagged_call import open_argument_tags, open_function_tags
 
 ID_MARK = ":"
 """Between a function and the number of its call, in ids that have one."""

@@ -18,8 +18,8 @@ from shared.config.config import keys_file, reload_keys
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
 from shared.config.services.clients import ApiKey
+from shared.service.background.tasks import Supervised
 from shared.service.file_looks import next_look
-from shared.service.tasks import Supervised
 
 _log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class KeyWatch:
         except ConfigError as error:
             problem = str(error)
         if not await asyncio.to_thread(self._file.is_still):
-            return  # it has changed meanwhile: nobody knows what was read
+            return  # it has changed meanwhile: it is unknown what was read
         if problem:
             self._complain(problem)
         else:

@@ -26,8 +26,8 @@ from shared.config.engines.model_changes import WEIGHT_FIELDS, Changes, KnownMod
 from shared.config.reading.file_watch import FileWatch
 from shared.config.reading.files import ConfigError
 from shared.files.model_file import ModelFileError, checked_path
+from shared.service.background.tasks import Supervised
 from shared.service.file_looks import next_look
-from shared.service.tasks import Supervised
 
 ReadModels = Callable[[Sequence[ModelSpec]], dict[str, ServedModel]]
 """Reads the files of models; `ModelFileError` says why they cannot be used."""
@@ -95,7 +95,7 @@ class ServedModelWatch:
         new = await self._read_new([spec for spec in told if spec.name not in self._models], problems)
         checked = await self._check_adapters([spec for spec in told if spec.name in self._models | new], problems)
         if not await asyncio.to_thread(self._file.is_still):
-            return  # it has changed meanwhile: nobody knows what was read
+            return  # it has changed meanwhile: it is unknown what was read
         if not problems:
             self._file.settle()
         self._adopt(told, new, checked)
@@ -111,7 +111,7 @@ class ServedModelWatch:
                 found |= await asyncio.to_thread(self._read, [replace(known, adapters=())])
             except ModelFileError as error:
                 problems.append(str(error))
-            except Exception as error:  # files of which nobody has thought: they must not end what is served
+            except Exception as error:  # files that were not foreseen: they must not end what is served
                 _log.exception("model_not_read", model=spec.name)
                 problems.append(f"model {spec.name!r} cannot be read: {type(error).__name__}: {error}")
         return found

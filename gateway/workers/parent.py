@@ -25,9 +25,9 @@ from gateway.workers.worker_client import WorkerClient
 from gateway.workers.worker_pool import Kill, StartWorker, Stop, WorkerPool
 from shared.config.config import ClusterConfig
 from shared.errors import OperatorError
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
+from shared.service.background.tasks import cancel_all
 from shared.service.service import admin_port, instance_name, stop_on_signals
-from shared.service.tasks import cancel_all
 from shared.telemetry.telemetry import configure_logging
 
 LOOK_S = 0.25  # between two questions to each worker: how soon one that has become ready, or hangs, is known

@@ -12,13 +12,13 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY
 from gateway.workers.expositions import merge
 from gateway.workers.worker_client import WorkerClient
 from gateway.workers.worker_pool import WorkerPool
-from shared.service.admin import Admin
+from shared.service.admin.admin import Admin
 
 T = TypeVar("T")
 
 
 class ParentAdmin:
-    """The four paths of `shared.service.admin.Admin`."""
+    """The four paths of `shared.service.admin.admin.Admin`."""
 
     def __init__(self, pool: WorkerPool, clients: Callable[[], Mapping[int, WorkerClient]]) -> None:
         """``clients``: a line to each process that runs, by its life."""

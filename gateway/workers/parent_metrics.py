@@ -23,7 +23,7 @@ class WorkersCollector(Collector):
             "treadle_gateway_workers_ready", "Workers of the gateway that serve", value=self._pool.num_ready
         )
         restarts = CounterMetricFamily(
-            "treadle_gateway_worker_restarts", "Ends of a worker's process that nobody asked for", labels=[LABEL]
+            "treadle_gateway_worker_restarts", "Ends of a worker's process that were not asked for", labels=[LABEL]
         )
         for worker, num_restarts in enumerate(self._pool.num_restarts):
             restarts.add_metric([str(worker)], num_restarts)

@@ -8,7 +8,7 @@ from gateway.models.models import ServedModel
 
 
 class ServedModels(Mapping[str, ServedModel]):
-    """Replaced as a whole: who has begun with a model goes on with it, also when it has gone from here."""
+    """Replaced as a whole: a call that has begun with a model goes on with it, also when it has gone from here."""
 
     def __init__(self, models: Mapping[str, ServedModel]) -> None:
         self._models = models

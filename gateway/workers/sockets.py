@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from shared.service.admin import port_taken
+from shared.service.admin.admin import port_taken
 
 
 def open_sockets(host: str, port: int) -> list[socket.socket]:

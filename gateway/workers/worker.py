@@ -47,7 +47,7 @@ class Worker:
 
 
 def parse_worker(arguments: Sequence[str]) -> Worker | None:
-    """What `Worker.arguments` has written; None without arguments, as the gateway is called by everybody else."""
+    """What `Worker.arguments` has written; None without arguments, as operators start the gateway."""
     if not arguments:
         return None
     parser = argparse.ArgumentParser(prog="python -m gateway", description="The gateway needs no arguments.")

@@ -74,7 +74,7 @@ class WorkerPool:
         self.lives: dict[int, Life] = {}
         """Processes that have not ended, by number."""
         self.num_restarts = [0] * num_workers
-        """Lives that ended though nobody asked them to, by worker."""
+        """Lives that ended unasked, by worker."""
         self.failure = ""
         """Why there is no point in going on: the first worker cannot start."""
         self.abandoned = ""
@@ -163,7 +163,7 @@ class WorkerPool:
     def _replacement(self, now: float) -> list[PoolAction]:
         """A new process first; the old one is asked to end once the new one is ready; the next when it has ended."""
         while self._to_replace and self._to_replace[0] not in self.lives:
-            self._to_replace.pop(0)  # it has ended, whoever wanted that
+            self._to_replace.pop(0)  # it has ended, for whatever reason
             self._successor = None
         if not self._to_replace:
             return []

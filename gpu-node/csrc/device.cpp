@@ -6,7 +6,7 @@
 namespace treadle {
 namespace {
 
-// No sleep needs an end, but for one that nobody can have foreseen.
+// No sleep needs a timeout; this one is a safety net against a wake-up that is lost.
 constexpr std::chrono::seconds kAsleepIdle{1};
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace treadle {
 
-// One task a draw: they take long, and unlike times. Those who want the logits themselves get a row with each task.
+// One task a draw: they take long, and unlike times. Where the step returns logits, each task copies one row.
 int Draw::num_tasks(const Step& step) const {
   return std::max(step.num_draws(), step.logits == nullptr ? 0 : step.num_draw_rows());
 }
@@ -26,7 +26,7 @@ void Draw::draw(int index, const Step& step, SamplingScratch& scratch) const {
   bool knows_mask = true;
   if (draw.how.is_mask_late != 0) {
     knows_mask = wait_for_masks(*step.late_masks_given);
-    if (knows_mask && !allows_tokens_of(draw.mask, logits_.num_columns)) draw.mask = {};  // nobody wants the token
+    if (knows_mask && !allows_tokens_of(draw.mask, logits_.num_columns)) draw.mask = {};  // the token is not wanted
   }
   const std::int32_t token =
       knows_mask ? draw_token(adjusted_logits(logits, draw, step, scratch), draw, kernels_, scratch) : -1;

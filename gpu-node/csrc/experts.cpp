@@ -24,7 +24,7 @@ void Route::run_row(int row, const Step&) const {
   std::fill(shares, shares + x_.num_columns, 0.0F);
   float sum = 0, most = 0;
   for (int i = 0; i < num_chosen_; ++i) {
-    int best = -1;  // shares of those chosen already are not 0: the largest has e ** 0, and so has whoever underflows
+    int best = -1;  // chosen experts have shares above 0: the largest is e ** 0, and one that underflows is raised
     for (int expert = 0; expert < x_.num_columns; ++expert)
       if (shares[expert] == 0 && (best < 0 || x[expert] > x[best])) best = expert;
     if (i == 0) most = x[best];

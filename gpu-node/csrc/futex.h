@@ -17,7 +17,7 @@ struct Watched {
   std::uint32_t seen;
 };
 
-// Sleeps until somebody wakes the sleepers of a word, or a word is not what was seen of it, or the time is over. May
+// Sleeps until a thread wakes the sleepers of a word, or a word is not what was seen of it, or the time is over. May
 // return early. Where the system can watch but one word, the others are looked at every `kBlindSleep`.
 void sleep_on(std::span<const Watched> words, std::chrono::nanoseconds at_most);
 constexpr std::chrono::milliseconds kBlindSleep{1};

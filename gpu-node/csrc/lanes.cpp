@@ -115,7 +115,7 @@ LaneRun::Turn* LaneRun::waiting(const Operator*& next) {
 }
 
 // Nothing is to be done, as it was when `moved_` was `seen`. One thread looks what other devices do; it returns when
-// something has moved, or when it serves, for then somebody else has to look.
+// something has moved, or when it serves, for then another thread has to look.
 void LaneRun::wait(std::uint32_t seen, Scratch& scratch) {
   const Operator* next = nullptr;
   Turn* turn = waiting(next);
@@ -125,7 +125,7 @@ void LaneRun::wait(std::uint32_t seen, Scratch& scratch) {
   }
   const auto begin = Clock::now();
   bool serves = false;
-  // who asks alone says that it may begin: as long as it may not, its lane stands still
+  // only the thread that asks says that it may begin: as long as it may not, its lane stands still
   while (!turn->may_begin.load(std::memory_order_relaxed) && moved_.value() == seen && !serves) {
     if (next->is_ready(*step_)) {
       turn->may_begin.store(true, std::memory_order_release);
@@ -165,7 +165,7 @@ void LaneRun::work_in(int lane, Scratch& scratch) {
   if (is_last) end(lane, place, scratch);
 }
 
-// All tasks of an operator are done; nobody else ends it.
+// All tasks of an operator are done; no other thread ends it.
 void LaneRun::end(int lane, int place, Scratch& scratch) {
   const Operator& ended = *(*queues_)[lane][place].one;
   ended.finish(*step_);

@@ -34,9 +34,9 @@ struct LaneTurn {
 using LaneQueues = std::array<std::vector<LaneTurn>, kNumLanes>;
 
 // Threads in the lanes of one step. Each thread takes tasks where most threads are missing, as parts say, and helps
-// elsewhere where nothing is missing: so nobody is idle while any lane has a task that may run. An operator that waits for
-// another device is asked whenever a thread looks for work; when none has any, one of them waits for it, and looks for
-// what others wait for here, as `Team` does.
+// elsewhere where nothing is missing: so no thread is idle while any lane has a task that may run. An operator that
+// waits for another device is asked whenever a thread looks for work; when none has any, one of them waits for it, and
+// looks for what others wait for here, as `Team` does.
 class LaneRun {
  public:
   LaneRun(int num_threads, Receivers& receivers) : num_threads_(num_threads), receivers_(receivers) {}
@@ -60,14 +60,14 @@ class LaneRun {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // How far an operator is. One without tasks has an empty one, so that somebody sees to its end.
+  // How far an operator is. One without tasks has an empty one, so that a thread ends it.
   struct Turn {
     int num_tasks = 0;
     int num_wanted = 0;  // threads
     std::atomic<int> next_task{0};
     std::atomic<int> num_done{0};
     std::atomic<bool> may_begin{true};  // as far as other devices go
-    Clock::time_point begin, end;  // by whoever has its first task, and by whoever ends it
+    Clock::time_point begin, end;  // set by the thread with its first task, and by the one that ends it
   };
   struct alignas(64) Lane {
     std::unique_ptr<Turn[]> turns;
@@ -93,7 +93,7 @@ class LaneRun {
   Clock::time_point begin_;
   std::array<Lane, kNumLanes> lanes_;
   std::atomic<int> num_open_{0};  // lanes that are not at their end
-  std::chrono::nanoseconds served_{};  // by whoever holds the receivers
+  std::chrono::nanoseconds served_{};  // by the thread that holds the receivers
   std::atomic<bool> is_asking_{false};  // whether an operator may begin: one thread at a time, with the next
   std::chrono::nanoseconds waited_{};
   Signal moved_;                  // when an operator ends

@@ -27,7 +27,7 @@ class Linear final : public Operator {
   // and from 64 on as little as what threads wait for the last of larger tasks.)
   static constexpr std::ptrdiff_t kTaskBytes = 96 << 10;
   static constexpr int kFewRows = 64;
-  // A small weight is few tasks, and whoever has one less waits: so there are as many for each of 2 or 4 threads.
+  // A small weight is few tasks, and a thread that has one less waits: so 2 or 4 threads have equally many.
   static constexpr int kTasksMultiple = 4;
 
   static int num_row_parts(int num_rows);

@@ -1,6 +1,6 @@
 // A link: memory that two engines of one host share, through which one has the other compute attention for it
 // (Weaver, ATC'25, §4.1). The sender writes rows and tables, then moves the task counter; the receiver writes the
-// answer, then moves the completion counter. Nobody writes what the other writes.
+// answer, then moves the completion counter. Neither writes what the other writes.
 #pragma once
 
 #include <cstddef>

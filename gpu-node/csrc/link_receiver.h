@@ -32,7 +32,7 @@ class LinkReceiver {
   const Word& bell() const { return header().rings; }
   bool attends() const { return task_.kind == TaskKind::attend; }
 
-  // --- anybody: what the sender says of itself, 0 while it does not know ----------------------------------------------
+  // --- any thread: what the sender says of itself, 0 while it does not know -------------------------------------------
   std::uint32_t local_ns() const { return header().local_ns.load(std::memory_order_relaxed); }
   std::uint32_t step_ns() const { return header().step_ns.load(std::memory_order_relaxed); }
 

@@ -31,7 +31,7 @@ Turn LinkSender::turn(bool comes) {
 Turn LinkSender::room(const RemoteRange& range, std::uint64_t step) {
   if (range.generation != generation()) return Turn::lost;
   if (!is_open()) {
-    if (num_asked_ != num_gathered_) drop();  // refused meanwhile, and nobody gathers what is lost
+    if (num_asked_ != num_gathered_) drop();  // refused meanwhile, and lost answers are not gathered
     return Turn::lost;
   }
   const bool may_write_table =

@@ -19,7 +19,7 @@ class LinkSender {
 
   const LinkShape& shape() const { return memory_.shape(); }
 
-  // --- whoever plans steps --------------------------------------------------------------------------------------------
+  // --- the thread that plans steps ------------------------------------------------------------------------------------
   // What a step is planned in. Keys and values that were written in another generation count as lost.
   std::uint32_t generation() const { return header().generation.load(std::memory_order_acquire); }
   // Whether the receiver serves this generation.

@@ -41,7 +41,7 @@ void OffloadOperator::run(int task, const Step& step, Scratch&) const {
   }
 }
 
-// Whether nobody has to wait any longer; who is lost now is marked.
+// Whether no range has to wait any longer; ranges that are lost now are marked.
 bool OffloadOperator::is_ready(const Step& step) const {
   bool is_ready = true;
   for_ranges(step, [&](const RemoteRange& range, int, int) {

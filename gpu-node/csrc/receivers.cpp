@@ -51,7 +51,7 @@ bool Receivers::look() {
 }
 
 bool Receivers::finish() {
-  num_served_.fetch_add(1, std::memory_order_relaxed);  // whoever sees the answer sees it counted
+  num_served_.fetch_add(1, std::memory_order_relaxed);  // a thread that sees the answer sees it counted
   if (current_->attends()) {
     const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - task_since_;
     num_attended_.fetch_add(1, std::memory_order_relaxed);

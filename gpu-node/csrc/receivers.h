@@ -18,7 +18,7 @@ class Receivers {
   Receivers(const Receivers&) = delete;
   Receivers& operator=(const Receivers&) = delete;
 
-  // --- anybody; these wait while the device serves --------------------------------------------------------------------
+  // --- any thread; these wait while the device serves -----------------------------------------------------------------
   // Throws std::invalid_argument when there are too many.
   void attach(LinkReceiver* receiver);
   // Serves nothing for it any more; what it has under way is refused.
@@ -45,7 +45,7 @@ class Receivers {
   std::int64_t attended_ns() const { return attended_ns_.load(std::memory_order_relaxed); }
 
  private:
-  class Hold;  // nobody else is at the links while one lives
+  class Hold;  // no other thread is at the links while one lives
 
   bool find(int first);
 

@@ -39,7 +39,7 @@ class SenderTimes {
     num_answers_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // --- anybody --------------------------------------------------------------------------------------------------------
+  // --- any thread -----------------------------------------------------------------------------------------------------
   std::uint32_t local_ns() const { return local_.ns(); }
   std::uint32_t step_ns() const { return step_.ns(); }
   std::int64_t away_ns() const { return away_ns_.load(std::memory_order_relaxed); }

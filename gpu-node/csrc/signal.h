@@ -15,7 +15,7 @@ class Signal {
 
  private:
   // Longer than two threads of an undisturbed team come apart. Where threads share a core with others, or with each
-  // other, whoever waits any longer takes the time that the one it waits for needs.
+  // other, a thread that waits any longer takes the time that the one it waits for needs.
   static constexpr std::chrono::microseconds kAwake{8};
   static constexpr int kSpins = 16;  // between two looks at the clock
 

@@ -184,7 +184,7 @@ struct Bf16Panels {
   }
 };
 
-// Asks for a line into the second cache. Whoever calls it is inlined by force: to the compiler, a function that only
+// Asks for a line into the second cache. Its callers are inlined by force: to the compiler, a function that only
 // prefetches is one without effect, and a call to it is left out.
 TREADLE_INLINE void fetch_line(const void* from) { __builtin_prefetch(from, 0, 2); }
 

@@ -180,7 +180,8 @@ void Step::take_draws(const StepInput& input, std::int32_t vocabulary) {
     require(how.num_mask_bytes == 0 || allows_tokens_of(draws.back().mask, vocabulary),
             "a mask allows no token, or one outside the vocabulary");
     if (how.is_mask_late != 0) {
-      require(how.num_mask_bytes == 0 && late_masks_given != nullptr, "a late mask is not there, and somebody says when it is");
+      require(how.num_mask_bytes == 0 && late_masks_given != nullptr,
+              "a late mask is not there, and a word says when it is");
       draws.back().mask = {late_mask, static_cast<std::size_t>(input.num_late_mask_bytes)};
       late_mask += input.num_late_mask_bytes;
     }

@@ -141,8 +141,8 @@ void Team::work_operator(const Operator& current, int member) {
   }
 }
 
-// Of what runs beside links: nobody else plans by it. In lanes operators have no time of their own, so such a step is none
-// of those that are measured.
+// Only where there are links: nothing else plans by these times. In lanes operators have no time of their own, so such
+// a step is none of those that are measured.
 void Team::clock(const Operator& current, bool is_last) {
   if (receivers_.is_empty() || step_->in_lanes) return;
   const auto now = Clock::now();
@@ -172,7 +172,7 @@ void Team::work_others(int member) {
   }
 }
 
-// Ends when the operator may begin, or when somebody waits for this device.
+// Ends when the operator may begin, or when another device waits for this one.
 void Team::await(const Operator& next, const Step& step) {
   const auto begin = Clock::now();
   for (;;) {
@@ -199,7 +199,7 @@ void Team::meet(const Last& last) {
     met_.wait_beyond(seen);
     return;
   }
-  // the last to come prepares what comes next, which nobody has begun, while all others wait
+  // the last thread to come prepares what comes next, which none has begun, while all others wait
   last();
   num_waiting_.store(0, std::memory_order_relaxed);
   next_task_.store(0, std::memory_order_relaxed);

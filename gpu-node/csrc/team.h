@@ -1,5 +1,5 @@
-// Threads that run a program together: each operator's tasks are taken by whoever is free, and nobody begins the next
-// operator before all tasks of this one are done. Where a step goes through lanes, threads divide among these.
+// Threads that run a program together: each operator's tasks are taken by threads that are free, and none begins the
+// next operator before all tasks of this one are done. Where a step goes through lanes, threads divide among these.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ class Team {
   void begin_to_serve();
   void await(const Operator& next, const Step& step);
   void clock(const Operator& current, bool is_last);
-  // `last` is done by whoever comes last, while all others wait.
+  // `last` is done by the thread that comes last, while all others wait.
   template <typename Last>
   void meet(const Last& last);
 

@@ -17,7 +17,7 @@ bool allows_tokens_of(std::span<const std::uint8_t> mask, std::int32_t vocabular
 // The logits of the tokens that `mask` allows, in `scratch`, where no other draw of this thread has them yet.
 Candidates allowed_logits(std::span<const float> logits, std::span<const std::uint8_t> mask, SamplingScratch& scratch);
 
-// Waits until masks that come late are given; false where they are not within `kMaskPatience`: whoever owes them is gone.
+// Waits until masks that come late are given; false where they are not within `kMaskPatience`: their giver is gone.
 bool wait_for_masks(const Word& given);
 constexpr std::chrono::seconds kMaskPatience{30};
 

@@ -1,4 +1,4 @@
-"""How long files and batches are kept: until their time is over, and nobody reads them."""
+"""How long files and batches are kept: until their time is over, and no client reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = structlog.get_logger()
 
 
 def remove_batch(files: FileStore, batches: BatchStore, record: BatchRecord) -> None:
-    """Remove one that has ended. Of Anthropic's interface its files go before it: nobody else knows them.
+    """Remove one that has ended. Of Anthropic's interface its files go before it: nothing else names them.
 
     OSError where that fails half-way: it can be removed again.
     """

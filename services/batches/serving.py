@@ -26,9 +26,9 @@ from services.batches.token import keep_told, own_token, tell
 from shared.config.addresses import gateway_of_batches
 from shared.config.config import BATCHES, ClusterConfig
 from shared.config.services.queue import weight_of
-from shared.service.admin import Admin, listen
+from shared.service.admin.admin import Admin, listen
+from shared.service.background.tasks import Supervised
 from shared.service.service import admin_port
-from shared.service.tasks import Supervised
 
 log = structlog.get_logger()
 

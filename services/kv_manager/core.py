@@ -45,10 +45,10 @@ class KvState(msgspec.Struct):
 
 
 class KvManagerCore:
-    """Knows each node's memory and what is used of it, where each cached block is, and who lends pages to whom."""
+    """Knows each node's memory and what is used of it, where each cached block is, and which nodes lend pages."""
 
     def __init__(self, *, has_index: bool = False, offload: OffloadOptions = NO_OFFLOAD) -> None:
-        """``has_index``: nodes tell what they have cached. ``offload``: who may lend to whom."""
+        """``has_index``: nodes tell what they have cached. ``offload``: which nodes may lend to which."""
         self._has_index = has_index
         self.state = KvState()
         self.index = BlockIndex()
@@ -61,7 +61,7 @@ class KvManagerCore:
         return min((one for one in times if one is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
-        """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
+        """Fold one message in. A message meant for another service is an error, and becomes a dead letter."""
         match message:
             case Locate():
                 return [self._located(message)]

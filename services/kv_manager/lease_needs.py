@@ -12,7 +12,7 @@ Ratio = float | Literal["auto"]
 PRESSED_SHARE = 0.1
 """``auto``: a node with fewer free blocks than this borrows."""
 RELAXED_SHARE = 0.5
-"""``auto``: with more, and with nobody waiting, it gives back."""
+"""``auto``: with more, and with no request waiting, it gives back."""
 GROW_SHARE = 0.125
 """``auto``: of a node's own pages, what it borrows at a time."""
 MAX_SHARE = 1.0
@@ -41,5 +41,5 @@ def ratio(wanted: Ratio, sender: Heartbeat, page_bytes: int, num_pages: int) -> 
 
 
 def _own_pages(beat: Heartbeat, page_bytes: int) -> int:
-    """Memory of a node's own model, in pages of somebody else."""
+    """Memory of a node's own model, in pages of another node."""
     return beat.num_blocks * beat.block_bytes // page_bytes

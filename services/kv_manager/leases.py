@@ -1,8 +1,8 @@
-"""Who lends pages of KV memory to whom: a lease for each node that borrows, from one node of its host.
+"""Which node lends pages of KV memory to which: a lease for each node that borrows, from one node of its host.
 
 A fold over what nodes tell. Nothing is lent that a receiver does not call spare, nothing is granted twice, and whatever
 either side becomes, its pages come back: on the receiver's need they are called back, never dropped; where a side is
-gone or silent, the link ends, at the latest when the lease does, since each side ends by itself what nobody renews.
+gone or silent, the link ends, at the latest when the lease does, since each side ends by itself what is not renewed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class PageLease(msgspec.Struct):
 
     @property
     def due_s(self) -> float:
-        """When something is to be done about it, if nobody says anything."""
+        """When something is to be done about it, if no message comes."""
         times = [one for one in (self.answer_by_s, self.renew_s) if one]
         return min(times)
 
@@ -160,7 +160,7 @@ class LeaseBook:
     # --- a lease's way ----------------------------------------------------------------------------------------------
 
     def _borrow(self, beat: Heartbeat, now: float) -> list[Effect]:
-        """As a sender: a lease, or more pages, if it wants any and somebody of its host has them."""
+        """As a sender: a lease, or more pages, if it wants any and a node of its host has them."""
         lease = self.state.leases.get(beat.node)
         if not beat.model or now < self.state.retry_s.get(beat.node, 0.0):
             return []
@@ -235,7 +235,7 @@ class LeaseBook:
         return [_send(TakeBack, lease.link, lease.link.receiver, pages=pages)] if pages else []
 
     def _call_back(self, beat: Heartbeat) -> list[Effect]:
-        """As a receiver: what its own requests need, from whom has most."""
+        """As a receiver: what its own requests need, from the sender that has most."""
         missing = beat.room.num_missing if beat.room is not None else 0
         leases = sorted(self._of_receiver(beat.node), key=lambda one: (-len(one.pages), one.link.sender))
         missing -= sum(one.num_wanted_back for one in leases)
@@ -290,7 +290,7 @@ class LeaseBook:
         return max(able, key=lambda one: one.room.num_spare if one.room else 0, default=None)
 
     def _with_lent(self, beat: Heartbeat) -> Heartbeat:
-        """What a node lends counts as free: it comes back when it is needed, so lending makes nobody borrow."""
+        """What a node lends counts as free: it comes back when it is needed, so lending makes no node borrow."""
         if beat.room is None or not beat.block_bytes:
             return beat
         num_lent = sum(len(lease.pages) for lease in self._of_receiver(beat.node))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 
 from services.kv_manager.core import KvManagerCore, NodeMemory
-from shared.service.core_metrics import gauges
+from shared.service.admin.core_metrics import gauges
 
 
 def measure(core: KvManagerCore) -> Iterator[Metric]:
-    """A `shared.service.core_metrics.Measure`."""
+    """A `shared.service.admin.core_metrics.Measure`."""
     nodes = list(core.state.nodes.values())
 
     def by_node(name: str, description: str, num_blocks: Callable[[NodeMemory], int]) -> Metric:

@@ -9,14 +9,14 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.state import State
 from shared.messages.nodes.nodes import BOTH, DECODE, PREFILL, Phases
-from shared.service.core_metrics import gauge, gauges
+from shared.service.admin.core_metrics import gauge, gauges
 from shared.telemetry.label_cap import LabelCap
 
 _LABELS = ("model", "slo_class", "tenant")
 
 
 class QueueMetrics:
-    """A `shared.service.core_metrics.Measure`. One walk over the groups; no request is looked at.
+    """A `shared.service.admin.core_metrics.Measure`. One walk over the groups; no request is looked at.
 
     A label seen in the queue is shown from then on, with 0 while it is empty: a series that ends looks broken.
     """

@@ -1,4 +1,4 @@
-"""Which model an empty node is given: what is wanted and nobody has, then the scarcest."""
+"""Which model an empty node is given: what is wanted and no node has, then the scarcest."""
 
 from __future__ import annotations
 

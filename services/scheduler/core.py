@@ -53,7 +53,7 @@ class SchedulerState(msgspec.Struct):
     demand: dict[str, float] = {}
     """Tokens that are still to be computed, by model, as the last question told."""
     assign_at_s: float | None = None
-    """When nodes that came empty are given a model, if nobody asks for a plan before."""
+    """When nodes that came empty are given a model, if no plan is asked for before."""
     num_plans: int = 0
     num_planned_swaps: int = 0
     scaling: ScalingState = msgspec.field(default_factory=ScalingState)
@@ -82,7 +82,7 @@ class SchedulerCore:
         return min((time for time in times if time is not None), default=None)
 
     def handle(self, message: AnyMessage, now: float) -> list[Effect]:
-        """Fold one message in. A message meant for somebody else is an error, and becomes a dead letter."""
+        """Fold one message in. A message meant for another service is an error, and becomes a dead letter."""
         match message:
             case Heartbeat():
                 return self._heartbeat(message, now)

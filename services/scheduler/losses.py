@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-REMEMBER_S = 3600.0  # whoever stays away for longer was taken away for good
+REMEMBER_S = 3600.0  # a node that stays away for longer was taken away for good
 MAX_REMEMBERED = 1_000  # names; of more, those that were lost last
 
 

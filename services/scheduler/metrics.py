@@ -9,11 +9,11 @@ from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.scheduler.core import SchedulerCore
 from shared.messages.nodes.nodes import BOTH, NodeState, Phase
-from shared.service.core_metrics import gauge, gauges
+from shared.service.admin.core_metrics import gauge, gauges
 
 
 def measure(core: SchedulerCore) -> Iterator[Metric]:
-    """A `shared.service.core_metrics.Measure`."""
+    """A `shared.service.admin.core_metrics.Measure`."""
     state = core.state
     known = [record.state for record in state.nodes.values()]
     yield gauge("treadle_nodes", "Nodes that are alive", len(known))

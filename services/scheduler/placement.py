@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.scheduler.policies import POLICIES, Policy
-from services.scheduler.solving.cost import late_request_s, num_swaps
-from services.scheduler.solving.foresight import foreseen
-from services.scheduler.solving.sizing import needed_nodes
-from services.scheduler.solving.tables import make_instance
+from services.scheduler.solving.foresight.foresight import foreseen
+from services.scheduler.solving.foresight.sizing import needed_nodes
+from services.scheduler.solving.problem.cost import late_request_s, num_swaps
+from services.scheduler.solving.problem.tables import make_instance
 from shared.messages.nodes.placement import PlacementProblem, Plan
 
 

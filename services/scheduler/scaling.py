@@ -2,7 +2,7 @@
 
 What they need now is worked out with a plan (`sizing`). A pool grows to that; it shrinks to the most that was needed
 within ``down_cooldown_s``. So each node that is started stays for that long at least, whatever the load does meanwhile:
-pools cannot flap. With nobody left, and nobody come of late, nothing is asked, and nothing is needed.
+pools cannot flap. With no request left, and none come of late, nothing is asked, and nothing is needed.
 
 What is needed only because others might come was last needed when the last of them came: a pool is empty
 ``down_cooldown_s`` after its last work, not after the end of the time for which more of it was expected.
@@ -23,7 +23,7 @@ from shared.messages.nodes.placement import PoolState
 from shared.service.core import Effect, Send
 
 SIZING_INTERVAL_S = 2.0  # sizes are worked out with a plan at most this often
-QUIET_S = 15.0  # nothing is needed where nobody has been here for so long; a question every 5 s tells who is
+QUIET_S = 15.0  # nothing is needed where no request has been here for so long; a question every 5 s tells
 REPEAT_S = 10.0  # the provider is told again this often
 LEARNT_STARTS = 4  # of which `Pool.start_s` is about the mean
 
@@ -62,13 +62,13 @@ class ScalingState(msgspec.Struct):
 
     pools: dict[str, Pool] = {}
     active_s: float = 0.0
-    """When somebody was last known to be here, or to have come."""
+    """When a request was last known to be here, or to have come."""
     sized_s: float = 0.0
     """When sizes were last asked for."""
 
 
 class Scaling:
-    """Owns `ScalingState`. Without a provider there are no pools for it: somebody else starts and stops their nodes."""
+    """Owns `ScalingState`. Without a provider there are no pools for it: others start and stop their nodes."""
 
     def __init__(
         self, state: ScalingState, pools: Iterable[NodePool], options: ScalingOptions, engine: EngineOptions
@@ -86,7 +86,7 @@ class Scaling:
 
     @property
     def wake_at(self) -> float | None:
-        """When the provider is to be told again, or a pool shrinks though nobody asks; None without pools."""
+        """When the provider is to be told again, or a pool shrinks though no plan is asked for; None without pools."""
         pools = self._state.pools.items()
         return min((min(_tells_s(pool), self._shrinks_s(name, pool)) for name, pool in pools), default=None)
 
@@ -137,7 +137,7 @@ class Scaling:
     def ask(self, live: Mapping[str, NodeState], active_s: float, now: float) -> list[PoolState]:
         """A question for a plan has come: the pools, if their sizes are to be worked out with it.
 
-        ``active_s`` is when somebody was last here, or came.
+        ``active_s`` is when a request was last here, or came.
         """
         self._state.active_s = max(self._state.active_s, active_s)
         if live and now < self._state.sized_s + SIZING_INTERVAL_S:

@@ -40,7 +40,7 @@ BY_BOUND: frozenset[Cause] = frozenset({"bounded", "bounded_elsewhere"})
 """The batch is at the bound on what it may make late as a whole (`shared.estimator.harm`), or on the memory that it is
 expected to need. One more does not break a promise, by the lengths that only the simulator knows; many more would."""
 
-MOMENT_S = 0.25  # some steps: an engine takes requests between two of them, so nobody begins sooner than the next
+MOMENT_S = 0.25  # some steps: an engine takes requests between two of them, so none begins sooner than the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Member:
 
 
 def allows_one_more(cost: StepCost, batch: Iterable[Member], prompt_tokens: int, now: float) -> bool:
-    """Whether nobody who will be in time would be late with another request, of such a prompt, in the batch.
+    """Whether no member that will be in time would be late with another request, of such a prompt, in the batch.
 
     Each member draws a token a step; contexts count as they are now. The newcomer's prompt is computed first.
     """

@@ -10,8 +10,9 @@ from gpu_node.engine.measures.counts import Counts
 from services.queue_manager.core import QueueManagerCore
 from services.simulator.cluster.clients import ClientOutcome
 from services.simulator.cluster.cluster import MakeEngine, SimulatedCluster, fast, searching
+from services.simulator.cluster.engine_process import Loading
 from services.simulator.cluster.memory_bus import Listener
-from services.simulator.cluster.node import Loading, SimulatedNode
+from services.simulator.cluster.node import SimulatedNode
 from services.simulator.cluster.node_prefixes import PrefixCounts
 from services.simulator.cluster.pools import NodeLease
 from services.simulator.devices.device import SimulatedDevice
@@ -49,7 +50,7 @@ class Scenario:
     """In the order of arrival."""
     make_engine: MakeEngine = fast
     plan_visits: int = PLAN_VISITS
-    """Effort of a plan; see `services.scheduler.solving.anytime`."""
+    """Effort of a plan; see `services.scheduler.solving.methods.anytime`."""
     solve_s: float = SOLVE_S
     """From a question for a plan to its answer."""
     max_predictions: int = MAX_PREDICTIONS
@@ -161,7 +162,7 @@ class Simulation:
         return self._cluster.queue_manager.core
 
     def listen(self, listener: Listener) -> None:
-        """Have somebody hear every message from now on, when it is sent."""
+        """Have a listener told of every message from now on, when it is sent."""
         self._cluster.bus.listen(listener)
 
     def run_until(self, is_reached: Callable[[], bool], progress: Progress = lambda _: None) -> bool:

@@ -73,7 +73,7 @@ class Traffic:
         self._submit_later()
 
     def end(self) -> None:
-        """Nobody is awaited any more: what was sent in vain is over."""
+        """No client is awaited any more: what was sent in vain is over."""
         for outcome in self.outcomes:
             if not outcome.reason:
                 outcome.reason = UNSERVED

@@ -16,7 +16,7 @@ from shared.bus.redis_address import Host
 
 
 class NoMasterError(RedisConnectionError):
-    """Nobody says that it is master, or several do; it is asked again with the next connection."""
+    """No server says that it is master, or several do; it is asked again with the next connection."""
 
 
 class MasterFinder(Protocol):
@@ -48,14 +48,14 @@ class OnlyOne:
         return self._host
 
     def doubt(self) -> None:
-        """There is nobody else to ask."""
+        """There is no other server to ask."""
 
     async def aclose(self) -> None:
         """Nothing to close."""
 
 
 class OneOf:
-    """Servers of which one is master. Two masters are an error: nobody could tell which of them has the log.
+    """Servers of which one is master. Two masters are an error: it could not be told which of them has the log.
 
     Who was found is believed until it is doubted: a server that is silent must not slow down every connection.
     """
@@ -168,7 +168,7 @@ class PlacedPool(BlockingConnectionPool):
 
 
 class MasterPool(PlacedPool):
-    """A pool of connections to whoever is master."""
+    """A pool of connections to the server that is master."""
 
     def __init__(self, place: str, finder: MasterFinder, *, is_tls: bool, **options: Any) -> None:
         self.finder = finder

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote
 REDIS_PORT = 6379
 SENTINEL_PORT = 26_379
 MAX_PORT = 65_535
-MAX_HOSTS = 16  # asked one after the other or at once, whenever the master is looked for; nobody runs more
+MAX_HOSTS = 16  # asked one after the other or at once, whenever the master is looked for; no cluster has more
 FORMS = "redis://HOST:PORT/DB, redis://HOST,HOST/DB, redis+sentinel://HOST,HOST/SERVICE/DB (rediss: TLS), unix:///PATH"
 
 _SCHEMES = {"redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix"}

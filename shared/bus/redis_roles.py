@@ -110,7 +110,7 @@ ROLES: tuple[Role, ...] = (
     ),
 )
 
-# Whoever comes without a name may ask whether anybody is there, which is what probes do, and nothing else.
+# A client that comes without a name may ask whether Redis answers, which is what probes do, and nothing else.
 DEFAULT_USER = "user default on nopass resetchannels -@all +ping"
 
 

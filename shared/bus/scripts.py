@@ -8,7 +8,7 @@ from typing import Final
 # reserve between it and what the machine has. Without it a full Redis could neither trim its logs nor have a leader.
 
 # Take the lease: when it is free, held by an earlier life of this very instance (which the new token fences out), or
-# held by somebody whose last sign of life the caller has watched for as long as the holder asked to be waited for.
+# held by a process whose last sign of life the caller has watched for as long as the holder asked to be waited for.
 # No expiry decides that: it would go by Redis's wall clock, which may step.
 # KEYS lease, fence, beat   ARGV instance, ttl_ms, hold_ms, sign that was watched long enough or ''
 #   -> {1, "instance#token", 0}, or {0, the holder's newest sign of life, hold_ms that it asked for}
@@ -328,7 +328,7 @@ drop(ARGV[2] .. ':' .. size)
 return 1
 """
 
-# Keep what nobody could read, as evidence.
+# Keep what could not be read, as evidence.
 # KEYS dead letters   ARGV max dead letters, then (field, value) of the letter
 BURY: Final = """#!lua flags=allow-oom
 local letter = {'XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*'}

@@ -19,7 +19,7 @@ KV: Final = "treadle:kv"
 MAX_SERVICE_LOG: Final = 100_000
 
 # The KV manager's, where nodes tell of thousands of blocks in an entry, and gateways ask: 80 MB at most if it is away.
-# It misses the numbers of what was lost, and asks its nodes again; of questions nothing is missed, since nobody waits
+# It misses the numbers of what was lost, and asks its nodes again; of questions nothing is missed, since no asker waits
 # for the answer to an old one.
 MAX_KV_LOG: Final = 4_000
 
@@ -30,8 +30,8 @@ MAX_PROVIDER_INBOX: Final = 10_000
 # By how much services read Redis's clock otherwise since it has stepped, in seconds; absent while it never has.
 CLOCK: Final = "treadle:clock"
 
-# The secret by which gateways and the batch service know each other, made by the service when it starts: whoever can
-# read it could submit requests himself.
+# The secret by which gateways and the batch service know each other, made by the service when it starts: a process that
+# can read it could submit requests itself.
 BATCH_TOKEN: Final = "treadle:batches:token"  # noqa: S105 (its place)
 
 # What could not be decoded, kept for a person to look at: bounded, oldest lost first; it is evidence and not work.
@@ -48,13 +48,13 @@ MAX_NODE_INBOX: Final = 10_000
 MAX_TOKEN_BACKLOG: Final = 50_000
 
 # A payload follows its request: its gateway deletes it, and puts off its end while the request is in flight. Should the
-# gateway die and nobody drop it, it is gone within the hour. Redis's clock may step by ten minutes either way: by then
-# it has another forty.
+# gateway die before it is dropped, it is gone within the hour. Redis's clock may step by ten minutes either way: by
+# then it has another forty.
 PAYLOAD_TTL_S: Final = 3_600
 PAYLOAD_REFRESH_S: Final = 600.0
 
-# A bucket of a key's rate outlives the moment when it is full by so long: whoever has an advance of it tells before.
-# One in deep debt is kept for a day at most.
+# A bucket of a key's rate outlives the moment when it is full by so long: a gateway that has an advance of it tells
+# before. One in deep debt is kept for a day at most.
 RATES: Final = "treadle:rate:*"
 RATE_SPARE_S: Final = 60
 MAX_RATE_TTL_S: Final = 86_400
@@ -75,7 +75,7 @@ def node_inbox(node: str) -> str:
 
 
 def tokens(gateway: str) -> str:
-    """New tokens and resubmissions for one gateway replica. Made by the gateway; nobody else creates it."""
+    """New tokens and resubmissions for one gateway replica. Made by the gateway; no other process creates it."""
     return f"treadle:tokens:{gateway}"
 
 
@@ -115,7 +115,7 @@ def state(service: str) -> str:
     """Hash: a service's last snapshot (``id``, ``state``, ``clock``), the committed id (``committed``), and marks.
 
     Marks of entries since that snapshot: ``aside:ID``, left out at replay; ``clock:ID``, from where on Redis's clock is
-    read otherwise (`shared.service.cluster_clock`).
+    read otherwise (`shared.service.log.cluster_clock`).
     """
     return f"treadle:state:{service}"
 

@@ -44,7 +44,7 @@ def acknowledge(group: str, entry_id: bytes) -> Write:
 
 
 def delete(key: str) -> Write:
-    """Nobody needs it any more."""
+    """It is not needed any more."""
     return Write("delete", key)
 
 

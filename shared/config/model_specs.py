@@ -14,7 +14,7 @@ class ModelSpecs:
         self._known = {spec.name: spec for spec in models}
 
     def told(self, name: str, spec: ModelSpec | None = None) -> ModelSpec:
-        """The model called ``name``, which is ``spec`` from now on; None: as it was known. KeyError where nobody said.
+        """The model called ``name``, which is ``spec`` from now on; None: as it was known. KeyError where it was not.
 
         The agent sees to it that a name that was loaded stays what it was.
         """

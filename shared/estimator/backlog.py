@@ -69,7 +69,7 @@ class Backlog:
         return NOW, Wait(ahead.prompts_s + rest_s, num_prompts**0.5 * work.std_prompt_s).then(first_token)
 
     def has_place(self, work: Batching) -> bool:
-        """Whether one more begins at once. A node that nobody uses has a place for each, however small its batch."""
+        """Whether one more begins at once. A node without requests has a place for each, however small its batch."""
         return not self.num_requests or self.places + 1.0 / work.batch <= 1.0
 
     def _with(self, work: Batching, num_requests: float, busy_s: float, prompts_s: float, *, runs: bool) -> Backlog:

@@ -190,7 +190,7 @@ def forecast(
     """Walk a node's virtual queue from its head; ``prompts`` are those of requests that count as running.
 
     ``ready_s`` is how long the node still loads its model (`NodeState.ready_in_s`).
-    Groups of a model that is broken there never start, and hold nobody up: their clients are told.
+    Groups of a model that is broken there never start, and hold no other up: their clients are told.
     """
     walk = _Walk(node, queue, prompts, ready_s)
     return [walk.step(load) for load in queue]
@@ -224,7 +224,7 @@ class _Walk:
         )
 
     def _swap(self, model: str) -> None:
-        """Everybody before has ended or has been evicted, and the model is loaded."""
+        """All before have ended or have been evicted, and the model is loaded."""
         swap = Wait(self._to_evict_s + swap_s(self._node, self._model, model), 0.0)
         self._begin = self._end = self._end.then(swap)
         self._model, self._backlog, self._to_evict_s = model, Backlog(), 0.0
@@ -238,7 +238,7 @@ def _to_evict_s(node: NodeState, queue: list[GroupLoad]) -> float:
 
 
 def _completion(ahead: Backlog, work: Batching, load: GroupLoad, num_together: float) -> Wait:
-    """C = W + P + D of whoever is last: of those who run, or of those who start last."""
+    """C = W + P + D of the last request: of those that run, or of those that start last."""
     token_s = work.token_at(num_together)
     std_s = work.std_output_tokens * token_s
     last = NOW

@@ -1,6 +1,6 @@
 """What a batch costs the promises of those who are in it (QLM, SoCC'24 §5: C = W + P + D, D = O ε d).
 
-A step takes the longer the more requests are in the batch, so whoever joins slows all others down (ε d). Lengths of
+A step takes the longer the more requests are in the batch, so one that joins slows all others down (ε d). Lengths of
 answers (O) are log-normal with the mean and the deviation that were learnt, so the share of answers that a pace makes
 late is known before any of them.
 """
@@ -44,7 +44,7 @@ def late_share(work: Batching, time_s: float, token_s: float, pace_s: float) -> 
 
 
 def late_by_batch(work: Batching, promised: Iterable[PromisedEnd], num_running: float) -> float:
-    """Of one kind of those to whom these promises were made, the share that is late because so many run together.
+    """Of one kind of requests with these promises, the share that is late because so many run together.
 
     Beside the batch at which the weights take half of a step: a smaller one costs more throughput than it gains time,
     and who is late there cannot be helped.
@@ -89,8 +89,8 @@ def next_size(size: int) -> int:
 def paced(node: NodeState, shape: RequestShape, promised: Iterable[PromisedEnd]) -> NodeState:
     """The node with the batch that keeps these promises of such requests.
 
-    A larger one does more in all, but who counts with it has requests begin that end late, or make late with whom they
-    run.
+    A larger one does more in all, but a plan that counts with it has requests begin that end late, or make those late
+    with which they run.
     """
     work = batching(node, shape)
     size = harmless_batch(work, promised)

@@ -40,7 +40,7 @@ def held_share(num_present: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Newcomers who go ahead of somebody who waits."""
+    """Newcomers that go ahead of a request that waits."""
 
     share: float
     """ρ = λ E[S]: device seconds a second."""
@@ -53,7 +53,7 @@ class Stream:
 
 
 def overtaken(wait: Wait, streams: Iterable[Stream]) -> Wait:
-    """How long somebody waits for whom it would take ``wait`` if nobody came; O(n log n)."""
+    """How long a request waits that would wait for ``wait`` if none came; O(n log n)."""
     if wait == NEVER:
         return NEVER
     ahead = sorted((one for one in streams if one.horizon_s > 0), key=lambda one: one.horizon_s)

@@ -57,7 +57,7 @@ def with_hand_overs(nodes: Sequence[NodeState], awaited: Mapping[str, str]) -> l
 def is_worth_moving(node: NodeState, model: str, kv_tokens: int, rest_tokens: int) -> bool:
     """Whether a request with so many tokens to draw at most is elsewhere before it could have ended at this node.
 
-    ``kv_tokens``: that it has. Its taker is like this node, as far as anybody here knows.
+    ``kv_tokens``: that it has. Its taker is like this node, as far as is known here.
     """
     move_s = hand_over_cost(node, node, model, kv_tokens, 1).move_s
     return rest_tokens >= MIN_REST_TOKENS and move_s <= rest_tokens * rate_of(node, model).cost.step_s

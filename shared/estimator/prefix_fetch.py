@@ -23,7 +23,7 @@ GAIN = 2.0
 
 PRIOR_COPY_BYTES_PER_S = PRIOR_NETWORK_BYTES_PER_S
 """Between a device and host memory, before the first move there: fast, as networks are taken to be. A node that was
-taken to be slow would never be asked, and nobody would find out; the first fetch measures it."""
+taken to be slow would never be asked, and so stay unmeasured; the first fetch measures it."""
 
 PATIENCE = 1.5
 """Of the time that computing takes, a fetch has so much; then it is computed after all."""

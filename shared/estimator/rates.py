@@ -16,7 +16,7 @@ def share_rates(nodes: Sequence[NodeState], models: Sequence[str]) -> list[NodeS
     """The nodes, each with a rate of every model that it may load; O(nodes x models).
 
     Where it has none of its own, the first is taken of: a node of its kind, any node, another model on the node itself.
-    What nobody has run stays unknown, and the estimator's priors hold.
+    What no node has run stays unknown, and the estimator's priors hold.
     """
     if all(len(node.rates) >= len(models) for node in nodes):
         return list(nodes)

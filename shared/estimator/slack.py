@@ -1,4 +1,4 @@
-"""What a wait grows to where a batch leaves headroom, for somebody who has time, until that is over.
+"""What the wait of a request with slack grows to where a batch leaves headroom, until its slack is over.
 
 Who is patient waits for a place in a batch that is kept small, which works at a share p of a full batch's throughput;
 who is not joins as long as requests fit. Patience ends at the t where all that is due before would need longer than
@@ -24,7 +24,7 @@ from shared.estimator.wait import NEVER, Wait
 
 @dataclass(frozen=True, slots=True)
 class BatchSlack:
-    """For how long somebody waits for headroom, and what comes behind it."""
+    """For how long a request waits for headroom, and what comes behind it."""
 
     slack_s: float
     """At ``t = 0``; no patience where it is not above 0."""
@@ -33,11 +33,11 @@ class BatchSlack:
     slowest: float
     """σ: share of a full batch's throughput with which slack is reckoned."""
     full: Wait
-    """How long the wait would take in the full batch if nobody came: W'."""
+    """How long the wait would take in the full batch if none came: W'."""
 
 
 def patient(wait: Wait, streams: Iterable[Stream], patience: BatchSlack) -> Wait:
-    """How long somebody waits for whom it would take ``wait`` in the small batch if nobody came; O(n log n).
+    """How long a request waits that would wait for ``wait`` in the small batch if none came; O(n log n).
 
     ``streams`` are shares of the small batch. Without slack it is `shared.estimator.overtaking.overtaken` in the full
     batch, and with enough of it in the small one.

@@ -57,7 +57,7 @@ def max_length(num_positions: int) -> int:
 
 def step_rows(options: EngineOptions, *, is_encoder: bool) -> int:
     """Tokens that a step of a model may have. ``step_tokens`` keeps steps short for those who wait for a next token;
-    nobody does beside an encoder's, so there a whole text has room, whatever it says."""
+    none does beside an encoder's, so there a whole text has room, whatever it says."""
     return max(options.step_tokens, WHOLE_TEXT_TOKENS) if is_encoder else options.step_tokens
 
 

@@ -1,7 +1,7 @@
 """What ``multipleOf`` costs: a state for each remainder, which llguidance's limits do not count.
 
-A schema of one line with ``"multipleOf": 100000007`` would take minutes and gigabytes of whoever builds it. Where
-several hold for one value, remainders are told apart by their least common multiple.
+A schema of one line with ``"multipleOf": 100000007`` would take minutes and gigabytes of the process that builds it.
+Where several hold for one value, remainders are told apart by their least common multiple.
 """
 
 from __future__ import annotations

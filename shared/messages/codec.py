@@ -59,7 +59,7 @@ class _Shape:
     values: Callable[[object], tuple[Any, ...]]
     """All fields of a record, in the order of ``names``."""
     defaults: tuple[object, ...]
-    """What a field is if nobody says otherwise; `MISSING` where that has to be said."""
+    """What a field is unless it is said otherwise; `MISSING` where that has to be said."""
     records: tuple[str, ...]
     """Fields that are dataclasses."""
     lists: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""When Python looks for cycles of objects that nobody needs any more: it stops the process, so seldom and little.
+"""When Python looks for cycles of objects that are not needed any more: it stops the process, so seldom and little.
 
 Most objects go when the last reference does. The collector finds the rest, and a full run looks at all there are: at a
 gateway with 4,000 requests in flight these are half a million, a quarter of a second on a busy core, and by Python's

@@ -1,7 +1,7 @@
 """Nodes of pools that run as processes of this machine: found by the marks in their environment, so nothing is kept.
 
-The kernel is the only record. Whoever looks, the node provider after a restart or `treadle down`, finds the same, and
-no crash between a start and a note of it can leave a node that nobody knows.
+The kernel is the only record. Each reader, the node provider after a restart or `treadle down`, finds the same, and
+no crash between a start and a note of it can leave a node that is not known of.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.telemetry.log_files import log_file, rotate
 
 MARKED_WITHIN_S = 5.0  # a process shows its environment: it takes microseconds
 MARKS_POLL_S = 0.001
-NODE_STAGE = 2  # see `cli.cluster.process_plan`: after the services, before the gateway
+NODE_STAGE = 2  # see `cli.cluster.processes.process_plan`: after the services, before the gateway
 
 
 def find_nodes(config_path: str) -> dict[str, ProcessRecord]:

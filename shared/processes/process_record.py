@@ -1,4 +1,4 @@
-"""Who a started process is. A pid alone is not enough: the kernel gives it to somebody else later."""
+"""Who a started process is. A pid alone is not enough: the kernel gives it to another process later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a process of ours begins: without what libraries import on the chance that somebody wants it, and without looking
+"""How a process of ours begins: without what libraries import on the chance that it is wanted, and without looking
 for garbage among what it imports, all of which stays.
 
 The first is a seventh of the time until a service runs, the second a tenth of what is left, and a cluster starts five

@@ -21,13 +21,13 @@ from shared.bus import streams
 from shared.errors import OperatorError
 from shared.messages.codec import UndecodableError, decode_entry
 from shared.messages.message import Message, Tick
-from shared.service.cluster_clock import ClusterClock, id_order, id_time
-from shared.service.commit_log import MAX_BATCH_ENTRIES, CommitLog, LogEntry, LostCommitsError
+from shared.service.background.solver import Solver
 from shared.service.core import Core, Effect, Send, Solve
-from shared.service.durability import Waiting
-from shared.service.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
-from shared.service.lease_keeper import HANG_S, LeaseKeeper
-from shared.service.solver import Solver
+from shared.service.log.cluster_clock import ClusterClock, id_order, id_time
+from shared.service.log.commit_log import MAX_BATCH_ENTRIES, CommitLog, LogEntry, LostCommitsError
+from shared.service.log.durability import Waiting
+from shared.service.log.lease import RENEW_S, WRITE_BYTES_PER_S, FencedError, hold_s
+from shared.service.log.lease_keeper import HANG_S, LeaseKeeper
 from shared.telemetry.telemetry import record_handled
 from shared.telemetry.trace_context import trace_id
 
@@ -292,7 +292,7 @@ class Driver(Generic[C]):
         await self._log.save(term.last_id, snapshot, term.clock, covered)
         self._keeper.note_sign()
         term.snapshot_bytes = len(snapshot)
-        term.aside -= covered  # the log is trimmed up to here: nobody will read those entries again
+        term.aside -= covered  # the log is trimmed up to here: those entries will not be read again
         term.num_since_snapshot, term.handled_s = 0, 0.0
 
     def _block_ms(self, term: _Leadership[C]) -> int:

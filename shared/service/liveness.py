@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-QUIET_SHARE = 0.5  # of the timeout: when nobody at all was heard for so long, signs of life do not get through
+QUIET_SHARE = 0.5  # of the timeout: when no node at all was heard for so long, signs of life do not get through
 
 
 class Liveness(msgspec.Struct):
     """Names and when they were last heard. A name that is silent for ``timeout_s`` is dead.
 
-    When *everybody* has been silent for a while, the fault is more likely in between (Redis was away): nobody is buried
+    When *all* have been silent for a while, the fault is more likely in between (Redis was away): none is buried
     then, and all get one more timeout. So they do when the first is heard again: the others are about to be.
     """
 
@@ -46,5 +46,5 @@ class Liveness(msgspec.Struct):
         return silent
 
     def _is_quiet(self, now: float) -> bool:
-        """Nobody at all was heard of late."""
+        """None at all was heard of late."""
         return now - max(self.heard_s.values(), default=now) >= QUIET_SHARE * self.timeout_s

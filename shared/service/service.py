@@ -20,14 +20,14 @@ from shared.bus.bus import check_reachable, connect
 from shared.config.config import ADMIN_PORT_ENV, INSTANCE_ENV, ClusterConfig, ConfigError, load_config
 from shared.errors import OperatorError
 from shared.messages.nodes.placement import PlacementProblem, Plan
-from shared.service.admin import Admin, serve_admin
+from shared.service.admin.admin import Admin, serve_admin
+from shared.service.admin.core_metrics import CoreCollector, Measure
+from shared.service.admin.inbox_lag import InboxLag, InboxLagCollector, watch
+from shared.service.background.solver import Solver
+from shared.service.background.tasks import TaskFailedError, cancel_all
 from shared.service.core import Core
-from shared.service.core_metrics import CoreCollector, Measure
 from shared.service.driver import Driver
-from shared.service.durability import Waiting, check_durability
-from shared.service.inbox_lag import InboxLag, InboxLagCollector, watch
-from shared.service.solver import Solver
-from shared.service.tasks import TaskFailedError, cancel_all
+from shared.service.log.durability import Waiting, check_durability
 from shared.telemetry.telemetry import configure_logging, configure_tracing
 
 Alongside = Callable[[ClusterConfig, Redis, Callable[[], bool]], Coroutine[None, None, None]]

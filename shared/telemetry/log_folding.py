@@ -1,4 +1,4 @@
-"""Equal lines of a log: the first is said, the others are counted. No I/O and no clock: seconds are whoever asks' own.
+"""Equal lines of a log: the first is said, the others are counted. No I/O and no clock: seconds are the caller's own.
 
 An outage makes every loop of a process say the same a few times a second, and a client that is refused may try again as
 fast as it can. What is said then is the first line at once, and every `FOLD_S` how many more there were.

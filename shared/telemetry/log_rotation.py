@@ -1,9 +1,9 @@
 """The log file of a process, kept below a limit by the process itself. Everything that it writes stays in one file.
 
-Whoever starts a process (`shared.processes.processes.launch`) opens the file as its standard output and error and names
-it in the environment. Where it has grown too large the process puts it aside and points both descriptors to a new one:
-what C++ code says in a crash, and what Python says before it ends, follows. Its children inherit name and descriptors
-(an engine, a solver); each sees at its next line that the file has another name now, and follows as well.
+The code that starts a process (`shared.processes.processes.launch`) opens the file as its standard output and error and
+names it in the environment. Where it has grown too large the process puts it aside and points both descriptors to a new
+one: what C++ code says in a crash, and what Python says before it ends, follows. Its children inherit name and
+descriptors (an engine, a solver); each sees at its next line that the file has another name now, and follows as well.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def log_stream() -> RotatedStderr | None:
     """The stream for this process's lines, where its standard error is the file that the environment names."""
     named = os.environ.get(LOG_FILE_ENV)
     if not named or not _is_at(os.fstat(2), Path(named)):
-        return None  # somebody else looks after it: a container's runtime, a terminal, a test
+        return None  # another program looks after it: a container's runtime, a terminal, a test
     return RotatedStderr(Path(named))
 
 

@@ -107,7 +107,7 @@ def _log_crash(kind: type[BaseException], error: BaseException, trace_back: Trac
 
 
 def _log_unraisable(told: sys.UnraisableHookArgs) -> None:
-    """An error in a destructor, a callback or a collection of garbage: nobody could have caught it."""
+    """An error in a destructor, a callback or a collection of garbage: it could not have been caught."""
     error = told.exc_value
     if error is not None:
         structlog.get_logger().error(told.err_msg or "error ignored", where=repr(told.object), exc_info=error)

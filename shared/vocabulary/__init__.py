@@ -1,1 +1,1 @@
-"""What tokens of a model are, by its files: texts, kinds and roles; for whoever reads or writes text."""
+"""What tokens of a model are, by its files: texts, kinds and roles; for code that reads or writes text."""

@@ -34,7 +34,7 @@ class TokenType(IntEnum):
     CONTROL = 3
     """Has a meaning and no text; only a template, or a prompt as a whole, may contain it."""
     USER_DEFINED = 4
-    """Ordinary text that is always one token, whoever wrote it."""
+    """Ordinary text that is always one token, in any text."""
     UNUSED = 5
     BYTE = 6
 

@@ -22,7 +22,7 @@ def text_of_tokens(tokenizer: ModelFields) -> Callable[[str], bytes]:
     """How a token's bytes follow from its name; `ModelFileError` for a decoder whose tokens depend on each other."""
     steps = tokenizer.steps("decoder", "decoders")
     if not steps:
-        raise tokenizer.error("it has no decoder, so nobody can say what text its tokens stand for")
+        raise tokenizer.error("it has no decoder, so it is not known what text its tokens stand for")
     types = [step.get("type", str) for step in steps]
     if types == ["WordPiece"]:
         return _word_pieces(steps[0].get("prefix", str) or "##")

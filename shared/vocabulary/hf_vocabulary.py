@@ -51,7 +51,7 @@ class HfVocabulary:
     """One more than the highest id; there may be ids without a token."""
     control: dict[str, ControlToken]
     user_defined: list[AddedToken]
-    """Ordinary text that is always one token, whoever wrote it."""
+    """Ordinary text that is always one token, in any text."""
     is_unigram: bool
     bos_id: int | None
     eos_ids: tuple[int, ...]

@@ -9,7 +9,7 @@ from random import Random
 
 import aiohttp
 
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 from tests.chaos.member import Member
 from tests.chaos.members import at, make_members
 from tests.chaos.proxy import Proxy

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from cli.cluster.process_plan import SERVICES, ProcessSpec, process_environment, process_plan
+from cli.cluster.processes.process_plan import SERVICES, ProcessSpec, process_environment, process_plan
 from shared.config.config import (
     ADMIN_PORT_ENV,
     ADMIN_SERVICES,

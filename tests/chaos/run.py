@@ -17,8 +17,8 @@ from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.bus import streams
 from shared.config.config import load_config
+from shared.service.background.tasks import cancel_all
 from shared.service.core import Core
-from shared.service.tasks import cancel_all
 from tests.chaos.asks import longest_asks
 from tests.chaos.checker.fold import refold
 from tests.chaos.checker.secrecy import search

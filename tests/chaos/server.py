@@ -10,8 +10,8 @@ from pathlib import Path
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from cli.cluster.ports import free_port
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.redis_server import find_server
 from tests.chaos.clock import SetClock
 from tests.chaos.disk import SmallDisk
 from tests.chaos.resp import commands

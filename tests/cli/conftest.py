@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.cluster.health import known_state
-from cli.cluster.ports import free_port
-from cli.cluster.process_plan import process_plan
+from cli.cluster.processes.health import known_state
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.process_plan import process_plan
 from cli.cluster.state import ClusterState
 from shared.config.config import load_config
 from tests.cli import stand_in

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from tests.docker.containers import Containers
 from tests.docker.daemon import NoDockerError, base_images, find_compose
 

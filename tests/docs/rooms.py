@@ -1,15 +1,18 @@
 """Writes docs/rooms.md: each room of the product with all its modules, by their own docstrings.
 
-Run it with `python -m tests.docs.rooms`. It reads the sources as text and imports nothing of the product.
+Run it with `python -m tests.docs.rooms`. It reads the sources and the import contracts as text and imports nothing of
+the product.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "rooms.md"
@@ -18,9 +21,10 @@ HEAD = """\
 # Rooms
 
 Every package and room (sub-package) with all its modules, each by the first sentence of its docstring. Written by
-`python -m tests.docs.rooms`; a test holds the page to the code. What the rooms are for and what each may import:
+`python -m tests.docs.rooms`; a test holds the page to the code. What the rooms are for, what *level* and *pure* mean:
 [architecture.md](architecture.md).
 """
+NO_LEVEL = "–"
 
 
 def rooms() -> Iterator[Path]:
@@ -40,6 +44,41 @@ def dotted(path: Path) -> str:
 
 
 @cache
+def contracts() -> list[dict[str, Any]]:
+    """Import contracts of pyproject.toml."""
+    found: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    return found
+
+
+@cache
+def levels() -> dict[str, str]:
+    """Layer of each room and module that stands in a contract of layers: 1 is the lowest."""
+    return {
+        f"{contract['containers'][0]}.{room.strip()}": str(len(contract["layers"]) - index)
+        for contract in contracts()
+        if contract["type"] == "layers"
+        for index, layer in enumerate(contract["layers"])
+        for room in layer.split(":")
+    }
+
+
+def is_pure(room: str) -> bool:
+    """Whether all of a room is held to reach no I/O, no clock and no chance."""
+    pure = next(contract for contract in contracts() if contract["name"].startswith("Decisions reach no I/O"))
+    return any(f"{room}.".startswith(f"{name}.") for name in pure["source_modules"])
+
+
+def standing(room: str) -> str:
+    """Level and purity, for a reader."""
+    level = levels().get(room, NO_LEVEL)
+    told = [] if level == NO_LEVEL else [f"level {level}"]
+    told += ["pure"] if is_pure(room) else []
+    return f" *{', '.join(told).capitalize()}.*" if told else ""
+
+
+@cache
 def first_sentence(path: Path) -> str:
     """What a module says of itself; without a docstring a test fails, so the page need not say so."""
     text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
@@ -53,7 +92,10 @@ def page() -> str:
     for room in rooms():
         sentence = first_sentence(room / "__init__.py")
         bullets = [f"- `{dotted(path)}`: {first_sentence(path)}\n" for path in modules(room)]
-        parts.append(f"## `{dotted(room)}`\n\n{sentence}\n" + "".join(["\n", *bullets] if bullets else []))
+        parts.append(
+            f"## `{dotted(room)}`\n\n{sentence}{standing(dotted(room))}\n"
+            + "".join(["\n", *bullets] if bullets else [])
+        )
     return "\n".join(parts)
 
 

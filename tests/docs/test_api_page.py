@@ -13,7 +13,7 @@ from gateway.document.openapi import openapi_document
 from gateway.document.request_schemas import NOT_SUPPORTED
 from gateway.http.anthropic_errors import TYPES
 from gateway.openai.requests.schema import INERT
-from gateway.responses.request import INERT_FIELDS
+from gateway.responses.requests.request import INERT_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")

@@ -20,7 +20,7 @@ import psutil
 import yaml
 from redis import Redis
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from shared.config.config import ADMIN_SERVICES, BATCHES
 from tests.gateway.tiny import write_model
 from tests.ports import free_port_range

@@ -22,7 +22,7 @@ import yaml
 from openai import AsyncOpenAI
 from redis import Redis
 
-from cli.cluster.process_plan import SERVICES
+from cli.cluster.processes.process_plan import SERVICES
 from shared.bus import streams
 from shared.config.config import REDIS_ENV
 from shared.files.model_file import models_dir

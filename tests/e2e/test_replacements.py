@@ -19,8 +19,8 @@ from urllib.request import urlopen
 import yaml
 from openai import AsyncOpenAI
 
-from cli.cluster.ports import free_port
-from cli.cluster.process_plan import SERVICES
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.process_plan import SERVICES
 from tests.e2e.cluster import HOST, PROBE_TIMEOUT_S, Cluster, runs, wait_for
 from tests.e2e.test_deaths import check_answers
 from tests.e2e.traffic import API_KEY, MAX_TOKENS, PROMPTS, Answer, Ask, Load, stream, underway

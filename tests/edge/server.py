@@ -25,7 +25,7 @@ from shared.config.config import ADMIN_SERVICES, ClusterConfig
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Chunk
 from shared.messages.requests.token_logprob import TokenLogprob
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 from tests.gateway.memory_queue import MemoryQueue
 from tests.gateway.tiny import write_model
 from tests.ports import free_port_range

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from gateway.tools.call_parser import CallParser
-from gateway.tools.call_reader import Functions
+from gateway.tools.calls.call_reader import Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
 from gateway.tools.notation import NOTATIONS, Notation
 from tests.fuzz.mutators import mutated_bytes

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process import link_protocol, prefix_protocol, protocol
-from gpu_node.engine.process.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
+from gpu_node.engine.process.protocol import link_protocol, prefix_protocol, protocol
+from gpu_node.engine.process.protocol.framing import FrameDecoder, ProtocolError, command_decoder, event_decoder, frame
 from gpu_node.engine.requests.image import Kept
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec

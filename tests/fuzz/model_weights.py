@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_node.graph.program import Program
 from gpu_node.models.architectures.families import build_program
-from gpu_node.models.architectures.rotary import ROPE_FACTORS
+from gpu_node.models.architectures.layers.rotary import ROPE_FACTORS
 from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.gguf import gguf_names
 from gpu_node.models.hf import hf_names

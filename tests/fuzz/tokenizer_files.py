@@ -11,7 +11,7 @@ from random import Random
 from gateway.models.chat_template import ChatTemplate, ChatTemplateError
 from gateway.models.hf_model import read_directory
 from gateway.models.model_parts import ModelParts
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from shared.files.model_file import ModelFileError
 from tests.fuzz.mutators import mutated_bytes
 from tests.fuzz.scratch import rewritten, scratch

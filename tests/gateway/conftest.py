@@ -31,7 +31,7 @@ from gateway.workers.served_models import ServedModels
 from gateway.workers.sockets import open_sockets
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
-from shared.service.admin import listen_on_sockets
+from shared.service.admin.admin import listen_on_sockets
 from tests.gateway.http_client import http_client
 from tests.gateway.memory_queue import Answer, MemoryQueue
 from tests.gateway.tiny import write_model

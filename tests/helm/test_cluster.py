@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.cluster.process_plan import NODE_STAGE, process_plan
+from cli.cluster.processes.process_plan import NODE_STAGE, process_plan
 from shared import __version__
 from shared.config.config import (
     ADMIN_PORT_ENV,

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 
 _VOLATILE = {"host", "content-length", "x-request-id", "transfer-encoding", "connection"}
 

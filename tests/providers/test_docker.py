@@ -18,7 +18,7 @@ import docker
 import pytest
 from docker.errors import DockerException
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from services.scheduler.providers.docker import DockerProvider
 from services.scheduler.providers.provider import ProviderError
 from shared.config.nodes.nodes import DockerOptions, NodePool

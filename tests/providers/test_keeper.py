@@ -22,7 +22,7 @@ from shared.config.nodes.nodes import NodePool, ScalingOptions
 from shared.messages.codec import FIELD, encode
 from shared.messages.message import Message
 from shared.messages.nodes.nodes import Scale, Scaled
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 from tests.ports import free_port_range
 from tests.redis.waiting import until
 

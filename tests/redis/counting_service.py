@@ -9,7 +9,7 @@ from shared.messages.messages import AnyMessage
 from shared.messages.requests.requests import Cancel
 from shared.service.core import Effect
 from shared.service.driver import Driver
-from shared.service.lease_keeper import HANG_S
+from shared.service.log.lease_keeper import HANG_S
 from tests.redis.counting import INBOX, SERVICE, CountingCore
 
 HANG = "hang"

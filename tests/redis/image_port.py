@@ -9,7 +9,7 @@ from aiohttp import web
 
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_server import ImageServer
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 
 HOST = "127.0.0.1"
 

@@ -11,11 +11,11 @@ from typing import Any
 from redis.asyncio import Redis
 
 from shared.bus.bus import connect
+from shared.service.background.solver import Solver
+from shared.service.background.tasks import cancel_all
 from shared.service.core import Core
 from shared.service.driver import Driver
-from shared.service.durability import Waiting
-from shared.service.solver import Solver
-from shared.service.tasks import cancel_all
+from shared.service.log.durability import Waiting
 from tests.redis.counting import INBOX, SERVICE, CountingCore, committed_id
 from tests.redis.waiting import PATIENCE_S, until
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
+from gateway.inflight.bus.redis_queue import RedisQueue
+from gateway.inflight.calls.job import Job
 from gateway.inflight.dispatcher import Dispatcher
-from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
-from gateway.inflight.redis_queue import RedisQueue
 from gateway.openai.answers.delta import Delta
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.images.given_images import GivenImages
@@ -28,8 +28,8 @@ from shared.messages.nodes.placement import PlacementProblem
 from shared.messages.requests.payload import Sampling
 from shared.messages.requests.requests import Attempt, Evict
 from shared.messages.requests.slo import Slo
+from shared.service.background.tasks import cancel_all
 from shared.service.driver import Driver
-from shared.service.tasks import cancel_all
 from tests.redis.image_port import image_port
 from tests.redis.log_file import LogFile
 from tests.redis.own_server import OwnServer
@@ -38,7 +38,7 @@ from tests.redis.waiting import until
 
 if TYPE_CHECKING:
     from gpu_node.agent.process.engine_process import EngineProcess
-    from shared.service.solver import Solver
+    from shared.service.background.solver import Solver
 
 CONFIG = ClusterConfig(models=[ModelSpec(name="a", source="a.gguf")])
 OPTIONS = EngineOptions(max_num_seqs=6, step_tokens=64, step_timeout_s=60.0)  # until an engine is taken for hung

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from cli.cluster.ports import free_port
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.redis_server import find_server
 from shared.bus.bus import connect
 from tests.redis.waiting import until
 

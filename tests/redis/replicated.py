@@ -11,8 +11,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from cli.cluster.ports import free_port
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.ports import free_port
+from cli.cluster.processes.redis_server import find_server
 from tests.redis.waiting import until
 
 HOST = "127.0.0.1"

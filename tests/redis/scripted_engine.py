@@ -6,7 +6,7 @@ import asyncio
 import zlib
 
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     Command,
     EngineEvent,

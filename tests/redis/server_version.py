@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cli.cluster.redis_server import find_server
+from cli.cluster.processes.redis_server import find_server
 
 WITH_WAITAOF = (7, 2)
 

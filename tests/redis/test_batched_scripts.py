@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from gateway.inflight import batched_scripts
-from gateway.inflight.batched_scripts import BatchedScripts, NotSentError
+from gateway.inflight.bus import batched_scripts
+from gateway.inflight.bus.batched_scripts import BatchedScripts, NotSentError
 from shared.bus.bus import connect
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until

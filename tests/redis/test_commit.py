@@ -10,10 +10,10 @@ from redis.exceptions import ResponseError
 
 from shared.bus import streams
 from shared.messages.requests.requests import Cancel
-from shared.service.cluster_clock import ClusterClock
-from shared.service.commit_log import CommitLog, LogEntry, LostCommitsError
 from shared.service.core import Drop, Send
-from shared.service.lease import LEASE_S, FencedError
+from shared.service.log.cluster_clock import ClusterClock
+from shared.service.log.commit_log import CommitLog, LogEntry, LostCommitsError
+from shared.service.log.lease import LEASE_S, FencedError
 from tests.redis.counting import INBOX, SERVICE, committed_id, said
 from tests.redis.own_server import OwnServer
 

@@ -9,8 +9,8 @@ from prometheus_client import REGISTRY
 from redis.asyncio import Redis
 
 from shared.bus import streams
-from shared.service.commit_log import CommitLog
-from shared.service.lease import LEASE_S, RENEW_S, FencedError
+from shared.service.log.commit_log import CommitLog
+from shared.service.log.lease import LEASE_S, RENEW_S, FencedError
 from tests.redis.counting import INBOX, SERVICE, check_numbers, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until

@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from shared.bus import streams
 from shared.messages.requests.requests import Cancel
 from shared.service import driver
-from shared.service.cluster_clock import id_order
 from shared.service.core import Send
 from shared.service.driver import SnapshotError
+from shared.service.log.cluster_clock import id_order
 from tests.redis.counting import INBOX, OUT, SERVICE, CountingCore, check_numbers, fold, said, say
 from tests.redis.life import life
 

@@ -13,11 +13,11 @@ from shared.messages.codec import decode_entry
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
 from shared.messages.requests.requests import Cancel
-from shared.service.cluster_clock import id_time
-from shared.service.commit_log import MAX_BATCH_ENTRIES
+from shared.service.background.tasks import cancel_all
 from shared.service.core import Effect, Send
-from shared.service.lease import RENEW_S
-from shared.service.tasks import cancel_all
+from shared.service.log.cluster_clock import id_time
+from shared.service.log.commit_log import MAX_BATCH_ENTRIES
+from shared.service.log.lease import RENEW_S
 from tests.redis.counting import INBOX, OUT, num_ticks, said, say
 from tests.redis.life import Life, life
 from tests.redis.waiting import lasting, until

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
+from gateway.inflight.bus.redis_queue import RedisQueue
 from gateway.inflight.queue_port import QueueUnavailableError
-from gateway.inflight.redis_queue import RedisQueue
 from shared.bus import streams
 from shared.bus.bus import connect
 from shared.config.services.durability import DurabilityOptions
-from shared.service.durability import Confirmations, DurabilityError, DurableScript, Waiting, check_durability
+from shared.service.log.durability import Confirmations, DurabilityError, DurableScript, Waiting, check_durability
 from tests.redis.own_server import OwnServer
 from tests.redis.replicated import Replicated
 from tests.redis.server_version import needs_waitaof

@@ -14,7 +14,7 @@ from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
-from gpu_node.engine.process.protocol import EngineEvent
+from gpu_node.engine.process.protocol.protocol import EngineEvent
 from shared.bus import streams
 from shared.config.engines.engine import EngineOptions
 from shared.messages.codec import FIELD, decode_entry, encode

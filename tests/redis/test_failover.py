@@ -19,8 +19,8 @@ from shared.config.services.durability import DurabilityOptions
 from shared.messages.codec import FIELD, encode
 from shared.messages.messages import AnyMessage
 from shared.messages.requests.requests import Cancel
-from shared.service.durability import Waiting
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
+from shared.service.log.durability import Waiting
 from tests.redis.counting import INBOX, OUT, check_numbers, said, say
 from tests.redis.life import Life, life
 from tests.redis.replicated import NUM_SENTINELS, Replicated

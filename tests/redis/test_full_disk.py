@@ -15,9 +15,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from gateway.inflight.bus.redis_queue import RedisQueue
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
-from gateway.inflight.redis_queue import RedisQueue
 from gpu_node.agent.decisions.actions import Pull
 from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
 from shared.bus import streams

@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
+from gateway.inflight.bus.redis_queue import RedisQueue
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.queue_port import QueueFullError
-from gateway.inflight.redis_queue import RedisQueue
 from gpu_node.agent.decisions.actions import Ack, Publish, Pull
 from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams

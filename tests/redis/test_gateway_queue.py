@@ -11,10 +11,10 @@ import pytest
 import structlog
 from redis.asyncio import Redis
 
+from gateway.inflight.bus.redis_queue import RedisQueue
+from gateway.inflight.calls.job import Job
 from gateway.inflight.dispatcher import Dispatcher, Inbound
-from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
-from gateway.inflight.redis_queue import RedisQueue
 from gateway.openai.answers.delta import Delta, Failure, Rejection
 from shared.bus import streams
 from shared.bus.bus import MAX_CONNECTIONS, MAX_READ_ENTRIES, connect
@@ -39,7 +39,7 @@ from shared.messages.requests.requests import (
     Tokens,
 )
 from shared.messages.requests.slo import Slo
-from shared.service.tasks import TaskFailedError
+from shared.service.background.tasks import TaskFailedError
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import PATIENCE_S, until
 from tests.redis.wire import transactions

@@ -8,8 +8,8 @@ import time
 from redis.asyncio import Redis
 
 from shared.bus.bus import connect
-from shared.service.inbox_lag import InboxLag, ends, watch
-from shared.service.tasks import cancel_all
+from shared.service.admin.inbox_lag import InboxLag, ends, watch
+from shared.service.background.tasks import cancel_all
 from tests.redis.counting import INBOX, SERVICE, committed_id, say
 from tests.redis.life import life
 from tests.redis.waiting import until

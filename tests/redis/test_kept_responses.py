@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from gateway.inflight.batched_scripts import BatchedScripts
+from gateway.inflight.bus.batched_scripts import BatchedScripts
 from gateway.inflight.kept_responses import MAX_COUNTED_OUT, MAX_RESPONSE_BYTES, KeptResponse, KeptResponses
 from gateway.inflight.queue_port import QueueUnavailableError
 from shared.bus import streams

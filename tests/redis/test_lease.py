@@ -14,10 +14,10 @@ from redis.asyncio import Redis
 from shared.bus import streams
 from shared.messages.messages import AnyMessage
 from shared.messages.requests.requests import Cancel
-from shared.service.commit_log import CommitLog
 from shared.service.core import Effect
-from shared.service.lease import LEASE_S, READ_BYTES_PER_S, RENEW_S, FencedError, Lease, hold_s
-from shared.service.lease_keeper import HUNG_STATUS
+from shared.service.log.commit_log import CommitLog
+from shared.service.log.lease import LEASE_S, READ_BYTES_PER_S, RENEW_S, FencedError, Lease, hold_s
+from shared.service.log.lease_keeper import HUNG_STATUS
 from tests.redis import counting_service
 from tests.redis.counting import INBOX, SERVICE, CountingCore, check_numbers, said, say
 from tests.redis.life import life

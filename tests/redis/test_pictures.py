@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from gateway.inflight.bus.redis_queue import RedisQueue
 from gateway.inflight.dispatcher import Dispatcher
 from gateway.inflight.queue_port import QueueFullError
-from gateway.inflight.redis_queue import RedisQueue
 from gpu_node.agent.decisions.actions import Pull
-from gpu_node.agent.decisions.entries import EntryFate, fate
+from gpu_node.agent.decisions.intake.entries import EntryFate, fate
 from gpu_node.agent.process.node_bus import NodeBus
 from shared.bus import streams
 from shared.messages.codec import FIELD, decode_payload, encode

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
-from gateway.inflight.batched_scripts import BatchedScripts
+from gateway.inflight.bus.batched_scripts import BatchedScripts
 from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import Client
 from gateway.tenants.kept_rates import KeptRates

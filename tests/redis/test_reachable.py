@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from shared.bus.bus import RedisUnreachableError, check_reachable, connect
 from tests.redis.own_server import HOST, OwnServer
 

@@ -15,8 +15,8 @@ from shared.bus.bus import connect
 from shared.config.config import ClusterConfig
 from shared.messages.codec import FIELD, decode_entry, encode
 from shared.messages.nodes.nodes import Heartbeat, NodeDown, NodeFacts
+from shared.service.background.tasks import cancel_all
 from shared.service.driver import Driver
-from shared.service.tasks import cancel_all
 from tests.chaos.clock import SetClock
 from tests.redis.own_server import OwnServer
 from tests.redis.waiting import until

@@ -22,8 +22,8 @@ from shared.messages.messages import AnyMessage
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.placement import PlacementProblem, Plan, Solved
 from shared.messages.requests.requests import Cancel
+from shared.service.background.solver import Solver
 from shared.service.core import Effect, Send, Solve
-from shared.service.solver import Solver
 from tests.redis.counting import INBOX, OUT, said, say
 from tests.redis.life import life
 from tests.redis.waiting import PATIENCE_S, until

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shared.bus.bus import RedisUnreachableError, check_reachable, connect
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 from tests.redis.own_server import HOST, OwnServer
 
 pytestmark = [

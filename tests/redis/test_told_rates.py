@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gateway.inflight.batched_scripts import BatchedScripts
+from gateway.inflight.bus.batched_scripts import BatchedScripts
 from gateway.tenants.kept_rates import KEPT_ADVANCE_MS, KeptRates
 from gateway.tenants.rates import DueRate
 from gateway.tenants.shared_bucket import HeardRate, SharedBucket, Telling

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 
-from gpu_node.engine.process.protocol import NO_IMAGE, BlocksTold, ImageFile
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, BlocksTold, ImageFile
 from shared.messages.memory.tiers import Tier, TierNews
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.prefixes.prefixes import prompt_prefix

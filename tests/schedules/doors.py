@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from gpu_node.agent.decisions.actions import FetchPrefix
 from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile, ReleaseImages
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ImageFile, ReleaseImages
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from tests.schedules.agenda import Agenda, Host, Signal, sleep, wait
 

@@ -8,9 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown, OpenImages
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, FindPrefix, PrefixCopied, PrefixFound, PrefixTaken
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown, OpenImages
+from gpu_node.engine.process.protocol.prefix_protocol import (
+    CopyPrefix,
+    FindPrefix,
+    PrefixCopied,
+    PrefixFound,
+    PrefixTaken,
+)
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     AskBlocks,
     Command,

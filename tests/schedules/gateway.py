@@ -6,11 +6,11 @@ from functools import partial
 
 from gateway.generation.generation import Verdict
 from gateway.generation.stop_strings import StopPattern
-from gateway.inflight.job import Job
-from gateway.inflight.redis_queue import BACKOFF_S, BEAT_S
-from gateway.inflight.released import Released
+from gateway.inflight.bus.redis_queue import BACKOFF_S, BEAT_S
+from gateway.inflight.bus.released import Released
+from gateway.inflight.calls.job import Job
+from gateway.inflight.calls.request import InflightRequest
 from gateway.inflight.releases import RETRY_S, SURELY_S
-from gateway.inflight.request import InflightRequest
 from shared.bus import streams
 from shared.messages.memory.blocks import Locate
 from shared.messages.message import Message

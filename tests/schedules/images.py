@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S, KV_IMAGE_TTL_S
-from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image, ImageFile
 from shared.messages.requests.requests import Attempt, ImageTicket
 from tests.schedules.agenda import Host, sleep
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway.inflight.request import InflightRequest
+from gateway.inflight.calls.request import InflightRequest
 from gateway.openai.answers.delta import Delta, End, Failure
 from shared.messages.requests.requests import QueuePlace
 from tests.schedules.orders import Order

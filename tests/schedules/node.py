@@ -35,10 +35,11 @@ from gpu_node.agent.decisions.actions import (
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.process.epoch import BACKOFF_S, BLOCKS_S, HEARTBEAT_S, MAX_BACKOFF_S
-from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
-from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
-from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
+from gpu_node.agent.process.epoch import BLOCKS_S, HEARTBEAT_S
+from gpu_node.agent.process.node_inbox import BACKOFF_S, MAX_BACKOFF_S
+from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixCopied, PrefixTaken
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, EngineEvent, Image, ImageOpened
 from shared.bus import streams
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import BlockNews, TellBlocks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpu_node.agent.decisions.actions import FetchPrefix, PrefixFetched
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile, ReleaseImages
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ImageFile, ReleaseImages
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import Attempt
 from tests.schedules.doors import Asker, Door, Doors, NothingComesError

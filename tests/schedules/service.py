@@ -1,4 +1,4 @@
-"""A service: the live core, driven as `shared.service.driver` and `shared.service.commit_log` do it."""
+"""A service: the live core, driven as `shared.service.driver` and `shared.service.log.commit_log` do it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 
 from shared.messages.message import Message, Tick
 from shared.messages.nodes.placement import PlacementProblem, Plan, Solved
-from shared.service.cluster_clock import ClusterClock
-from shared.service.commit_log import MAX_BATCH_ENTRIES
 from shared.service.core import Core, Effect, Send, Solve
 from shared.service.driver import BACKOFF_S
-from shared.service.lease import LEASE_S, RENEW_S
+from shared.service.log.cluster_clock import ClusterClock
+from shared.service.log.commit_log import MAX_BATCH_ENTRIES
+from shared.service.log.lease import LEASE_S, RENEW_S
 from tests.schedules.agenda import sleep, wait
 from tests.schedules.keyspace import NO_ID, EntryId
 from tests.schedules.process import Process, World
@@ -189,7 +189,7 @@ class ServiceProcess(Process, Generic[C]):
         return effects
 
     async def _answer(self, problem: PlacementProblem) -> None:
-        """As `shared.service.solver`: an answer that cannot be sent is lost."""
+        """As `shared.service.background.solver`: an answer that cannot be sent is lost."""
         assert self._solve is not None
         await sleep(MAX_SOLVE_S * self.chance.random() ** 3)
         plan = self._solve(problem)

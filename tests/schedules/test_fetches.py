@@ -12,9 +12,9 @@ import pytest
 
 from gpu_node.agent.decisions.actions import FetchPrefix, PrefixFetched
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.decisions.sought_prefixes import SoughtPrefixes
-from gpu_node.engine.process.prefix_protocol import CopyPrefix
-from gpu_node.engine.process.protocol import NO_IMAGE, ReleaseImages
+from gpu_node.agent.decisions.intake.sought_prefixes import SoughtPrefixes
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ReleaseImages
 from shared.messages.requests.requests import Attempt
 from tests.schedules.cached import CachedPrefixes
 from tests.schedules.cluster import Cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.engine.process.protocol import ModelLoaded, Reset
+from gpu_node.engine.process.protocol.protocol import ModelLoaded, Reset
 from tests.gpu_node.engine.process.agent_end import Agent
 from tests.vllm.nodes import PYTHON_ENV, exported, ready, write_config
 

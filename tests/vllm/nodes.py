@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import yaml
 
-from gpu_node.engine.process.protocol import EngineReady, StepReport
+from gpu_node.engine.process.protocol.protocol import EngineReady, StepReport
 from shared.messages.requests.payload import Output, Payload, Sampling
 from shared.messages.requests.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent, process_of

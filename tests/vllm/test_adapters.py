@@ -17,7 +17,7 @@ import yaml
 
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     Command,
     ModelFailed,
     ModelLoaded,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from gpu_node.engine.process.protocol import EngineReady, ModelLoaded, RunAttempt, StepReport
+from gpu_node.engine.process.protocol.protocol import EngineReady, ModelLoaded, RunAttempt, StepReport
 from tests.gpu_node.engine.process.agent_end import Agent, process_of
 from tests.vllm.nodes import chunks_until_end, ready, request, tokens_of, write_our_config, write_plain_config
 from tests.vllm.sizes import KV_BYTES, MAX_MODEL_LEN, STEP_TOKENS

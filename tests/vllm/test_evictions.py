@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     HandOverImages,
     Image,
     ModelLoaded,

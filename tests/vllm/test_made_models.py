@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_node.engine.process.protocol import EngineReady, ModelLoaded, RunAttempt, StepReport, TakenOut, TakeOut
+from gpu_node.engine.process.protocol.protocol import (
+    EngineReady,
+    ModelLoaded,
+    RunAttempt,
+    StepReport,
+    TakenOut,
+    TakeOut,
+)
 from gpu_node.engine.requests.image import Kept
 from tests.e2e.cluster import wait_for
 from tests.gpu_node.engine.process.agent_end import Agent, process_of

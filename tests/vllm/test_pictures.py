@@ -20,7 +20,7 @@ import yaml
 from gateway.endpoints.chats.chat_prompt import encode_messages
 from gateway.models.models import ServedModel, load_models
 from gateway.openai.requests.chat_messages import ChatMessage
-from gpu_node.engine.process.protocol import ModelLoaded, Reset, RunAttempt, StepReport, TakenOut, TakeOut
+from gpu_node.engine.process.protocol.protocol import ModelLoaded, Reset, RunAttempt, StepReport, TakenOut, TakeOut
 from shared.config.config import load_config
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.pictures import Picture

@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     ModelFailed,
     ModelLoaded,

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     ModelFailed,
     ModelLoaded,

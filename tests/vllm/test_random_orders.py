@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     NO_IMAGE,
     AbortRequests,
     Command,

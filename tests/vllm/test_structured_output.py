@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from gpu_node.engine.process.protocol import RunAttempt
+from gpu_node.engine.process.protocol.protocol import RunAttempt
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.requests import Chunk
 from tests.gpu_node.engine.process.agent_end import Agent

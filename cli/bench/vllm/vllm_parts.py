@@ -17,7 +17,7 @@ from cli.bench.percentiles import percentile
 from cli.bench.vllm.vllm_sides import MODEL, OTHER, Direct, RunningCluster, TokenLists, VllmEnd
 from cli.errors import ClusterError
 from gpu_node.bench.point import BenchPoint
-from gpu_node.engine.process.protocol import RunAttempt, StepReport, TakenOut, TakeOut
+from gpu_node.engine.process.protocol.protocol import RunAttempt, StepReport, TakenOut, TakeOut
 from shared.messages.requests.payload import Payload, Sampling
 
 FIRST_TOKEN, LAST_TOKEN = 1_000, 40_000

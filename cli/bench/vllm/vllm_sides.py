@@ -18,11 +18,11 @@ from urllib.request import urlopen
 import psutil
 import yaml
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from cli.errors import ClusterError
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.framing import event_decoder, frame
+from gpu_node.engine.process.protocol.protocol import (
     Command,
     EngineEvent,
     EngineReady,

@@ -33,8 +33,8 @@ from gateway.http.context import (
 )
 from gateway.http.flush import deliver
 from gateway.inflight import tracing
-from gateway.inflight.call import InflightCall
-from gateway.inflight.job import Job
+from gateway.inflight.calls.call import InflightCall
+from gateway.inflight.calls.job import Job
 from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
 from gateway.inflight.timeline import Timeline
 from gateway.models.models import ServedModel

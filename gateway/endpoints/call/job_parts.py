@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.http.context import GatewayContext
 from gateway.models.models import ServedModel
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
 from shared.config.engines.engine import ModelTask
@@ -73,7 +73,7 @@ def check_token_ids(tokenizer: PromptTokenizer, token_ids: Collection[int], para
 
 
 async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
-    """Run a tokenisation where it disturbs nobody."""
+    """Run a tokenisation where it holds up no other request."""
     return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from gateway.models.models import ServedModel
-from gateway.models.picture_counts import MAX_ASPECT
-from gateway.models.picture_file import PictureFileError, picture_size
+from gateway.models.pictures.picture_counts import MAX_ASPECT
+from gateway.models.pictures.picture_file import PictureFileError, picture_size
 from gateway.openai.errors import errors
 from gateway.openai.errors.picture_errors import bad_image, takes_no_images
 from gateway.openai.requests.chat_messages import ChatMessage

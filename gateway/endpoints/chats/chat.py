@@ -146,7 +146,7 @@ class ChatRenderer(Settled):
         self._readings = readings
 
     def opening(self, usage: Usage) -> list[SseEvent]:  # noqa: ARG002
-        """Whose turn it is."""
+        """The role of the turn."""
         choices = range(self._num_choices)
         self._texts = [SplicedText(self._chunk(choice, ChatDelta(content=MARK))) for choice in choices]
         return [self._chunk(choice, ChatDelta(role="assistant", content="")) for choice in choices]

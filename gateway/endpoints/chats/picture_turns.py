@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.models.chat_template import ChatTemplate
-from gateway.models.picture_form import PictureForm
+from gateway.models.pictures.picture_form import PictureForm
 
 MARK = "\ufdd0"
 """One of Unicode's noncharacters, which no text has; a client's own is replaced (`without_marks`)."""

@@ -17,10 +17,10 @@ from gateway.http.body import read_kept, telling_faults
 from gateway.http.context import CLIENT, CONTEXT, METRICS, SLOTS
 from gateway.models.models import ServedModel
 from gateway.openai.errors import errors
-from gateway.responses.kept_conversation import KeptConversation
-from gateway.responses.renderer import ResponsesRenderer
-from gateway.responses.request import ResponsesRequest
-from gateway.responses.text_scores import TextScores
+from gateway.responses.rendering.renderer import ResponsesRenderer
+from gateway.responses.rendering.text_scores import TextScores
+from gateway.responses.requests.kept_conversation import KeptConversation
+from gateway.responses.requests.request import ResponsesRequest
 
 
 class ResponsesEndpoint(TranslatedEndpoint[ResponsesRequest]):

@@ -14,7 +14,7 @@ from gateway.endpoints.chats.chat_prompt import encode_messages
 from gateway.http.body import BODY_BYTES, announced_bytes, read_body
 from gateway.http.context import CLIENT, CONTEXT, SLOTS, GatewayContext
 from gateway.models.models import ServedModel
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.chat_messages import ChatMessage
 from gateway.openai.requests.tools import Tool, num_told_characters

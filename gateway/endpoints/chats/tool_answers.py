@@ -17,7 +17,7 @@ from gateway.openai.answers.answers import (
 )
 from gateway.openai.answers.delta import Delta
 from gateway.tools.call_parser import CallParser
-from gateway.tools.call_reader import Functions
+from gateway.tools.calls.call_reader import Functions
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent
 from gateway.tools.notation import Notation
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.endpoints.chats.picture_turns import MARK, without_marks
-from gateway.models.tokenizer import PromptTokenizer
+from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.openai.requests.chat_messages import ChatMessage, TextPart
 from gateway.openai.requests.tools import Tool, TurnCall, arguments_of
 

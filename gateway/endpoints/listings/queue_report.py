@@ -14,8 +14,8 @@ from gateway.openai.answers.queue_answers import QueueEntry, QueueReport
 async def show_queue(request: web.Request) -> web.Response:
     """What the queue manager said last; nothing where that is too long ago to be believed.
 
-    Where keys name several tenants, a client hears of its tenant's requests alone, and of nobody else's by any number.
-    The policies that `qlm` is compared with do not tell tenants apart: there it hears of none.
+    Where keys name several tenants, a client hears of its tenant's requests alone; no number tells of another's. The
+    policies that `qlm` is compared with do not tell tenants apart: there it hears of none.
     """
     view = request.app[CONTEXT].dispatcher.view
     now = asyncio.get_running_loop().time()

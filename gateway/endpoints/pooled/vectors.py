@@ -33,7 +33,7 @@ class VectorRequest(Protocol):
 
     @property
     def cache_salt(self) -> CacheSalt | None:
-        """Who may find what is cached of it."""
+        """Under which salt what is cached of it is found."""
 
 
 Asking = TypeVar("Asking", bound=VectorRequest)
@@ -94,7 +94,7 @@ class UnstreamedRenderer(Settled):
 
 
 def prompt_counts(usage: Usage) -> EmbeddingUsage:
-    """The prompts alone: nobody wrote a token."""
+    """The prompts alone: no token was written."""
     return EmbeddingUsage(
         prompt_tokens=usage.prompt_tokens,
         total_tokens=usage.prompt_tokens,

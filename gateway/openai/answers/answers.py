@@ -194,7 +194,7 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     created: int
     owned_by: Literal["treadle"] = "treadle"
     root: str
-    """The same name again, of an alias the model's: where its files lie is nobody's business outside."""
+    """The same name again, of an alias the model's: where its files lie is not told outside."""
     parent: str | None = None
     """The model that it is an adapter of; null where it is none."""
     max_model_len: int

@@ -1,4 +1,4 @@
-"""What is new of an answer, on its way from the decisions about it to whoever writes it out."""
+"""What is new of an answer, on its way from the decisions about it to its writer."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import ErrorDetails
 
-MAX_FIELD_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
+MAX_FIELD_CHARACTERS = 64  # of an unknown field, as it is told to its client
 
 
 class UnsupportedFieldError(Exception):
@@ -49,7 +49,7 @@ class ApiObject(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, data: Any) -> Any:
-        """Of the fields that nobody knows, only the first is left: each would be made an error, and one is told."""
+        """Of the unknown fields, only the first is left: each would be made an error, and one is told."""
         if not isinstance(data, dict):
             return data
         given = {name: value for name, value in data.items() if value is not None}

@@ -70,7 +70,7 @@ class ChatMessage(ApiObject):
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
-    """May be left out by an assistant who calls functions."""
+    """May be left out by an assistant that calls functions."""
     name: Annotated[str, Field(max_length=256)] | None = None
     tool_calls: Annotated[list[TurnCall], Field(max_length=MAX_CALLS)] = Field(default_factory=list)
     """What the assistant has called."""

@@ -4,7 +4,7 @@ Rules, so that no answer differs from what was asked for without a word:
 - a field of OpenAI's API that is not supported yet, or not at this endpoint, is refused by name, unless its value is
   the one that changes nothing (`INERT`);
 - fields that do not go together are refused by the name of one of them;
-- a field that nobody knows is refused by name: it is a typing error, or belongs to another server;
+- an unknown field is refused by name: it is a typing error, or belongs to another server;
 - ``null`` means "not given", as OpenAI's clients use it;
 - types are strict: ``"0.5"`` is no number, ``1.0`` no token limit;
 - `user`, `metadata`, `store`, `prompt_cache_key` and `safety_identifier` are taken and not used: none of them changes

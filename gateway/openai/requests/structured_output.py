@@ -1,6 +1,6 @@
 """What an answer has to be: OpenAI's ``response_format`` and vLLM's ``structured_outputs``.
 
-A schema is kept as JSON text: whoever makes a grammar of it reads it, and nobody here.
+A schema is kept as JSON text: it is read where a grammar is made of it, and not here.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gpu_node.agent.telemetry.engine_gauges import EngineGauges
 from shared.bus.bus import check_reachable, connect
 from shared.config.config import NODE_ENV, ClusterConfig, ConfigError, config_file, load_config
 from shared.config.reading.file_watch import FileWatch
-from shared.service.admin import Admin, serve_admin
+from shared.service.admin.admin import Admin, serve_admin
 from shared.service.service import admin_port, redis_url, run_process, stop_on_signals
 from shared.telemetry.telemetry import configure_logging, configure_tracing
 

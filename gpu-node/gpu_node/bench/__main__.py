@@ -66,7 +66,7 @@ class _Progress:
 
 
 def say(line: ReportLine) -> None:
-    """To whoever started the process."""
+    """To the process that started this one."""
     sys.stdout.write(encode(line) + "\n")
     sys.stdout.flush()
 

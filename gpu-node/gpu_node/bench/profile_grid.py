@@ -60,7 +60,7 @@ def grid(
 
 
 def _point(batch: int, context: int, step_tokens: int) -> BenchPoint:
-    """Whose first request still decodes when the last prompt is computed, and some steps longer."""
+    """One whose first request still decodes when the last prompt is computed, and some steps longer."""
     num_prompt_steps = -(-batch * context // max(1, step_tokens - batch))
     return BenchPoint(batch, context, num_prompt_steps + NUM_DECODES)
 

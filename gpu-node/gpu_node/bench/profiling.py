@@ -141,7 +141,7 @@ def _load_times(executor: Executor, spec: ModelSpec) -> tuple[float, float]:
 
 
 def _kv_bytes_per_s(executor: Executor, model: LoadedModel) -> float:
-    """Out and back in, of blocks that nobody holds; 0.0 where they cannot be moved."""
+    """Out and back in, of blocks that are free; 0.0 where they cannot be moved."""
     rates = measured_rates(executor, model)
     if not rates.out_bytes_per_s:
         return 0.0

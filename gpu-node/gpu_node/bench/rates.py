@@ -1,6 +1,6 @@
 """What the machine does at best: bytes read from memory, and bfloat16 matrix products, a second.
 
-The fastest of some short tries counts: what the machine can do while nobody else is on it.
+The fastest of some short tries counts: what the machine can do while nothing else runs on it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read_bytes_per_s(num_threads: int, cpus: Sequence[int] = ()) -> float:
 def _read_s(parts: Sequence[np.ndarray[Any, Any]], cpus: Sequence[int]) -> float:
     """Seconds from the first thread's begin to the last one's end."""
     begin = threading.Barrier(len(parts))
-    times: list[float] = []  # taken by the threads: whoever waits for them may get a core only when they are done
+    times: list[float] = []  # taken by the threads: one that waits for them may get a core only when they are done
 
     def read(number: int) -> None:
         if cpus:
@@ -81,7 +81,7 @@ def onednn_flops_per_s(num_threads: int) -> float | None:
     """By torch, whose products of bfloat16 are oneDNN's; the best of `SHAPES`. None where torch is not installed."""
     if find_spec("torch") is None:
         return None
-    import torch  # it takes a second: not for who measures nothing with it
+    import torch  # it takes a second: not for callers that measure nothing with it
 
     torch.set_num_threads(num_threads)
     best = _flops_per_s(SMALL_SHAPE, _onednn_product(SMALL_SHAPE))

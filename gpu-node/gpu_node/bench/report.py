@@ -195,7 +195,7 @@ class ConversationRow(ReportLine, frozen=True):
 
 
 class CopyOutRow(ReportLine, frozen=True):
-    """Requests that nobody follows up, with some tiers."""
+    """Requests without a follow-up, with some tiers."""
 
     row: str
     seconds: list[float]

@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _cost_tables(config: ClusterConfig, node: NodeSpec, device: str) -> dict[str, KvCostTables]:
-    """By model, where `treadle profile` has measured it on such a node; only who decides by cost reads them."""
+    """By model, where `treadle profile` has measured it on such a node; only decisions by cost read them."""
     if config.engine.preemption != "adaptive" and config.engine.admission != "priced":
         return {}
     return kept_tables(config, node, device)

@@ -65,14 +65,14 @@ class GrowingImages:
         return None if growing is None else growing.image
 
     def yield_one(self) -> bool:
-        """The newest ends, whose room is needed for a request that leaves; False where there is none."""
+        """The newest ends: its room is needed for a request that leaves. False where there is none."""
         begun = [one for one in self._growing.values() if one.image is not None]
         if begun:
             self._end(begun[-1])
         return bool(begun)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Nobody reads these any more: they end, for whoever has heard of them once more. Unknown ones are ignored."""
+        """These are not read any more: they end, which is told to later readers. Unknown ones are ignored."""
         gone = set(numbers)
         for one in list(self._growing.values()):
             if one.image is not None and one.image.number in gone:

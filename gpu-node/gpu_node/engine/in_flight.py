@@ -60,7 +60,7 @@ class StepsInFlight:
 
     @property
     def has_any(self) -> bool:
-        """Steps, or what they have brought and nobody has been told."""
+        """Steps, or what they have brought that is not told yet."""
         return bool(self._steps or self._early)
 
     def submit(self, resident: Resident, plan: StepPlan, *, follows: bool) -> None:
@@ -79,7 +79,7 @@ class StepsInFlight:
         self._early = self.collect_all()
 
     def take_early(self) -> list[OutputChunk]:
-        """What was waited for before anybody asked."""
+        """What was waited for before it was asked for."""
         chunks, self._early = self._early, []
         return chunks
 

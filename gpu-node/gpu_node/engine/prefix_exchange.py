@@ -16,7 +16,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.eviction import Eviction
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.prefix import Prefix
-from gpu_node.engine.memory.tier_lookup import FoundBlock
+from gpu_node.engine.memory.tiers.tier_lookup import FoundBlock
 from gpu_node.engine.requests.image import BlockFormat, HandedOver, ImageError, SerialisedImage
 from gpu_node.engine.residents import Residents
 from shared.messages.prefixes.prefix_ask import MAX_PREFIX_BYTES, PrefixAsk

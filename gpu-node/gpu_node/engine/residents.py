@@ -117,7 +117,7 @@ class Residents:
     def load(self, spec: ModelSpec) -> LoadedModel:
         """Make a model the current one. Others stay while there are places and memory for all.
 
-        Whoever was asked for longest ago goes first, with its cached prefixes; a model with sequences never goes:
+        The one that was asked for longest ago goes first, with its cached prefixes; a model with sequences never goes:
         `EngineBusyError` when only such are left. One that is here with other adapters is loaded in place of itself:
         its requests and their KV stay, and no step of it may be in flight. Raises `ModelFileError` or
         `ModelTooLargeError` when the model cannot be used; then nothing has changed.
@@ -166,7 +166,7 @@ class Residents:
         if self._store is not None:
             yield from ((Tier.SSD, digest) for digest in self._store.found(resident.model))
 
-    # --- who goes for whom --------------------------------------------------------------------------------------------
+    # --- which model goes for which -----------------------------------------------------------------------------------
 
     def _load(self, spec: ModelSpec) -> Resident:
         is_full = len(self._by_name) == self._options.max_models
@@ -198,7 +198,7 @@ class Residents:
         missing = resident.scheduler.adapters - {one.name for one in spec.adapters}
         if missing:
             raise EngineBusyError(f"requests of {spec.name!r} are for {', '.join(sorted(missing))}, which would leave")
-        self._offload.leave(spec.name)  # what is to be sent is made anew; who lies there is computed again
+        self._offload.leave(spec.name)  # what is to be sent is made anew; sequences there are computed again
         self._leave_store(spec.name)
         blocks = resident.scheduler.blocks
         try:

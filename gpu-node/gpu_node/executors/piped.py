@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.graph.passes.copy_out import copy_out
-from gpu_node.graph.passes.nano_batches import nano_batches
+from gpu_node.graph.passes.pipeline.copy_out import copy_out
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.program import ELSEWHERE, OF_WHOLE_TEXTS, OperatorKind, Program
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.pipelines.pipeline_file import PipelineError

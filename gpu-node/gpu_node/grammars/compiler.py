@@ -77,7 +77,7 @@ class GrammarCompiler:
         return found
 
     def _forget(self) -> None:
-        """Grammars that are not ready stay: somebody waits for each of them."""
+        """Grammars that are not ready stay: a request waits for each of them."""
         ready = [key for key, one in self._grammars.items() if one.is_ready]
         for key in ready[: max(0, len(self._grammars) - MAX_GRAMMARS)]:
             del self._grammars[key]

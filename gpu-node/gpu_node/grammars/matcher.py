@@ -31,7 +31,7 @@ class LlMatcher:
     @property
     def allowed(self) -> bytes:
         """The tokens that may come next, a bit each."""
-        assert self._allowed, "nothing may follow, or nobody knows what"
+        assert self._allowed, "nothing may follow, or it is unknown what"
         return self._allowed
 
     @property
@@ -41,7 +41,7 @@ class LlMatcher:
 
     @property
     def error(self) -> str:
-        """Why nobody can say what may follow."""
+        """Why it is unknown what may follow."""
         return f"structured output: {shortened(self._matcher.get_error())}" if self._matcher.is_error() else ""
 
     @property

@@ -62,7 +62,7 @@ class Coverage:
             for first, end in pairwise(cuts)
         )
         if is_covered:
-            self.add(wanted)  # one box in the place of many: who reads next asks for less
+            self.add(wanted)  # one box in the place of many: the next reader asks for less
         return is_covered
 
 

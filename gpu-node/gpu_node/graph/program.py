@@ -151,7 +151,7 @@ class Operator:
     outputs: tuple[str, ...]
     weights: tuple[str, ...] = ()
     layer: int | None = None
-    """Whose KV blocks it reads or writes; None if it touches none."""
+    """The layer whose KV blocks it reads or writes; None if it touches none."""
     attributes: Mapping[str, int | float] = field(default_factory=dict, hash=False)
     """Numbers that the operation needs beside its tensors, such as ``epsilon`` or ``theta``."""
     share: Share = WHOLE
@@ -275,7 +275,7 @@ class Program:
 
 
 def accesses(operators: Sequence[Operator], buffers: Sequence[Buffer]) -> list[list[Access]]:
-    """What each operator reads and writes; the step's own buffers left out, which nobody writes."""
+    """What each operator reads and writes; the step's own buffers left out, which none writes."""
     known = {buffer.name: buffer for buffer in buffers}
     found = []
     for operator in operators:

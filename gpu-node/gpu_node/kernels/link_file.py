@@ -63,7 +63,7 @@ def open_link_file(path: Path) -> int:
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != MODE:
         os.close(file)
         raise LinkError(
-            f"no link {path}: it is not a file of user {os.geteuid()} that nobody else may read "
+            f"no link {path}: it is not a file of user {os.geteuid()} that no other user may read "
             f"(user {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o})"
         )
     return file

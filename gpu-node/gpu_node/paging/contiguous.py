@@ -23,7 +23,7 @@ Reserve = Callable[[TraceRequest, int], int]
 
 
 def oracle(request: TraceRequest, max_tokens: int) -> int:
-    """The true length, which nobody can know: the best that contiguous allocation can do."""
+    """The true length, which is not known before the end: the best that contiguous allocation can do."""
     del max_tokens
     return request.num_slots
 
@@ -55,7 +55,7 @@ class ContiguousServer:
     """Requests in ranges of a buddy allocator."""
 
     num_preemptions = 0
-    """Nobody ever has to give way: all that can be needed is reserved."""
+    """No request ever has to give way: all that can be needed is reserved."""
 
     def __init__(self, name: str, reserve: Reserve, memory: Memory) -> None:
         self.name = name
@@ -94,7 +94,7 @@ class ContiguousServer:
         )
 
     def _admit(self) -> None:
-        """In the order of arrival; who does not fit holds up those behind it."""
+        """In the order of arrival; one that does not fit holds up those behind it."""
         while self._waiting and len(self._running) < MAX_NUM_SEQS:
             num_asked = self._reserve(self._waiting[0], self._max_tokens)
             address = self._buddy.allocate(num_asked)

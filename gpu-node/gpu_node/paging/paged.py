@@ -23,7 +23,7 @@ STEP_TOKENS = 2560
 
 _MODEL = "lengths"
 _VOCAB_SIZE = 1 << 20
-_STOP = _VOCAB_SIZE  # drawn by nobody else
+_STOP = _VOCAB_SIZE  # drawn by no other request
 
 
 class PagedServer:

@@ -33,7 +33,7 @@ class ParallelSampling:
         self._num_sequences = num_sequences
 
     def parents(self, num_living: int) -> Sequence[int]:
-        """The prompt's sequence at first, then everybody's own."""
+        """The prompt's sequence at first, then each one's own."""
         return [number % num_living for number in range(self._num_sequences)]
 
 

@@ -24,7 +24,7 @@ class SlotUsage:
     stranded: int = 0
     """Free, but of no use to the request that waits: too small, or cut off by the block size."""
     headroom: int = 0
-    """Free and usable: nobody waits, or it is kept for the growth of what runs."""
+    """Free and usable: no request waits, or it is kept for the growth of what runs."""
 
     @property
     def allocated(self) -> int:

@@ -82,7 +82,7 @@ class BatchCore:
         return found
 
     def answered(self, batch: str, number: int, status: int, retry_after_s: float | None, now: float) -> AnswerVerdict:
-        """An answer to a request that was out; ``status`` is HTTP's, 503 where nobody answered."""
+        """An answer to a request that was out; ``status`` is HTTP's, 503 where no gateway answered."""
         found = self._batches[batch]
         self._num_out[found.tenant] -= 1
         verdict = found.answered(number, status, retry_after_s, now)

@@ -17,7 +17,7 @@ class AnswerVerdict(Enum):
     FAILED = "failed"
     """It has an error, and would get it again."""
     REFUSED = "refused"
-    """There was no room, or nobody to answer: it is sent again later, however often, until the window is over."""
+    """There was no room, or no gateway to answer: it is sent again later, however often, until the window is over."""
     RETRIED = "retried"
     """Something broke: it is sent again, `MAX_FAILURES` times in all."""
     REVOKED = "revoked"

@@ -1,7 +1,7 @@
 """Cuts ``{"requests": [...]}``, as Anthropic's clients send it, into its requests while it comes.
 
 No more than one request is held, however many there are. What is looked at here is where each ends: strings and
-brackets; whether it is JSON, whoever reads it finds.
+brackets; whether it is JSON, its reader finds.
 """
 
 from __future__ import annotations

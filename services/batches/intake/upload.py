@@ -18,7 +18,7 @@ PIECE_BYTES = 256 << 10
 MAX_FIELD_BYTES = 512  # of a form's field that is no file
 MAX_PARTS = 8
 MAX_FILENAME_CHARACTERS = 256
-MAX_NAME_CHARACTERS = 64  # of a field that nobody knows, as it is told to its client
+MAX_NAME_CHARACTERS = 64  # of an unknown field, as it is told to its client
 PURPOSES: tuple[FilePurpose, ...] = ("batch", "user_data")  # of files that clients send
 
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
@@ -95,7 +95,7 @@ def _note(fields: dict[str, str], name: str, value: bytes) -> None:
 
 
 def _text(made_up: str, most: int) -> str:
-    """A client's own word, as far as it is text: bytes that are no UTF-8 come as surrogates, which nobody can send."""
+    """A client's own word, as far as it is text: bytes that are no UTF-8 come as surrogates."""
     return made_up[:most].encode(errors="replace").decode()
 
 

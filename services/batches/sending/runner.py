@@ -31,7 +31,7 @@ from services.batches.store.ids import new_id
 from services.batches.store.result_files import ERRORS, OUTPUT, ResultFiles
 from shared.messages.batches.batch_lines import CANCELLED, EXPIRED, REVOKED, AnswerBody
 from shared.messages.batches.batches import BatchRecord, LineProblem, StoredFile
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 DISK_RETRY_S = 1.0  # until what could not be written is written again
 MAX_SLEEP_S = 60.0  # a clock that steps is noticed within this time

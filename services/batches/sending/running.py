@@ -25,7 +25,7 @@ class RunningBatch:
         return read_request(os.pread(self._input, self._lines.lengths[number], self._lines.begins[number]))
 
     def call_back(self, but: int | None = None) -> None:
-        """Nobody waits for what is out any more, ``but`` for one request."""
+        """Stop waiting for all requests that are out, ``but`` for one."""
         for number, task in self.out.items():
             if number != but:
                 task.cancel()

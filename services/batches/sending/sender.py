@@ -13,7 +13,7 @@ CONNECT_TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 64 << 20  # of one answer: a hundred times what the longest have
 MAX_QUOTED_BYTES = 1024  # of an answer that no gateway wrote
 GRACE_S = 5.0  # behind the end of the window: the batch calls its requests back at that
-NOBODY = 503  # what it is taken for when no gateway answers
+NO_GATEWAY = 503  # what it is taken for when no gateway answers
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -57,7 +57,7 @@ class BatchSender:
                 request_id = response.headers.get("x-treadle-request-id", "")
                 data = await _read(response)
                 if response.status < 300 and data is not None and not (request_id and _is_object(data)):
-                    return Reply(status=NOBODY)  # whoever answered is no gateway
+                    return Reply(status=NO_GATEWAY)  # what answered is no gateway
                 return Reply(
                     status=response.status if data is not None else 500,
                     request_id=request_id,
@@ -67,7 +67,7 @@ class BatchSender:
                     retry_after_s=_seconds(response.headers.get("retry-after")),
                 )
         except (aiohttp.ClientError, OSError, TimeoutError):
-            return Reply(status=NOBODY)
+            return Reply(status=NO_GATEWAY)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Where a search begins: places to cut the batch, what is gathered, where decodes are, who is behind whom."""
+"""Where a search begins: places to cut the batch, what is gathered, where decodes are, which part is behind which."""
 
 from __future__ import annotations
 

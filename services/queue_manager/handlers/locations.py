@@ -52,7 +52,7 @@ class Locations:
         return self._is_on and len(list(holders)) > 1
 
     def located(self, answer: Located, now: float) -> list[Effect]:
-        """It has answered; whoever waits for that is placed.
+        """It has answered; a request that waits for that is placed.
 
         One that comes back answers what it was asked meanwhile: what comes too late does not end its silence.
         """

@@ -73,10 +73,10 @@ class Requests:
         return [self.enqueue(request, message.traceparent, source)]
 
     def _fetch(self, group: Group, warm: WarmPrefix) -> PrefixFetch | None:
-        """What whoever pulls the group's newest member should fetch.
+        """What the node that pulls the group's newest member should fetch.
 
         A group that runs stays at its node. One that waits where its prompt is may be moved: then it is read there.
-        (Whoever is told of another node asks its engine before it begins, so nobody is told in vain.)
+        (A node that is told of another one asks its engine before it begins, so no node is told in vain.)
         """
         node = self._state.nodes.get(group.node)
         if node is None:

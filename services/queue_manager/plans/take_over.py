@@ -1,12 +1,13 @@
 """A device that has room takes over what waits elsewhere, at once, and one that has nothing to do what runs elsewhere.
 
-Plans move groups, but a plan comes late: until then a device would have room for those who wait at others. So the group
-that is due first of those that wait at the busiest other node goes to a node at which nobody waits and that has room.
+Plans move groups, but a plan comes late: until then a device would have room for requests that wait at others. So the
+group that is due first of those that wait at the busiest other node goes to a node at which none waits and that has
+room.
 
-Where nobody waits there is nothing to plan, and yet a fast device may stand idle beside a slow one that has minutes to
-go: the last answers decide when everything is done, and those that run slowly break their promises. A group that runs
-goes to the idle device with its KV if what its members have left, at the pace there, takes longer than at the pace here
-by several times what the move takes::
+Where no request waits there is nothing to plan, and yet a fast device may stand idle beside a slow one that has minutes
+to go: the last answers decide when everything is done, and those that run slowly break their promises. A group that
+runs goes to the idle device with its KV if what its members have left, at the pace there, takes longer than at the pace
+here by several times what the move takes::
 
     rest_tokens * (step_there(r) - step_here(k + n)) > NUM_MOVES * move_s
 

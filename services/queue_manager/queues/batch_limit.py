@@ -1,6 +1,6 @@
 """How many requests may run together at a node before those who run there fall behind what they were promised.
 
-A step takes the longer the more requests are in the batch, so whoever joins slows all others down. An engine fills its
+A step takes the longer the more requests are in the batch, so one that joins slows all others down. An engine fills its
 batch, which is best for throughput; but answers of hundreds of tokens lose their promises in the batch rather than in
 the queue. So who has time waits, where one more in the batch would do harm: where more than `MAX_LATE` of those who
 stand at the node would be late because so many run together (`shared.estimator.harm`: of QLM's C = W + P + D,

@@ -110,7 +110,7 @@ class VirtualQueues:
         self._insert(group, node, self.index_by_rule(node, group), now)
 
     def enter_seat(self, group: Group, node: Node, now: float) -> None:
-        """Put a group without a place where it begins at once: before whoever waits there for another model."""
+        """Put a group without a place where it begins at once: before those that wait there for another model."""
         others = (place for place, gid in enumerate(node.queue) if self._waits_for_other(node, gid))
         self._insert(group, node, next(others, self.index_by_rule(node, group)), now)
 

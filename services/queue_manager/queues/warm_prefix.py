@@ -79,7 +79,7 @@ class WarmPrefix(NamedTuple):
         return max(paying, key=lambda one: one.cost.compute_s - one.cost.fetch_s, default=None)
 
     def fetch_anywhere(self, model: str, giver: str = "") -> PrefixFetch | None:
-        """What a node would fetch that is like the giver and has nothing itself; without a name, from whom has most."""
+        """What a node like the giver that has nothing would fetch; without a name, from the node that has most."""
         for known in self.givers:
             if giver in ("", known.node):
                 fetch = self._fetch(known, known, model, 0)

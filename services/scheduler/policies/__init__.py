@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.scheduler.policies import edf, edf_affine, fcfs, qlm, shepherd
-from services.scheduler.solving.instance import Instance, Queues
+from services.scheduler.solving.problem.instance import Instance, Queues
 from shared.messages.nodes.placement import PlacementProblem
 
 Policy = Callable[[PlacementProblem, Instance], Queues]

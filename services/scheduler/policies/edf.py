@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.turns import by_due, running_groups, turns
+from services.scheduler.solving.methods.turns import by_due, running_groups, turns
+from services.scheduler.solving.problem.instance import Instance, Queues
 from shared.messages.nodes.placement import PlacementProblem
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.turns import by_due, running_groups, turns
+from services.scheduler.solving.methods.turns import by_due, running_groups, turns
+from services.scheduler.solving.problem.instance import Instance, Queues
 from shared.messages.nodes.placement import PlacementProblem
 
 ABOUT_S = 60.0  # groups that are due within this of one another are due at about the same time
@@ -19,7 +19,7 @@ ABOUT_S = 60.0  # groups that are due within this of one another are due at abou
 def place(problem: PlacementProblem, instance: Instance) -> Queues:  # noqa: ARG001 (a policy's signature)
     """The group that is due first goes to the node that begins it first, the load of its model counted.
 
-    At a node, groups of the model that is loaded by then go on as long as nobody else is due `ABOUT_S` before them.
+    At a node, groups of the model that is loaded by then go on as long as no other group is due `ABOUT_S` before them.
     """
     queues = running_groups(instance)
     ends = [node.model for node in instance.nodes]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.tables import arrival
-from services.scheduler.solving.turns import running_groups, turns
+from services.scheduler.solving.methods.turns import running_groups, turns
+from services.scheduler.solving.problem.instance import Instance, Queues
+from services.scheduler.solving.problem.tables import arrival
 from shared.messages.nodes.placement import PlacementProblem
 
 

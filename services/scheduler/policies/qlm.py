@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.scheduler.solving.anytime import NUM_VISITS, search
-from services.scheduler.solving.cost import group_costs, least_cost, total_cost
-from services.scheduler.solving.current import current_order
-from services.scheduler.solving.exact_size import is_small
-from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.layout import ROUNDING
+from services.scheduler.solving.methods.anytime import NUM_VISITS, search
+from services.scheduler.solving.methods.exact_size import is_small
+from services.scheduler.solving.methods.layout import ROUNDING
+from services.scheduler.solving.problem.cost import group_costs, least_cost, total_cost
+from services.scheduler.solving.problem.current import current_order
+from services.scheduler.solving.problem.instance import Instance, Queues
 from shared.messages.nodes.placement import PlacementProblem
 
 LEAST_NET_SHARE = 0.2  # of what a plan shifts from group to group, that it has to gain: predictions err by as much
@@ -21,12 +21,14 @@ def place(problem: PlacementProblem, instance: Instance, num_visits: int = NUM_V
 
     An order that is better for some is worse for others, and what it would gain in all is the small difference of two
     large predictions, which change a little all the time. Without `LEAST_NET_SHARE`, orders of about the same cost
-    would take turns: nobody could tell how long anybody waits.
+    would take turns: no wait could be predicted.
     """
     found = search(instance, current_order(instance, problem.queues), num_visits)
     best = found.best
     if is_small(instance) and total_cost(instance, best) > (1 + PROVEN_SHARE) * least_cost(instance):
-        from services.scheduler.solving.exact import solve_exactly  # the solver's package only where it is asked
+        from services.scheduler.solving.methods.exact import (
+            solve_exactly,  # the solver's package only where it is asked
+        )
 
         best = solve_exactly(instance, best).queues
     return best if _is_known_to_gain(instance, found.current, best) else found.current

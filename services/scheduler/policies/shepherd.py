@@ -12,8 +12,8 @@ from math import ceil
 
 import msgspec
 
-from services.scheduler.solving.instance import Instance, Queues
-from services.scheduler.solving.turns import running_groups, turns
+from services.scheduler.solving.methods.turns import running_groups, turns
+from services.scheduler.solving.problem.instance import Instance, Queues
 from shared.estimator.batching import batching
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.placement import GroupLoad, PlacementProblem

@@ -83,7 +83,7 @@ def _remove(container: Any) -> None:
         container.stop(timeout=STOP_GRACE_S)
         container.remove()
     except NotFound:
-        return  # somebody was quicker
+        return  # another process was quicker
 
 
 def make(config: ClusterConfig, redis_url: str) -> DockerProvider:

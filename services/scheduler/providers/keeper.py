@@ -20,8 +20,8 @@ from shared.bus.system_writes import SystemWriter, add
 from shared.config.config import ClusterConfig
 from shared.config.nodes.nodes import NodePool
 from shared.messages.nodes.nodes import Scale, Scaled
+from shared.service.background.tasks import cancel_all
 from shared.service.service import redis_url
-from shared.service.tasks import cancel_all
 
 BACKOFF_S = 1.0
 
@@ -69,7 +69,7 @@ class PoolKeeper:
 
 
 async def keep_pools(config: ClusterConfig, redis: Redis, is_active: Callable[[], bool]) -> None:
-    """Until it is cancelled; returns at once where somebody else provides nodes. Raises `ConfigError`."""
+    """Until it is cancelled; returns at once where another process provides nodes. Raises `ConfigError`."""
     if config.scaling.provider == "none":
         return
     provider = make_provider(config, redis_url(config))

@@ -20,7 +20,7 @@ from shared.config.config import ClusterConfig, ConfigError
 from shared.config.nodes.nodes import NodePool
 
 CALL_TIMEOUT_S = 10.0
-MAX_TRIES = 5  # where somebody else changes the StatefulSet at the same time
+MAX_TRIES = 5  # where another client changes the StatefulSet at the same time
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
 _NOT_FOUND, _CONFLICT, _FORBIDDEN = 404, 409, 403

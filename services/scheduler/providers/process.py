@@ -1,4 +1,4 @@
-"""Nodes as processes on the scheduler's machine. They outlive it, so that its restart disturbs nobody."""
+"""Nodes as processes on the scheduler's machine. They outlive it, so that its restart disturbs no stream."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Many clients in the place of a gateway: what each of them sees of its answer, as counts and times.
 
 The rules are those of `gateway.generation.generation` for plain answers: a token counts once, a gap or a lost node
-means another attempt that goes on from what is there, and only those that nobody asked to give way count against the
-request. Texts are nobody's business here.
+means another attempt that goes on from what is there, and only those that were not asked to give way count against the
+request. Texts play no part here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Clients:
         on_over: Callable[[ClientOutcome], None],
         block_tokens: int = 0,
     ) -> None:
-        """``block_tokens``: as `gateway.inflight.job.Job`."""
+        """``block_tokens``: as `gateway.inflight.calls.job.Job`."""
         self._block_tokens = block_tokens
         self._bus = bus
         self._config = config

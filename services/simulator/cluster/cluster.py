@@ -55,7 +55,7 @@ def fast(
 
 
 def searching(num_visits: int) -> PlanSolver:
-    """The live solver, whose search has this budget (`services.scheduler.solving.anytime`)."""
+    """The live solver, whose search has this budget (`services.scheduler.solving.methods.anytime`)."""
     return partial(solve, policies={**POLICIES, "qlm": partial(qlm.place, num_visits=num_visits)})
 
 
@@ -95,7 +95,7 @@ class SimulatedCluster:
         """Whether requests may go to what is cached of them."""
         self._exchanges_prefixes = self.names_prompts and config.queue.uses("fetch")
         self.block_tokens = config.engine.block_size if self.names_prompts else 0
-        """As `gateway.inflight.job.Job`."""
+        """As `gateway.inflight.calls.job.Job`."""
         self.queue_manager = SimulatedService(self.bus, streams.QUEUE, lambda: QueueManagerCore(config))
         self.scheduler = SimulatedService(
             self.bus, streams.SCHEDULER, lambda: SchedulerCore(config), solve=solve, solve_s=solve_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.generation.generation import Generation, Verdict
-from gateway.inflight.job import Job
+from gateway.inflight.calls.job import Job
 from gateway.openai.answers.delta import Delta, Failure, NodeRefusal
 from services.simulator.cluster.memory_bus import MemoryBus
 from shared.bus import streams

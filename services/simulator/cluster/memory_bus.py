@@ -21,7 +21,7 @@ Listener = Callable[[float, str, Message], None]
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """One that waits for whoever pulls the request."""
+    """One that waits for the node that pulls the request."""
 
     epoch: str
     """Of the node that gave it."""
@@ -144,7 +144,7 @@ class MemoryBus:
         return growing
 
     def drop_images(self, epoch: str, attempts: Container[Attempt]) -> None:
-        """Nobody will come for these that an epoch of a node holds."""
+        """No node will come for these that an epoch of a node holds."""
         held = [(address, image) for address, image in self.images.items() if image.epoch == epoch]
         for address, image in held:
             if image.attempt in attempts:

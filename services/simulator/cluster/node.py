@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from gpu_node.agent.decisions.actions import (
@@ -34,22 +32,18 @@ from gpu_node.agent.decisions.actions import (
 )
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
-from gpu_node.agent.decisions.models import DEVICE, DISK
-from gpu_node.engine.border.executor import ModelTooLargeError
-from gpu_node.engine.process.commands import Commands
-from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
-from gpu_node.engine.process.link_protocol import LinkCommandFrame
-from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.border.model import LoadedModel
+from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixCopied, PrefixTaken
+from gpu_node.engine.process.protocol.protocol import (
     Command,
     EngineEvent,
     Image,
     ImageOpened,
-    LoadModel,
     ModelFailed,
-    Shutdown,
     StepReport,
 )
+from services.simulator.cluster.engine_process import EngineHooks, EngineWork, Loading, SimulatedProcess
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node_engine import NodeEngine
 from services.simulator.cluster.node_images import NodeHooks, NodeImages
@@ -66,17 +60,6 @@ from shared.messages.requests.requests import Finished
 HEARTBEAT_S = 1.0
 BLOCKS_S = 0.25
 DRAIN_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """A model that was loaded."""
-
-    start_s: float
-    end_s: float
-    model: str
-    source: str
-    """Where its weights were."""
 
 
 class SimulatedNode:
@@ -105,9 +88,7 @@ class SimulatedNode:
         self._exchanges_prefixes = exchanges_prefixes
         self._tells_blocks = tells_blocks
         self.kind = device.kind
-        self.loadings: list[Loading] = []
-        self.busy_s = 0.0
-        """Time for which its engine has computed."""
+        self.work = EngineWork()
         self._bus = bus
         self._models = models
         self._make_engine = make_engine
@@ -117,12 +98,6 @@ class SimulatedNode:
         """What it can do."""
         self._num_epochs = 0
         self._is_alive = False
-        self._commands: deque[Command] = deque()
-        self._events: list[EngineEvent] = []
-        """What the engine has said and the agent has not heard."""
-        self._is_busy = False
-        self._step_end_s: float | None = None
-        self._started_s = 0.0
         self.start()
 
     def start(self) -> None:
@@ -133,12 +108,15 @@ class SimulatedNode:
         door = KvDoor(self.node, epoch) if self._exchanges_prefixes else None
         self.core = AgentCore(self.node, epoch, self.device.kind, self._options, self._phases, door)
         self.engine = self._make_engine()
-        self._commands, self._is_busy, self._step_end_s = deque(), False, None
-        hooks = NodeHooks(self._events.append, self._tell_of_epoch(), self._feed, self._at)
+        events: list[EngineEvent] = []
+        hooks = NodeHooks(events.append, self._tell_of_epoch(), self._feed, self._at)
         self._images = NodeImages(self._bus, self.node, self.core.epoch, hooks, self.device.network_bytes_per_s)
         ends = self._bus, self._images, hooks, self.prefix_counts
         self._prefixes = NodePrefixes(door, *ends) if door is not None else None
-        self._told = Commands(self.engine, self._events.append, self._images)
+        agent = EngineHooks(self._hear, self._feed, self._named, self._at)
+        self._process = SimulatedProcess(
+            self._bus, self.engine, self.device, self._models, self._images, agent, events, self.work
+        )
         self._bus.subscribe(streams.node_inbox(self.node), self.receive)
         for model in self._models:
             if model not in self.device.models:
@@ -153,12 +131,22 @@ class SimulatedNode:
         return self._is_alive
 
     @property
-    def num_swaps(self) -> int:
+    def loadings(self) -> list[Loading]:
         """Models that were loaded."""
+        return self.work.loadings
+
+    @property
+    def num_swaps(self) -> int:
+        """How many were."""
         return len(self.loadings)
 
+    @property
+    def busy_s(self) -> float:
+        """Time for which its engine has computed."""
+        return self.work.busy_s
+
     def die(self) -> None:
-        """Fall silent: what ran is lost, and what was handed over and not fetched; nobody is told."""
+        """Fall silent: what ran is lost, and what was handed over and not fetched; no service is told."""
         self._fall_silent()
         self._bus.lose_images(self.core.epoch)
 
@@ -174,8 +162,7 @@ class SimulatedNode:
 
     def redraw(self) -> None:
         """Answers end elsewhere (`NodeEngine.redraw`), behind the step that runs."""
-        if self._step_end_s is not None:
-            self._step_until(self.engine.interrupt(self._bus.now))
+        self._process.interrupt()
         self.engine.redraw()
 
     def leave(self) -> None:
@@ -213,7 +200,7 @@ class SimulatedNode:
 
     def _catch_up(self) -> None:
         """Tell the agent how it stands, as a live engine does after each step, before it decides anything."""
-        stats = self.engine.catch_up(self._bus.now) if self._step_end_s is not None else None
+        stats = self._process.catch_up()
         if stats is not None:
             self._feed(StepReport([], stats))
 
@@ -231,7 +218,7 @@ class SimulatedNode:
                 entries = [GroupEntry(b"", enqueued, payload) for enqueued, payload in taken]
                 self._feed(Taken(group, num_requests, entries))
             case Tell(command):
-                self._tell(command)
+                self._process.tell(command)
             case Resume() | ReadImage() | FetchPrefix() | StopFetch() | DiscardImage() | DropImages():
                 self._move(action)
             case Publish():
@@ -275,91 +262,27 @@ class SimulatedNode:
         self._feed(BlocksDue())
         self._later(BLOCKS_S, self._look_at_blocks)
 
-    # --- the engine process's loop --------------------------------------------------------------------------------
-
-    def _tell(self, command: Command) -> None:
-        """Commands of one time are read together, between two steps."""
-        self._commands.append(command)
-        if not self._is_busy:
-            self._is_busy = True
-            self._later(0.0, self._run)
-        elif self._step_end_s is not None:
-            self._step_until(self.engine.interrupt(self._bus.now))
+    # --- the engine -----------------------------------------------------------------------------------------------
 
     def _tell_of_epoch(self) -> Callable[[Command], None]:
-        """As `_tell`, to this epoch's engine and no later one."""
+        """Commands to this epoch's engine and no later one."""
         epoch = self._num_epochs
-        return lambda command: self._tell(command) if epoch == self._num_epochs else None
+        return lambda command: self._process.tell(command) if epoch == self._num_epochs else None
 
-    def _run(self) -> None:
-        """Between two steps: carry out commands, then compute until there is something to tell."""
-        has_news = bool(self._commands)
-        match self._told.carry_out(self._commands):
-            case LoadModel(model):
-                return self._load(model)
-            case Shutdown() | LinkCommandFrame():
-                raise AssertionError("a simulated engine dies with its node, and has no links")
-        if has_news:
-            self._told.report()
-        self._is_busy = self.engine.has_work
-        if self._is_busy:
-            self._started_s = self._bus.now
-            self._step_until(self.engine.start(self._bus.now))
-        return self._feed_events()
+    def _named(self, loaded: EngineEvent, model: LoadedModel) -> EngineEvent:
+        """With how prefixes are named, where other nodes ask for them."""
+        return loaded if self._prefixes is None else self._prefixes.named(loaded, model)
 
-    def _load(self, model: str) -> None:
-        """What was to be told before is told first; other commands wait until the model is there."""
-        self._told.report()
-        source = self.engine.tiers.get(model, DISK)
-        load_s = self.device.load_s(model, source)
-        self._later(load_s, lambda: self._loaded(model, source, load_s))
-        self._feed_events()
-
-    def _loaded(self, model: str, source: str, load_s: float) -> None:
-        try:
-            loaded = self.engine.load_model(self._models[model])
-        except ModelTooLargeError as error:
-            self._feed(ModelFailed(model, str(error)))
-        else:
-            if source != DEVICE:
-                self.loadings.append(Loading(self._bus.now - load_s, self._bus.now, model, source))
-            self._told.loaded(loaded, load_s, source)
-            if self._prefixes is not None:
-                self._events.append(self._prefixes.named(self._events.pop(), loaded))
-        self._told.report()
-        self._feed_events()
-        self._run()
-
-    def _feed_events(self) -> None:
+    def _hear(self, event: EngineEvent) -> None:
         """What the engine said."""
-        events = self._events.copy()
-        self._events.clear()
-        for event in events:
-            if isinstance(event, PrefixCopied | PrefixTaken):
-                cast("NodePrefixes", self._prefixes).hear(event)
-            elif isinstance(event, ImageGrown | ImageEnded):
-                self._grown(event)
-            else:
-                assert not isinstance(event, ImageOpened), "it opens nothing"
-                self._feed(self._images.hold(event) if isinstance(event, Image) else event)
-
-    def _grown(self, event: ImageGrown | ImageEnded) -> None:
-        if isinstance(event, ImageEnded):
+        if isinstance(event, PrefixCopied | PrefixTaken):
+            cast("NodePrefixes", self._prefixes).hear(event)
+        elif isinstance(event, ImageEnded):
             self._images.end(event.number)
-        elif (begun := self._images.grow(event)) is not None:
-            self._feed(begun)
-
-    def _step_until(self, end_s: float) -> None:
-        """The engine computes until then, unless it is interrupted again."""
-        if end_s != self._step_end_s:
-            self._step_end_s = end_s
-            self._at(end_s, lambda: self._stepped(end_s))
-
-    def _stepped(self, end_s: float) -> None:
-        if end_s != self._step_end_s:
-            return  # it was interrupted before
-        self._step_end_s = None
-        self.busy_s += end_s - self._started_s
-        self._feed(StepReport.of(self.engine.finish(), self.engine.stats()))
-        self._told.tell_growth()
-        self._run()
+        elif isinstance(event, ImageGrown):
+            begun = self._images.grow(event)
+            if begun is not None:
+                self._feed(begun)
+        else:
+            assert not isinstance(event, ImageOpened), "it opens nothing"
+            self._feed(self._images.hold(event) if isinstance(event, Image) else event)

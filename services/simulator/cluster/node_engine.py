@@ -8,7 +8,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.engine import WAIT_S, Engine
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.commands import CommandedEngine
+from gpu_node.engine.process.commands.commands import CommandedEngine
 from gpu_node.engine.requests.chunk import OutputChunk
 from shared.config.engines.engine import ModelSpec
 
@@ -40,7 +40,7 @@ class NodeEngine(CommandedEngine, Protocol):
         ...
 
     def interrupt(self, now: float) -> float:
-        """Somebody wants something of the engine: the end of the step that runs at ``now``, where it stops for him."""
+        """The engine is asked for something: the end of the step that runs at ``now``, where it stops for that."""
         ...
 
     def finish(self) -> list[OutputChunk]:

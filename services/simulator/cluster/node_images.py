@@ -22,8 +22,8 @@ from gpu_node.agent.decisions.actions import (
     StopFetch,
 )
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S, MAX_AHEAD
-from gpu_node.engine.process.growth_protocol import ImageGrown
-from gpu_node.engine.process.protocol import NO_IMAGE, Command, EngineEvent, Image, ImageFile, ReleaseImages
+from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Command, EngineEvent, Image, ImageFile, ReleaseImages
 from gpu_node.engine.requests.image import Growth, HandedOver, SerialisedImage
 from services.simulator.cluster.memory_bus import GrowingImage, MemoryBus, StoredImage
 from shared.messages.requests.requests import Attempt, ImageTicket
@@ -46,7 +46,7 @@ class NodeHooks:
 
 
 class NodeImages:
-    """Of one epoch. As `gpu_node.engine.process.commands.ImagePort`."""
+    """Of one epoch. As `gpu_node.engine.process.commands.commands.ImagePort`."""
 
     def __init__(self, bus: MemoryBus, node: str, epoch: str, hooks: NodeHooks, network_bytes_per_s: float) -> None:
         """``network_bytes_per_s``: from other nodes to this one."""
@@ -184,7 +184,7 @@ class NodeImages:
     def _fetched(self, resume: Resume, due_s: float, took_s: float) -> None:
         attempt, ticket = Attempt(resume.payload.request_id, resume.payload.attempt), resume.ticket
         if self._fetching.get(attempt) != due_s:
-            return  # nobody waits for it any more
+            return  # no request waits for it any more
         del self._fetching[attempt]
         file, data = NO_IMAGE, self._bus.take_image(ticket.url) if ticket is not None else b""
         if ticket is not None and data:

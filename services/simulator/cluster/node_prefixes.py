@@ -15,8 +15,15 @@ from msgspec import structs
 from gpu_node.agent.decisions.actions import FetchPrefix, PrefixFetched, StopFetch
 from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
 from gpu_node.engine.border.model import LoadedModel
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied, PrefixTaken
-from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ModelLoaded, ReleaseImages
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied, PrefixTaken
+from gpu_node.engine.process.protocol.protocol import (
+    NO_IMAGE,
+    EngineEvent,
+    Image,
+    ImageFile,
+    ModelLoaded,
+    ReleaseImages,
+)
 from gpu_node.engine.requests.image import BlockFormat
 from services.simulator.cluster.memory_bus import MemoryBus
 from services.simulator.cluster.node_images import LATENCY_S, NodeHooks, NodeImages
@@ -89,7 +96,7 @@ class NodePrefixes:
         return None
 
     def _copied(self, event: PrefixCopied) -> None:
-        """What nobody waits for any more is dropped."""
+        """What no request waits for any more is dropped."""
         if event.file == NO_IMAGE:
             self._answer(event.number, None)
         elif event.number not in self._asked:

@@ -49,7 +49,7 @@ class SimulatedDisk:
         jobs.append((begins_s + job.slot.slot_bytes / per_s, job))
 
     def answers(self, wait_s: float = 0.0) -> Sequence[Done | EarlierBlocks]:
-        """What is over by now: virtual time does not pass while somebody waits."""
+        """What is over by now: virtual time does not pass while the engine waits."""
         del wait_s
         now = self._clock()
         done = [Done(job, is_cancelled=True) for job in self._cancelled]
@@ -67,7 +67,7 @@ class SimulatedDisk:
             self._jobs[is_read] = [one for one in jobs if one[1].owner is not owner]
 
     def settle(self, timeout_s: float | None = None) -> bool:
-        """Whether nothing is left to do: as `answers`, nobody waits."""
+        """Whether nothing is left to do: as with `answers`, the caller does not wait."""
         del timeout_s
         return not any(self._jobs.values())
 

@@ -1,7 +1,7 @@
 """KV blocks as numbers: how many are held, free, or free with content that a request could take back.
 
-The live pool knows each block (`gpu_node.engine.memory.block_pool`). Where no two requests share a prefix, numbers are
-enough: what a request leaves behind is given up from its tail on, and who left first loses first.
+The live pool knows each block (`gpu_node.engine.memory.device.block_pool`). Where no two requests share a prefix,
+numbers are enough: what a request leaves behind is given up from its tail on, and who left first loses first.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class BlockCounts:
     def take_back(self, request_id: str, num_most: int) -> int:
         """Hold what is still there of a request's beginning, at most so many blocks; returns how many.
 
-        Content behind these is content of tokens that are not known any more: nobody will ask for it.
+        Content behind these is content of tokens that are not known any more: it will not be asked for.
         """
         num_there = self._kept.pop(request_id, 0)
         num_blocks = min(num_there, num_most)

@@ -260,13 +260,13 @@ class FastEngine:
         return chunks
 
     def catch_up(self, now: float) -> EngineStats | None:
-        """The state after the last step that is over by ``now``, if nobody has been told of it yet."""
+        """The state after the last step that is over by ``now``, if it has not been told yet."""
         if self._span is None:
             return None
         num_ended = min(self._span.num_ended(now), self._span.num_steps - 1)
         if num_ended > self._span.num_applied:
             chunks = self._apply(self._span, num_ended)
-            assert not chunks, "whoever ends does so in the last step of a span"
+            assert not chunks, "a request that ends does so in the last step of a span"
         return self.stats()
 
     def flush(self, now: float) -> list[OutputChunk]:

@@ -63,7 +63,7 @@ class FastGrowing:
         return bool(begun)
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Nobody reads these any more."""
+        """These are not read any more."""
         gone = set(numbers)
         for name, one in list(self._growing.items()):
             if one.number in gone:

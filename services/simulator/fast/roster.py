@@ -42,7 +42,7 @@ class FastRoster:
         self.waiting.append(sequence)
 
     def admit(self) -> FastSequence:
-        """Let the first in line run. Its blocks are for whoever admits it to take."""
+        """Let the first in line run. Its blocks are for the caller that admits it to take."""
         sequence = self.waiting.popleft()
         self.running[sequence.payload.request_id] = sequence
         sequence.rank, self._num_admitted = self._num_admitted, self._num_admitted + 1

@@ -94,7 +94,7 @@ class FastScheduler:
         return min(num_steps, batch.num_steps_within(roster.blocks.num_free_before(roster.swapped.waiting)))
 
     def _may_fit(self, first: FastSequence) -> bool:
-        """Who is swapped out and finds no room does not as long as nobody ends."""
+        """A sequence that is swapped out and finds no room does not as long as none ends."""
         return self.roster.swapped.num_held(first.payload.request_id) <= self.roster.blocks.num_free
 
     def pass_steps(self, num_steps: int) -> list[OutputChunk]:
@@ -236,7 +236,7 @@ class FastScheduler:
         if done.num_blocks_in:
             return  # what comes back is not to be read in the same step
         if done.waking and not len(roster.batch) and not done.prefills:
-            self._advance_all(done)  # all of it was on the device still, and nobody else runs
+            self._advance_all(done)  # all of it was on the device still, and no other runs
             if self.num_preemptions > num_preemptions:
                 return
         self._admit(done)

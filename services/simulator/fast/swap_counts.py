@@ -1,4 +1,4 @@
-"""Host memory of the fast engine: `gpu_node.engine.memory.swap_space` for sequences without shared blocks.
+"""Host memory of the fast engine: `gpu_node.engine.memory.tiers.swap_space` for sequences without shared blocks.
 
 A block is the request that it is of and its place in that. It has no content, and lies nowhere.
 """
@@ -33,7 +33,7 @@ class SwapCounts:
 
     @property
     def num_free(self) -> int:
-        """Those that nobody does."""
+        """Those that no request does."""
         return self._num_blocks - self.num_used
 
     @property

@@ -1,8 +1,8 @@
 """Predicted against actual waits of a run, and only what such a run can tell.
 
 A wait is a sum over those who are ahead, so it can be foretold where many are: QLM (SoCC'24, §8) judges its estimator
-over long queues. R² compares errors with the spread of the waits. Where nearly everybody starts at once there is no
-spread, and a number far below 0 would say that of the run and nothing of the estimator. A run ends, which nobody
+over long queues. R² compares errors with the spread of the waits. Where nearly all start at once there is no
+spread, and a number far below 0 would say that of the run and nothing of the estimator. A run ends, which none
 foresees: who comes last is predicted to be overtaken by others, who never come. So the first half is judged.
 """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program

@@ -1,6 +1,6 @@
 """Two devices that both models share, each model cut by tensor parallelism over both: the peer of weaving.
 
-As MuxServe (ICML'24) does with models that decode: nobody plans whose turn it is; what both have to do on a device at
+As MuxServe (ICML'24) does with models that decode: no turns are planned; what both have to do on a device at
 one time goes at half its pace. What is generous to the peer: collectives and hosts of one model take nothing from the
 other one.
 """
@@ -30,7 +30,7 @@ class ParallelModel:
         *,
         is_full: bool = False,
     ) -> None:
-        """``is_full``: somebody always waits."""
+        """``is_full``: a request always waits."""
         self.record, self.books = DecodeRecord(), books
         self._times, self._host_s, self._link, self._arrivals = times, host_s, link, arrivals
         self._is_full = is_full

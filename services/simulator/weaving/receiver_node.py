@@ -48,7 +48,7 @@ class ReceiverNode:
         return start_s
 
     def advance(self, until_s: float) -> None:
-        """Settle what it does until then, if nobody sends it anything."""
+        """Settle what it does until then, if it is sent nothing."""
         while self.now < until_s:
             if self._looks:
                 left_s = self._looks[-1] - self._done_s

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from gpu_node.graph.passes.poll_wait import expected_wait_s
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import split_operators
-from gpu_node.graph.passes.split_plan import splittable
-from gpu_node.graph.passes.splitting import OffloadProfile, Splitting
+from gpu_node.graph.passes.offload.poll_wait import expected_wait_s
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import split_operators
+from gpu_node.graph.passes.offload.split_plan import splittable
+from gpu_node.graph.passes.offload.splitting import OffloadProfile, Splitting
 from gpu_node.graph.program import OperatorKind
 from services.simulator.weaving.arrivals import PoissonArrivals, RequestLengths
 from services.simulator.weaving.decode_books import DecodeBooks
@@ -46,7 +46,7 @@ class OfferedLoad:
     cold_per_s: float
     lengths: RequestLengths
     is_full: bool = False
-    """Somebody always waits for the hot model: its rate is the most that it can do."""
+    """A request always waits for the hot model: its rate is the most that it can do."""
 
 
 @dataclass(frozen=True, slots=True)

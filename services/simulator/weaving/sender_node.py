@@ -65,7 +65,7 @@ class SenderNode:
         self._arrivals, self._remote = arrivals, remote
 
     def run(self, until_s: float, *, is_full: bool = False) -> None:
-        """Steps that begin before then. ``is_full``: somebody always waits, so its rate is the most that it can do."""
+        """Steps that begin before then. ``is_full``: a request always waits, so its rate is the most that it can do."""
         while self.now < until_s:
             self.books.waiting.extend(self._arrivals.take(self.now))
             while is_full and len(self.books.waiting) < MOST_WAITING:

@@ -33,7 +33,7 @@ class ReturningUsers:
         return self.num_users * (self.num_turns + 1) * HASH_TOKENS // (2 * STAYS)
 
     def draw(self, model: str, slo: str, random: Random) -> list[WorkloadRequest]:
-        """All turns of all users, in the order of their arrivals; nobody waits for the answer before.
+        """All turns of all users, in the order of their arrivals; none waits for the answer before.
 
         Users begin at any time within `STAYS` such stays; half to one and a half `between_s` lie between turns.
         """

@@ -61,5 +61,5 @@ def draw_answer(random: Random, prompt_tokens: int, least_tokens: int = 1) -> in
 
 
 def _answer(random: Random) -> int:
-    """Cut at what clients allow: a limit that hangs on the length would tell what nobody can know."""
+    """Cut at what clients allow: a limit that hangs on the length would tell what cannot be known."""
     return min(DEFAULT_LIMIT_TOKENS, SHAREGPT_ANSWER.draw(random))

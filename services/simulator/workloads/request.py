@@ -14,7 +14,7 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRequest:
-    """What a client asks, when, and how long its answer will be: nobody but the simulated model knows that before."""
+    """What a client asks, when, and how long its answer will be: only the simulated model knows that before."""
 
     arrival_s: float
     model: str

@@ -1,7 +1,7 @@
 """The parts of the configuration that reach an engine, and the rules of their values, in the standard library alone.
 
-An engine on a device needs torch and nothing else; whoever reads a configuration file (`shared.config.config`) has
-pydantic check these classes and their rules like every other section.
+An engine on a device needs torch and nothing else; a process that reads a configuration file (`shared.config.config`)
+has pydantic check these classes and their rules like every other section.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Models come and go with the configuration's file while processes run; what a name stands for does not change.
 
-A name is one model for as long as anybody who served it lives: its tokenizer is at the gateway, its weights are at the
-nodes, its KV is in caches, and whatever is in flight goes on with what it began with. So a name whose model has changed
-is not taken over by who runs; another name is, at once. A name whose weights have changed is served by nobody who knew
-it before: a node that begins now has the new ones, and tokens of one tokenizer mean nothing to the weights of another.
-The same holds for each adapter under its own name: those of a model come and go, and what one of them stands for stays,
-also where it is away in between.
+A name is one model for as long as a process that served it lives: its tokenizer is at the gateway, its weights are at
+the nodes, its KV is in caches, and whatever is in flight goes on with what it began with. So a name whose model has
+changed is not taken over by running processes; another name is, at once. A name whose weights have changed is served by
+none that knew it before: a node that begins now has the new ones, and tokens of one tokenizer mean nothing to the
+weights of another. The same holds for each adapter under its own name: those of a model come and go, and what one of
+them stands for stays, also where it is away in between.
 """
 
 from __future__ import annotations

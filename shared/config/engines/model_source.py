@@ -157,7 +157,7 @@ def fetched_name(source: str) -> str:
 
 
 def may_change(source: str, sha256: str | None) -> bool:
-    """Whether two machines that fetch it at different times may get different files, and nobody notices."""
+    """Whether two machines that fetch it at different times may get different files, unnoticed."""
     return source.startswith(BUCKET_PREFIX) and sha256 is None and not bucket_model(source).is_pinned
 
 

@@ -16,7 +16,7 @@ from shared.errors import OperatorError
 
 FORMAT = "treadle pipeline profile 2"
 LEAST_S, MOST_S = 1e-9, 1e3
-"""Of one operator in one layer: what is outside was measured by nobody."""
+"""Of one operator in one layer: what is outside was not measured."""
 
 CountFromOne = Annotated[int, msgspec.Meta(ge=1)]
 NumThreads = Annotated[int, msgspec.Meta(ge=1, le=256)]

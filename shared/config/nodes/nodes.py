@@ -153,7 +153,7 @@ class NodePool(NodeTemplate):
     name: Name
     """What its nodes' names begin with."""
     min_nodes: Annotated[int, Field(ge=0, le=MAX_POOL_NODES)] = 0
-    """With 0 the pool may vanish while nobody asks; requests are held until a node is back."""
+    """With 0 the pool may vanish while no request asks for it; requests are held until a node is back."""
     max_nodes: Annotated[int, Field(ge=1, le=MAX_POOL_NODES)] = 1
     """The pool never has more."""
     start_s: PositiveSeconds = 60.0
@@ -195,7 +195,7 @@ class ScalingOptions(Section):
     """Who starts and stops the nodes of the pools, and when."""
 
     provider: Literal["none", "process", "docker", "kubernetes"] = "none"
-    """``none``: somebody else starts them. ``process``: on the scheduler's own machine. ``docker``: containers.
+    """``none``: others start them. ``process``: on the scheduler's own machine. ``docker``: containers.
     ``kubernetes``: replicas of the pools' StatefulSets, which have the names of the pools."""
     up_cooldown_s: PositiveSeconds = 5.0
     """A pool that has just grown or shrunk is left alone for this long, unless it has no nodes at all."""

@@ -33,7 +33,7 @@ class OffloadOptions(Section):
 
 
 NO_OFFLOAD = OffloadOptions()
-"""Nobody lends to anybody."""
+"""No node lends."""
 
 
 def lane_problems(engine: EngineOptions, cuda: str) -> list[str]:

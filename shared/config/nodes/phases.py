@@ -1,4 +1,4 @@
-"""What does not go with nodes that prefill and nodes that decode: no KV to hand over, phases that nobody serves."""
+"""What does not go with nodes that prefill and nodes that decode: no KV to hand over, phases that no node serves."""
 
 from __future__ import annotations
 

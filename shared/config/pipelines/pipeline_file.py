@@ -17,7 +17,7 @@ from shared.errors import OperatorError
 FORMAT = "treadle pipeline 2"
 LANES = ("compute", "memory", "network", "copy")
 PUBLISHED = "NanoFlow, tables 2 and 3 (A100)"
-"""The profile of a pipeline whose times and interference nobody has measured."""
+"""The profile of a pipeline whose times and interference have not been measured."""
 PUBLISHED_DEVICE = "a100"
 """That these are of."""
 SEARCH_AGAIN = "search again with `treadle pipeline search`"
@@ -61,7 +61,7 @@ class PipelineFile:
     sequential_s: float
     operators: tuple[PipelineOperator, ...]
     kernels: str = ""
-    """What `PipelineProfile.kernels` says of the times; empty where nobody has measured them."""
+    """What `PipelineProfile.kernels` says of the times; empty where they have not been measured."""
 
     def require(self, model: str, device: str, num_devices: int, rows: int) -> None:
         """Raise `PipelineError` unless it was searched for just this."""
@@ -87,7 +87,7 @@ class PipelineFile:
             )
 
     def is_by(self, kernels: str) -> bool:
-        """Whether its times are of these kernels, or of nobody's."""
+        """Whether its times are of these kernels, or of none."""
         return self.kernels in ("", kernels)
 
     @property

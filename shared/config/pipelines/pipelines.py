@@ -47,7 +47,7 @@ class Pipelines:
     def of(self, spec: ModelSpec, device: str, num_devices: int = 1, kernels: str | None = None) -> PipelineFile | None:
         """The one to run. `PipelineError` where the file that was named is for something else, or stale.
 
-        ``kernels`` are the device's; None where nobody knows them yet.
+        ``kernels`` are the device's; None where they are not known yet.
         """
         if self.choice == NO_PIPELINE:
             return None

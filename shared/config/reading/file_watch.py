@@ -36,7 +36,7 @@ class FileWatch:
         return not self.has_changed and (self._looked is None or self._looked != self._settled)
 
     def is_still(self) -> bool:
-        """Whether it is as the last look found it; else nobody knows what was read since."""
+        """Whether it is as the last look found it; else what was read since may be either."""
         return _signature(self.path) == self._looked
 
     def settle(self) -> None:

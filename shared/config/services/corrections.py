@@ -33,9 +33,9 @@ class Correction(StrEnum):
     """Groups that came since the last plan stand where the next one can be expected to have them
     (`queues.planned_order`). Without: where they stand."""
     NEWCOMERS = "newcomers"
-    """Who comes and is due earlier goes ahead (`waits.newcomers`). Without: nobody who is due earlier comes."""
+    """A request that comes and is due earlier goes ahead (`waits.newcomers`). Without: none due earlier comes."""
     JOINING = "joining"
-    """Who comes joins groups ahead that have room (`waits.newcomers`). Without: nobody joins them."""
+    """Requests that come join groups ahead that have room (`waits.newcomers`). Without: none joins them."""
     INTERRUPTIONS = "interruptions"
     """Urgent newcomers of another model keep the node to themselves (`waits.interruptions`); plans are told, too.
     Without: they take no more of it than their work."""

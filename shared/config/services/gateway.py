@@ -42,6 +42,9 @@ class GatewayOptions(Section):
     nothing is kept of any."""
     kept_responses_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     """What they may have in Redis, all together; beyond, those that end first are dropped."""
+    max_coalesce_s: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Where a gateway's core is full, streamed tokens wait for the next ones of their answers, this long at most, and
+    go out with them as one event; first and last ones do not. 0: each goes out by itself as long as it can."""
     drain_s: PositiveSeconds = 15.0
     """Asked to stop, it takes no more connections and lets requests that run end for this long; the others are cut off.
 

@@ -64,7 +64,7 @@ class QueueOptions(Section):
         ]
         if self.operations.fetch and not self.uses("warm"):
             problems.append(
-                "operations.fetch: nobody knows what nodes have cached without warm; set that, or fetch: false"
+                "operations.fetch: what nodes have cached is not known without warm; set that, or fetch: false"
             )
         if problems:
             raise ValueError("\n".join(problems))

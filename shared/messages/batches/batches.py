@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 TOKEN_HEADER = "x-treadle-batch-token"  # noqa: S105 (its name)
-"""The secret that both find in Redis (`shared.bus.streams.BATCH_TOKEN`): whoever can read it, may."""
+"""The secret that both find in Redis (`shared.bus.streams.BATCH_TOKEN`): a process that can read it, may."""
 TENANT_HEADER = "x-treadle-batch-tenant"
 """To the service: whose files and batches are meant."""
 INTERFACE_HEADER = "x-treadle-batch-interface"

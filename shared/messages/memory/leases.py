@@ -1,7 +1,7 @@
 """Messages about pages that one node lends to another one of its host: KV manager to agents, and their answers.
 
 A link joins two epochs; a lease is what a link may use. The KV manager alone decides; agents do what they are told with
-their engines, say what came of it, and end by themselves what nobody renews.
+their engines, say what came of it, and end by themselves what is not renewed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PageRoom(msgspec.Struct, frozen=True):
 
     page_bytes: int
     num_spare: int = 0
-    """That it could lend beside those that are lent: nobody holds them, and its own requests are not expected to."""
+    """That it could lend beside those that are lent: no request holds them, and its own are not expected to."""
     num_missing: int = 0
     """Of those that are lent, what its own requests need back."""
 
@@ -39,7 +39,7 @@ class LeaseMessage(Message, frozen=True, kw_only=True):
     """What all of them have."""
 
     node: str
-    """To whom, or from whom."""
+    """The other node: to which, or from which."""
     epoch: str
     link: LeaseLink
 

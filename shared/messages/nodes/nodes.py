@@ -170,7 +170,7 @@ class Fence(Message, frozen=True, kw_only=True):
 
 
 class NodeGone(Message, frozen=True, kw_only=True):
-    """A node says goodbye on shutdown, so nobody has to wait for its heartbeats to stop."""
+    """A node says goodbye on shutdown, so that no service waits for its heartbeats to stop."""
 
     node: str
     epoch: str

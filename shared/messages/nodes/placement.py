@@ -141,11 +141,11 @@ class PlanRequest(Message, frozen=True, kw_only=True):
     arrivals: list[Arrivals] = []
     """What is to be expected beside the groups; told where there are pools of nodes."""
     came_s: float = 0.0
-    """When the last of those came whom ``arrivals`` tells of."""
+    """When the last of those came of which ``arrivals`` tells."""
     interruptions: list[Interruption] = []
-    """Whom to expect at the nodes beside the groups, where they take turns between models."""
+    """Requests to expect at the nodes beside the groups, where they take turns between models."""
     newcomers: list[Arrivals] = []
-    """Whom to expect beside the groups, for the plan itself: a model is loaded for them as well."""
+    """Requests to expect beside the groups, for the plan itself: a model is loaded for them as well."""
     awaits: list[ModelLoad] = []
     """Of the plans before, what has not begun: something runs there yet (`Plan.loads`)."""
 

@@ -1,12 +1,12 @@
-"""Partitions of caches: who may find what was computed for whom.
+"""Partitions of caches: which requests may find what was computed for which.
 
-What is cached of a prompt answers a later one sooner, and counts in its usage. So whoever asks can try whether somebody
+What is cached of a prompt answers a later one sooner, and counts in its usage. So a client can try whether another
 has sent a prompt before. Requests of one partition share what is cached; nothing of one is found in another. A client
 names it by a salt (``cache_salt``, as vLLM has it), an operator gives a tenant one of its own; the salt of such a
 tenant's client is a part of the tenant's. All others share one, which is called ``""``.
 
 Only a partition's digest leaves the gateway, and it is enough: what it stands for is never asked. It is not keyed, as
-whoever reads where it travels reads the prompts there too.
+a reader where it travels reads the prompts there too.
 
 In the standard library alone: engines import it.
 """

@@ -21,7 +21,7 @@ class PrefixAsk:
 
     request_id: str
     attempt: int
-    """For whom it is."""
+    """The request that it is for."""
     model: str
     adapter: str
     kv_format: str

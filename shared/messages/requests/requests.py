@@ -10,8 +10,8 @@ from shared.messages.prefixes.prefixes import PromptPrefix
 from shared.messages.requests.slo import Slo
 from shared.messages.requests.token_logprob import TokenLogprob
 
-DEFAULT_TENANT = "default"  # whose requests are where nobody says so: there are no keys
-HANDED_OVER = "*"  # stands where a node's name could: whoever pulls the request fetches the KV by its `ImageTicket`
+DEFAULT_TENANT = "default"  # whose requests are where no tenant is named: there are no keys
+HANDED_OVER = "*"  # in place of a node's name: the node that pulls the request fetches the KV by its `ImageTicket`
 
 
 # --- requests: gateway <-> queue manager ----------------------------------------------------------------------------
@@ -174,9 +174,9 @@ class GroupRef(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str
     num_waiting: int
     max_running: int | None = None
-    """It is pulled from only while fewer requests run here, and nobody gives way to it; None: as long as they fit."""
+    """It is pulled from only while fewer requests run here, and none gives way to it; None: as long as they fit."""
     max_unread: int | None = None
-    """And only while fewer prompts wait here to be computed: whoever comes has those before it; None: any."""
+    """And only while fewer prompts wait here to be computed: a newcomer has those before it; None: any."""
 
 
 class VirtualQueue(Message, frozen=True, kw_only=True):
@@ -238,7 +238,7 @@ class Evicted(Message, frozen=True, kw_only=True):
     epoch: str
     requests: list[EvictedRequest]
     number: int = 0
-    """As in `Pulled`; the same where it is told again because nobody knows whether it was heard."""
+    """As in `Pulled`; the same where it is told again because it is not known whether it was heard."""
 
 
 class KvOpened(Message, frozen=True, kw_only=True):

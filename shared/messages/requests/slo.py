@@ -9,7 +9,7 @@ import msgspec
 from shared.messages.requests.payload import UNPROMISED_S
 
 CUSTOM = "custom"  # name of a promise that a request gave in numbers
-# What a promise in numbers may be. Nobody keeps one below these: a first token takes two messages through Redis and a
+# What a promise in numbers may be. None below these can be kept: a first token takes two messages through Redis and a
 # step, which reads all weights (a tenth of a millisecond for 300 MB on the fastest devices, some for 7B), and a further
 # token takes a step at least. There are 30 powers of two between the least and the most, so as many kinds of them.
 MIN_START_S, MAX_START_S = 0.001, 7 * 86_400.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared.bus import streams
-from shared.service.cluster_clock import id_order
+from shared.service.log.cluster_clock import id_order
 from tests.chaos.checker.violation import Violation
 from tests.chaos.history import Entry, History
 

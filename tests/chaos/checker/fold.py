@@ -13,9 +13,9 @@ from shared.bus import streams
 from shared.messages.codec import FIELD, UndecodableError, decode_entry, encode
 from shared.messages.memory.blocks import Located, TellBlocks
 from shared.messages.message import Tick
-from shared.service.cluster_clock import ClusterClock, id_order
-from shared.service.commit_log import ASIDE, CLOCK
 from shared.service.core import Core, Drop, Effect, Send
+from shared.service.log.cluster_clock import ClusterClock, id_order
+from shared.service.log.commit_log import ASIDE, CLOCK
 from tests.chaos.history import Difference
 from tests.chaos.log_reader import fields_of, transactions
 

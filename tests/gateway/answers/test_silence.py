@@ -20,8 +20,8 @@ from gateway.answers.streamed import StreamedAnswer
 from gateway.endpoints.texts.completions import CompletionRenderer
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
+from gateway.inflight.calls.job import Job
 from gateway.inflight.dispatcher import Dispatcher
-from gateway.inflight.job import Job
 from gateway.inflight.timeline import Timeline
 from gateway.metrics.metrics import GatewayMetrics
 from gateway.models.models import ServedModel
@@ -30,7 +30,7 @@ from gateway.openai.errors.errors import ApiError
 from shared.messages.requests.payload import Sampling
 from shared.messages.requests.requests import Chunk, Tokens
 from shared.messages.requests.slo import Slo
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 from tests.gateway.memory_queue import WAIT_S, MemoryQueue
 from tests.gateway.tiny import ids
 

@@ -15,7 +15,7 @@ from gateway.answers.event import DONE
 from gateway.answers.sse import ClientGoneError, SseStream
 from gateway.http.connections import Connections
 from gateway.http.context import CONNECTIONS
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 
 WAIT_S = 5.0
 LARGE = "x" * (1 << 20)

@@ -17,7 +17,7 @@ from shared.bus import streams
 from shared.config.addresses import batches_url
 from shared.config.config import ClusterConfig
 from shared.messages.batches.batches import NewBatch
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 from tests.gateway.batches.conftest import CHAT, WorldFactory, chat, texts
 from tests.gateway.memory_queue import saying
 

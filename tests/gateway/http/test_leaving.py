@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from gateway.http.leaving import Leaving
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 
 HOST = "127.0.0.1"
 

@@ -7,8 +7,8 @@ import pytest
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from gateway.generation.generation import MAX_FRUITLESS_ATTEMPTS
+from gateway.inflight.calls.job import Job
 from gateway.inflight.dispatcher import Dispatcher
-from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.models.models import ServedModel
 from gateway.openai.answers.delta import Delta, Failure, Rejection

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from gateway.inflight.calls.job import Job
 from gateway.inflight.dispatcher import Dispatcher
-from gateway.inflight.job import Job
 from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.inflight.releases import Releases
 from shared.messages.requests.payload import Payload, Sampling

@@ -18,9 +18,9 @@ from gateway.openai.answers.answers import CompletionTokensDetails, FinishReason
 from gateway.openai.answers.delta import Delta
 from gateway.openai.errors import errors
 from gateway.reasoning.marks import THINK, ThoughtReading
-from gateway.responses.counts import counted
-from gateway.responses.renderer import ResponsesRenderer
-from gateway.responses.request import ResponsesRequest
+from gateway.responses.rendering.counts import counted
+from gateway.responses.rendering.renderer import ResponsesRenderer
+from gateway.responses.requests.request import ResponsesRequest
 from gateway.tools.notation import NOTATIONS
 
 THOUGHTS = ThoughtReading(THINK, is_open=False)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.http.body import parse_body
 from gateway.openai.errors.errors import ApiError
-from gateway.responses.request import INERT_FIELDS, ResponsesRequest
+from gateway.responses.requests.request import INERT_FIELDS, ResponsesRequest
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 GET = {"type": "function", "name": "get", "description": "weather", "parameters": SCHEMA}

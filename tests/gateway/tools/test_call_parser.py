@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.tools.call_parser import CallParser
-from gateway.tools.call_reader import Functions
+from gateway.tools.calls.call_reader import Functions
+from gateway.tools.calls.python_call import MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS
 from gateway.tools.events import Arguments, CallBegin, Text, ToolEvent, joined
 from gateway.tools.notation import (
     DEEPSEEK_V3,
@@ -35,7 +36,6 @@ from gateway.tools.notation import (
     QWEN3_CODER,
     Notation,
 )
-from gateway.tools.python_call import MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS
 from tests.gateway.tools.written_calls import in_objects, in_tags
 
 NAMES: Functions = {

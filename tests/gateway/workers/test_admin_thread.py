@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from gateway.metrics.pulse import HANG_S, Pulse
 from gateway.workers.admin_thread import served_aside
-from shared.service.admin import Admin, PortTakenError, serve_admin
+from shared.service.admin.admin import Admin, PortTakenError, serve_admin
 
 HOST = "127.0.0.1"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 
 pytestmark = pytest.mark.slow
 

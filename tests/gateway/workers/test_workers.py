@@ -17,7 +17,7 @@ from gateway.workers.worker import Worker, parse_worker, share
 from gateway.workers.worker_client import WorkerClient
 from gateway.workers.worker_pool import WorkerPool
 from shared.config.config import ClusterConfig, ConfigError, parse_config
-from shared.service.admin import Admin, PortTakenError, serve_admin_on_path
+from shared.service.admin.admin import Admin, PortTakenError, serve_admin_on_path
 
 HOST = "127.0.0.1"
 

@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 from gpu_node.agent.images.given_images import GivenImages
-from gpu_node.engine.process.protocol import Image
+from gpu_node.engine.process.protocol.protocol import Image
 from tests.image_files import laid
 from tests.redis.image_port import image_port
 

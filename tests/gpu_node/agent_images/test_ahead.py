@@ -18,8 +18,8 @@ from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.images.image_ahead import AHEAD_SHARE
 from gpu_node.agent.images.image_fetcher import FetchLimits, ImageFetcher
 from gpu_node.agent.images.piece_stream import PIECE_BYTES, num_body_bytes, num_content_bytes
-from gpu_node.engine.process.growth_protocol import ImageGrown
-from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
+from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image, ImageFile
 from shared.messages.requests.requests import Attempt, ImageTicket
 from tests.gpu_node.agent_images.giver import content
 from tests.image_files import read

@@ -19,12 +19,12 @@ from gpu_node.agent.images.image_server import ImageServer
 from gpu_node.agent.images.prefix_asker import PrefixAsker
 from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.images.prefix_server import PrefixServer
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.prefixes.prefix_sources import KvDoor, PrefixSource
 from shared.messages.requests.payload import Payload, Sampling
-from shared.service.admin import listen
+from shared.service.admin.admin import listen
 from tests.gpu_node.agent_images.giver import content
 from tests.image_files import laid, read
 from tests.redis.waiting import until

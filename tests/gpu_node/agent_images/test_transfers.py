@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.images.image_fetcher import MAX_FETCHES, FetchLimits, ImageFetcher
 from gpu_node.agent.images.piece_stream import HEAD, PIECE_BYTES, head_of, num_body_bytes, parts
-from gpu_node.engine.process.protocol import NO_IMAGE, Image
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image
 from shared.messages.requests.requests import Attempt, ImageTicket
 from tests.gpu_node.agent_images.giver import content
 from tests.image_files import laid, read

@@ -27,8 +27,8 @@ from gpu_node.grammars.compiler import GrammarCompiler
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse
 from gpu_node.graph.passes.named import lane_passes, offload_passes
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engines.engine import EngineOptions, ModelSpec, WeightType
 from shared.config.engines.speculation import SpeculationOptions

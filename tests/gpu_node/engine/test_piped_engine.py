@@ -16,9 +16,9 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.piped import piped
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
+from gpu_node.graph.passes.offload.polls import insert_polls
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.kernels.cpu import kernels_name
 from gpu_node.models.architectures.families import build_program
 from shared.config.engines.engine import EngineOptions, ModelSpec

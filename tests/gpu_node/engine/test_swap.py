@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.plan import BlockSwap
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.device_blocks import BlockPlace
+from gpu_node.engine.memory.device.device_blocks import BlockPlace
 from shared.config.engines.engine import SwapCopies
 from shared.messages.memory.tiers import Tier
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_node.executors.cuda.program.buckets import bucket_of, bucket_sizes
+from gpu_node.executors.cuda.program.graphs.buckets import bucket_of, bucket_sizes
 
 
 def test_small_sizes_then_multiples_of_eight_and_the_most_there_can_be() -> None:

@@ -10,8 +10,8 @@ from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, t
 from gpu_node.graph.layers import sections
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step

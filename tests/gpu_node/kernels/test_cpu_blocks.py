@@ -7,7 +7,7 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-from gpu_node.kernels.cpu.blocks import read_blocks
+from gpu_node.kernels.cpu.library.blocks import read_blocks
 
 READ = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
 NUM_BLOCKS = 3_000

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.kernels.cpu import build
-from gpu_node.kernels.cpu.build import COMPILER_ENV, LIBRARY_ENV, CompilerError, compile_library, library_path
+from gpu_node.kernels.cpu.library import build
+from gpu_node.kernels.cpu.library.build import COMPILER_ENV, LIBRARY_ENV, CompilerError, compile_library, library_path
 
 
 def test_a_machine_without_a_compiler_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from gpu_node.kernels.cpu import (
     Limits,
     Type,
     View,
-    library,
 )
+from gpu_node.kernels.cpu.library.library import library
 
 MAX_ROWS, MAX_POSITIONS, NUM_PAGES, BLOCKS_PER_PAGE = 96, 512, 8, 32
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.link_commands import LinkCommands
-from gpu_node.engine.process.link_protocol import LendPages, LinkRefused, PagesLent
-from gpu_node.engine.process.protocol import EngineEvent, StepReport
+from gpu_node.engine.process.commands.link_commands import LinkCommands
+from gpu_node.engine.process.protocol.link_protocol import LendPages, LinkRefused, PagesLent
+from gpu_node.engine.process.protocol.protocol import EngineEvent, StepReport
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from shared.config.engines.engine import ModelSpec

@@ -70,7 +70,7 @@ BAD: dict[Callable[[Path], None], str] = {
     other_sender: "a link is of another sender",
     opened_before: "a link was open before",
     shorter: r"a link's file has \d+ bytes, and what was agreed on takes \d+",
-    readable: r"it is not a file of user \d+ that nobody else may read \(user \d+, mode 644\)",
+    readable: r"it is not a file of user \d+ that no other user may read \(user \d+, mode 644\)",
     gone: "No such file or directory",
     elsewhere: "Too many levels of symbolic links",
 }

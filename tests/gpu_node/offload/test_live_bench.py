@@ -10,7 +10,7 @@ import pytest
 from gpu_node.bench.offload.live_figures import BARS, compared, live_figures, medians
 from gpu_node.bench.offload.live_plan import LivePlan
 from gpu_node.bench.offload.load import BrokenLoadError, EndlessLoad, Prepared
-from gpu_node.engine.process.protocol import ImageFile, StepReport
+from gpu_node.engine.process.protocol.protocol import ImageFile, StepReport
 from gpu_node.engine.requests.choices import lost_chunk
 from shared.config.engines.engine import ModelSpec
 from tests.gpu_node import tiny

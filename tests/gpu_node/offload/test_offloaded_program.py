@@ -14,11 +14,11 @@ import torch
 
 from gpu_node.executors.cpu.lowering import lower
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.nano_batches import nano_batches
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.program import Program
 from gpu_node.kernels.cpu import (
     CpuArena,

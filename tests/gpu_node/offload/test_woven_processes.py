@@ -17,8 +17,15 @@ import pytest
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
-from gpu_node.engine.process.link_protocol import CloseLink
-from gpu_node.engine.process.protocol import EngineEvent, EngineReady, LoadModel, ModelLoaded, RunAttempt, StepReport
+from gpu_node.engine.process.protocol.link_protocol import CloseLink
+from gpu_node.engine.process.protocol.protocol import (
+    EngineEvent,
+    EngineReady,
+    LoadModel,
+    ModelLoaded,
+    RunAttempt,
+    StepReport,
+)
 from shared.config.pipelines.pipeline_file import encode_pipeline
 from shared.config.pipelines.pipelines import cpu_name
 from shared.messages.requests.payload import Payload

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from gpu_node.engine.measures.counts import TierCounts
 from gpu_node.engine.process.connection import EngineConnection
-from gpu_node.engine.process.framing import event_decoder
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.framing import event_decoder
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     HandOverImages,
     Image,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from gpu_node.engine.process.connection import EngineConnection
-from gpu_node.engine.process.framing import event_decoder
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.framing import event_decoder
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     Command,
     EngineEvent,

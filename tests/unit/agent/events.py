@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gpu_node.agent.decisions.actions import GroupEntry, Taken
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import ModelLoaded, StepReport, TakenOut
+from gpu_node.engine.process.protocol.protocol import ModelLoaded, StepReport, TakenOut
 from gpu_node.engine.requests.image import Kept
 from shared.config.engines.engine import EngineOptions
 from shared.messages.nodes.step_cost import DecodeYield, StepCost

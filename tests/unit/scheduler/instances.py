@@ -8,8 +8,8 @@ from itertools import combinations, permutations, product
 
 from hypothesis import strategies as st
 
-from services.scheduler.solving.cost import queue_cost
-from services.scheduler.solving.instance import Instance, InstanceGroup, InstanceNode, Queues
+from services.scheduler.solving.problem.cost import queue_cost
+from services.scheduler.solving.problem.instance import Instance, InstanceGroup, InstanceNode, Queues
 from shared.messages.requests.request_kind import RequestKind
 
 FAR_S = 1e6

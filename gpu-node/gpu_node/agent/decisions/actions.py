@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_node.engine.process import link_protocol, protocol
-from gpu_node.engine.process.prefix_protocol import PrefixFound
-from gpu_node.engine.process.protocol import Command, EngineReady, ImageFile, ModelFailed, ModelLoaded, StepReport
+from gpu_node.engine.process.protocol import link_protocol, protocol
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixFound
+from gpu_node.engine.process.protocol.protocol import (
+    Command,
+    EngineReady,
+    ImageFile,
+    ModelFailed,
+    ModelLoaded,
+    StepReport,
+)
 from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.blocks import BlockNews, TellBlocks
 from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
@@ -96,7 +103,7 @@ class PrefixFetched:
 
 @dataclass(frozen=True, slots=True)
 class TakeStock:
-    """Redis has come back without the end of its log, as far as anybody knows: say what is here."""
+    """Redis has come back without the end of its log, as far as is known: say what is here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +214,7 @@ class SayInventory:
 
 @dataclass(frozen=True, slots=True)
 class DropImages:
-    """Nobody will fetch the images of these attempts that wait here; unknown ones are ignored."""
+    """No node will fetch the images of these attempts that wait here; unknown ones are ignored."""
 
     attempts: list[Attempt]
 

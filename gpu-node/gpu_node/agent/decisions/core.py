@@ -1,4 +1,4 @@
-"""The node agent's decisions: what to pull, who gives way, when to swap the model, what to publish. No I/O, no clock.
+"""The node agent's decisions: what to pull, what gives way, when to swap the model, what to publish. No I/O, no clock.
 
 Its state is soft: it lives as long as the epoch. Whatever ends the epoch (the process, the engine, a fence), the queue
 manager knows from the `Pulled` messages what was running here and has it run elsewhere.
@@ -30,19 +30,20 @@ from gpu_node.agent.decisions.actions import (
     TakeStock,
     Tell,
 )
-from gpu_node.agent.decisions.block_reports import BlockReports
 from gpu_node.agent.decisions.evictions import EngineEvictions
-from gpu_node.agent.decisions.intake import Intake
+from gpu_node.agent.decisions.headroom import MAX_PULL, Headroom
+from gpu_node.agent.decisions.intake.intake import Intake
 from gpu_node.agent.decisions.leases import NodeLeases
 from gpu_node.agent.decisions.ledger import KvDestination, Ledger, RunningAttempt
-from gpu_node.agent.decisions.models import ModelRecord, NodeModels
-from gpu_node.agent.decisions.outbox import Outbox
+from gpu_node.agent.decisions.models.models import ModelRecord, NodeModels
 from gpu_node.agent.decisions.prefilled import Prefilled
-from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.telling.block_reports import BlockReports
+from gpu_node.agent.decisions.telling.outbox import Outbox
+from gpu_node.agent.decisions.telling.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
-from gpu_node.engine.process import link_protocol, protocol
-from gpu_node.engine.process.prefix_protocol import PrefixFound
-from gpu_node.engine.process.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
+from gpu_node.engine.process.protocol import link_protocol, protocol
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixFound
+from gpu_node.engine.process.protocol.protocol import AbortRequests, EngineReady, ModelFailed, ModelLoaded, StepReport
 from gpu_node.engine.requests.chunk import LOST
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import TellBlocks
@@ -50,8 +51,6 @@ from shared.messages.memory.leases import LeaseMessage, LeaseOrder
 from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, PhaseOption, Serve
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, ReadAhead, VirtualQueue
-
-MAX_PULL = 64  # entries in one pull; bounds the script's time and the burst into the engine
 
 
 class AgentCore:
@@ -78,6 +77,7 @@ class AgentCore:
         self._ledger = Ledger()
         self._evictions = EngineEvictions(node, self._ledger)
         self.intake = Intake(node, self._ledger, self.models, fetches_prefixes=door is not None)
+        self._headroom = Headroom(self._ledger, self.intake, self.report)
         self._blocks = BlockReports(node, epoch)
         self._leases = NodeLeases(node, epoch)
         self._queue = ToldQueue(self.models)
@@ -169,36 +169,19 @@ class AgentCore:
             return self._load(self.model)
         if self.intake.holds_any:
             return []
-        head = self._queue.head(self._headroom)
+        head = self._queue.head(lambda ref: self._headroom.of(ref, self.model))
         if head is None:
             awaits = self._queue.awaits
             return self._load(awaits) if awaits not in ("", self.model) and not self.running else []
         if head.model in self.models.broken:
-            return self._pull(head, MAX_PULL)  # nobody can run these here: they are answered with the reason
+            return self._pull(head, MAX_PULL)  # these cannot run here: they are answered with the reason
         if head.model != self.model:
             return self._change_model(head)
-        num_unseen = self._num_unseen
-        num_admittable = self.report.stats.num_admittable - num_unseen - self.intake.num_fetching
+        num_admittable = self._headroom.num_admittable
         if num_admittable > 0:
-            return self._pull(head, min(num_admittable, MAX_PULL, self._headroom(head)))
+            return self._pull(head, min(num_admittable, MAX_PULL, self._headroom.of(head, self.model)))
         # what the engine has not counted yet may leave more room than it seems
-        return self._make_way(head) if not num_unseen and not self._evictions.is_under_way else []
-
-    def _headroom(self, ref: GroupRef) -> int:
-        """Requests that may begin beside those that run, as far as their pace and their prompts allow."""
-        if ref.model != self.model:
-            return MAX_PULL
-        num_more = MAX_PULL if ref.max_running is None else ref.max_running - len(self.running)
-        return num_more if ref.max_unread is None else min(num_more, ref.max_unread - self._num_unread)
-
-    @property
-    def _num_unread(self) -> int:
-        """Requests whose prompts the engine has yet to compute, those that it has not counted included."""
-        return self.report.stats.num_waiting + self._num_unseen
-
-    @property
-    def _num_unseen(self) -> int:
-        return self.intake.num_sent - self.report.stats.num_received
+        return self._make_way(head) if not self._headroom.num_unseen and not self._evictions.is_under_way else []
 
     def _make_way(self, head: GroupRef) -> list[AgentAction]:
         """Evict as many as wait, and pull as many at once, so that the engine exchanges them between two steps.
@@ -335,7 +318,7 @@ class AgentCore:
         return outbox.publish()
 
     def _hand_over_prefilled(self) -> list[AgentAction]:
-        """One eviction at a time: until it is answered, nobody knows what room host memory has."""
+        """One eviction at a time: until it is answered, it is unknown what room host memory has."""
         if self._evictions.is_under_way or self._is_draining:
             return []
         leaving = self._prefilled.leaving()

@@ -1,4 +1,4 @@
-"""Requests that give way (QLM, SoCC'24 §5): who leaves the engine first, and what becomes of those that left.
+"""Requests that give way (QLM, SoCC'24 §5): which leave the engine first, and what becomes of those that left.
 
 An eviction asks the engine; its answer names those that had not ended meanwhile. Their KV stays in host memory, or goes
 to another node: then the engine is asked for an image of each.
@@ -11,18 +11,18 @@ from dataclasses import replace
 
 from gpu_node.agent.decisions.actions import AgentAction, DropImages, ImageHeld, Tell
 from gpu_node.agent.decisions.ledger import EvictedAttempt, KvDestination, Ledger
-from gpu_node.agent.decisions.outbox import Outbox
-from gpu_node.engine.process import protocol
+from gpu_node.agent.decisions.telling.outbox import Outbox
+from gpu_node.engine.process.protocol import protocol
 from shared.messages.requests.requests import HANDED_OVER, Attempt
 
 KV_IMAGE_TTL_S = 120.0
-"""Migration takes seconds; an image that nobody has fetched by then has lost its request, and is large."""
+"""Migration takes seconds; an image that has not been fetched by then has lost its request, and is large."""
 
 MAX_AHEAD = 8
 """Images that a node reads while they grow elsewhere, at a time; others are fetched when they are whole."""
 
 IMAGE_LINGER_S = 10.0
-"""A node that was asked to stop and has handed over waits so long for those who fetch the KV."""
+"""A node that was asked to stop and has handed over waits so long for the nodes that fetch the KV."""
 
 
 class EngineEvictions:
@@ -36,7 +36,7 @@ class EngineEvictions:
 
     @property
     def is_under_way(self) -> bool:
-        """The engine has not answered yet: who has left, and what room that makes, is not known."""
+        """The engine has not answered yet: which requests have left, and what room that makes, is not known."""
         return bool(self._asked)
 
     def leaving(self, yielding: list[str], num_requests: int) -> list[str]:

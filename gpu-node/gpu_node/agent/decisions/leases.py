@@ -1,6 +1,6 @@
 """Links to other engines of this host: orders of the KV manager become commands, the engine's answers become its own.
 
-Nothing is decided here but one thing: a lease that nobody renews ends. The passing of time is told by `LeasesDue`.
+Nothing is decided here but one thing: a lease that is not renewed ends. The passing of time is told by `LeasesDue`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_node.agent.decisions.actions import AgentAction, SayLease, Tell
 from gpu_node.engine.border.links import LinkName
-from gpu_node.engine.process import link_protocol
+from gpu_node.engine.process.protocol import link_protocol
 from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,
@@ -57,8 +57,8 @@ class NodeLeases:
     def obey(self, order: LeaseOrder, model: str) -> list[AgentAction]:
         """``model``: what is loaded. Orders about a link that is not there have been overtaken by its end.
 
-        Who renews one takes it to be there: what told of its end was lost (the KV manager was away for longer than its
-        inbox holds), so that is told again, or the lease would stay in its books, and no other be made, for ever.
+        A renewal of one means that what told of its end was lost (the KV manager was away for longer than its inbox
+        holds), so that is told again, or the lease would stay in its books, and no other be made, for ever.
         """
         name = _name(order.link)
         match order:
@@ -102,7 +102,7 @@ class NodeLeases:
     # --- the passing of time ----------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[AgentAction]:
-        """End what nobody has renewed; the KV manager hears of it, should it be there."""
+        """End what has not been renewed; the KV manager hears of it, should it be there."""
         self._now = now
         over = [name for name, held in self._held.items() if now >= held.until_s]
         return [action for name in over for action in self._give_up(name, "it was not renewed in time")]

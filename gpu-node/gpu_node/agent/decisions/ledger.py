@@ -113,8 +113,8 @@ class Ledger:
     def goes_on(self, group: str, entry: GroupEntry) -> bool:
         """Whether the engine has just this attempt: a Redis that lost its end hands out an entry twice.
 
-        The engine must not get it again. It may have ended there, which is not known here yet; then it would run for
-        nobody.
+        The engine must not get it again. It may have ended there, which is not known here yet; then its output would go
+        to no client.
         """
         running = self.find(entry.enqueued.request_id, entry.enqueued.attempt)
         if running is not None:

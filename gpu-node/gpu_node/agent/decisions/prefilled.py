@@ -1,7 +1,7 @@
 """Requests that leave a node that only prefills, with their KV, when their prompts are computed (DistServe, OSDI'24).
 
 They are handed over as those are that a plan moves (`evictions`), so their tokens, streams and traces stay what they
-are. Who goes on with them, the queue manager decides; whether somebody can, it has told (`VirtualQueue`). A request
+are. Which node goes on with them, the queue manager decides; whether one can, it has told (`VirtualQueue`). A request
 stays to its end where that is nearer than another node, where host memory has no room for its KV just now, and where it
 came with KV: it was sent here to go on. One whose KV was lost again and again stays as well, whatever the reason.
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from gpu_node.agent.decisions.actions import AgentAction, DropImages, ImageBegun, SayOpened, Tell
 from gpu_node.agent.decisions.ledger import Ledger, RunningAttempt
-from gpu_node.agent.decisions.self_report import SelfReport
+from gpu_node.agent.decisions.telling.self_report import SelfReport
 from gpu_node.agent.decisions.told_queue import ToldQueue
-from gpu_node.engine.process.growth_protocol import OpenImages
+from gpu_node.engine.process.protocol.growth_protocol import OpenImages
 from shared.config.engines.engine import EngineOptions
 from shared.estimator import read_ahead
 from shared.estimator.batching import BLOCK_TOKENS, rate_of
@@ -31,7 +31,7 @@ UNSEEN_BLOCKS = 2
 
 
 class Prefilled:
-    """Owns nothing: who leaves follows from what runs here and what the queue manager has told."""
+    """Owns nothing: which requests leave follows from what runs here and what the queue manager has told."""
 
     def __init__(
         self, node: str, epoch: str, options: EngineOptions, ledger: Ledger, report: SelfReport, queue: ToldQueue
@@ -85,7 +85,7 @@ class Prefilled:
         return is_new and run.attempt < MAX_MOVED_ATTEMPTS and run.model in self._queue.read_ahead
 
     def begun(self, event: ImageBegun) -> list[AgentAction]:
-        """There is something to read of one of these: the queue manager knows for whom."""
+        """There is something to read of one of these: the queue manager knows for which node."""
         attempt = event.attempt
         run = self._ledger.find(attempt.request_id, attempt.attempt)
         if run is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gpu_node.agent.decisions.models import NodeModels
+from gpu_node.agent.decisions.models.models import NodeModels
 from shared.messages.requests.requests import GroupRef, VirtualQueue
 
 

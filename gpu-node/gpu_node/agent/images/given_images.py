@@ -1,7 +1,6 @@
-"""Images that this node has handed over and still holds: for whoever comes with the ticket, and for so long only.
+"""Images that this node has handed over and still holds: for a node that comes with the ticket, and for a limited time.
 
-Their memory is the engine's, which counts it; here it is mapped once more, so that a step that runs keeps nobody
-waiting.
+Their memory is the engine's, which counts it; here it is mapped once more, so that no node waits for a step that runs.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from gpu_node.agent.decisions.actions import ImageBegun, ImageHeld
 from gpu_node.agent.decisions.evictions import KV_IMAGE_TTL_S
 from gpu_node.agent.images.piece_stream import PATH
 from gpu_node.agent.telemetry.image_metrics import count_failure
-from gpu_node.engine.process.growth_protocol import ImageGrown
-from gpu_node.engine.process.protocol import Image, ImageFile
+from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
+from gpu_node.engine.process.protocol.protocol import Image, ImageFile
 from shared.messages.requests.requests import Attempt, ImageTicket
 
 TOKEN_BYTES = 16
@@ -43,9 +42,9 @@ class GivenImage:
     """Bytes of it that are there."""
     is_whole: bool = False
     is_fetched: bool = False
-    """Somebody is at it."""
+    """A node is fetching it."""
     told_bytes: int = 0
-    """Its size as those who read it while it grows were told."""
+    """Its size as told to nodes that read it while it grows."""
     grown: asyncio.Event = field(default_factory=asyncio.Event)
     """There is more of it, or it is gone."""
 
@@ -55,7 +54,7 @@ class GivenImage:
         return min(self.num_readable, self.told_bytes)
 
     def tell(self) -> None:
-        """Whoever waits for more looks again."""
+        """Readers that wait for more look again."""
         self.grown.set()
         self.grown = asyncio.Event()
 
@@ -150,7 +149,7 @@ class GivenImages:
         return ImageTicket(self._node, f"{self._base_url}{PATH}/{image.name}", image.token, len(image.content))
 
     def claim(self, name: str, token: str, first: int = 0) -> GivenImage:
-        """An image, for one who has its token and begins to fetch it, from its byte ``first`` on.
+        """An image, for a node that has its token and begins to fetch it, from its byte ``first`` on.
 
         Raises `ImageRefusedError`.
         """
@@ -163,7 +162,7 @@ class GivenImages:
         return image
 
     def read(self, name: str, token: str) -> GivenImage:
-        """An image, for one who has its token and reads what there is of it. Raises `ImageRefusedError`."""
+        """An image, for a node that has its token and reads what there is of it. Raises `ImageRefusedError`."""
         image = self._images.get(name)
         if image is None:
             raise ImageRefusedError(404, "there is no such image")
@@ -178,13 +177,13 @@ class GivenImages:
             self._remove(image)
 
     def drop(self, attempts: Iterable[Attempt]) -> None:
-        """Nobody will come for these."""
+        """No node will come for these."""
         gone = set(attempts)
         for image in [one for one in self._images.values() if one.attempt in gone]:
             self._remove(image)
 
     def clear(self) -> None:
-        """The epoch is over. Who is being served now is served to the end."""
+        """The epoch is over. A node that is being served is served to the end."""
         for image in list(self._images.values()):
             self._remove(image)
 

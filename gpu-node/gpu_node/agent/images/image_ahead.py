@@ -1,6 +1,6 @@
 """Images that are read while they grow at their giver, for requests that will probably go on here: a few at a time.
 
-What has been read is the beginning of the image, so whoever fetches that goes on behind it. It is a luxury: it has a
+What has been read is the beginning of the image, so a fetch of the whole goes on behind it. It is a luxury: it has a
 part of the room that images have, and goes where an image that is waited for needs it.
 """
 
@@ -114,7 +114,7 @@ class AheadReads:
             self.drop(reading.ticket.url)
 
     async def take(self, ticket: ImageTicket) -> BegunFile | None:
-        """What has been read of an image that is whole now, for whoever fetches the rest; None where there is nothing.
+        """What has been read of an image that is whole now, for the fetch of the rest; None where there is nothing.
 
         The file belongs to the caller.
         """
@@ -142,7 +142,7 @@ class AheadReads:
         return bool(url)
 
     def drop(self, url: str) -> None:
-        """Nobody will go on with what has been read; unknown ones are ignored."""
+        """What has been read will not be used; unknown ones are ignored."""
         reading = self._reads.get(url)
         if reading is not None:
             self._forget(reading)
@@ -161,6 +161,6 @@ class AheadReads:
 
 
 def close_unwanted(done: Future[int]) -> None:
-    """It came after all, and nobody waits for it any more."""
+    """It came after all, and is not awaited any more."""
     if not done.cancelled() and done.exception() is None:
         os.close(done.result())

@@ -13,7 +13,7 @@ import structlog
 from gpu_node.agent.images.image_ahead import AheadReads, close_unwanted
 from gpu_node.agent.images.image_transfer import BUSY, CONNECT_S, STALL_S, BegunFile, ImageTransfer, TransferError
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_fetched, count_read_ahead
-from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ImageFile
 from shared.messages.requests.requests import ImageTicket
 
 MAX_FETCHES = 4
@@ -152,7 +152,7 @@ class ImageFetcher:
         return NO_IMAGE
 
     def close_file(self, file: ImageFile) -> None:
-        """The engine has it open, or nobody needs it."""
+        """The engine has it open, or it is not needed."""
         found = self._open.pop(file.path, None)
         if found is not None:
             os.close(found[0])

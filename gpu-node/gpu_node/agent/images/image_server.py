@@ -16,10 +16,10 @@ from gpu_node.agent.images.piece_stream import AHEAD, PATH, head_of, num_body_by
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_given
 
 MAX_SERVED = 16
-"""At a time, each with a piece on its way; who comes beyond is asked to come again."""
+"""At a time, each with a piece on its way; a node beyond these is asked to come again."""
 
 MAX_READ_AHEAD = 16
-"""Who reads images while they grow, at a time, and waits for more; others get them when they are whole."""
+"""Nodes that read images while they grow, and wait for more, at a time; others get whole ones."""
 
 AHEAD_WAIT_S = 1.0
 """Until a reader that waits for more is told that there is nothing yet: less than `STALL_S`, by which it gives up."""
@@ -42,7 +42,7 @@ log = structlog.get_logger()
 
 
 class ImageServer:
-    """Whose images, ``given`` says: None between two epochs."""
+    """``given`` says which images: None between two epochs."""
 
     def __init__(
         self, given: Callable[[], GivenImages | None], stall_s: float = STALL_S, max_served: int = MAX_SERVED
@@ -90,7 +90,7 @@ class ImageServer:
         return given
 
     async def _give_ahead(self, request: web.Request) -> web.StreamResponse:
-        """What there is of an image that grows behind what the one who asks has; 204 where there is no more yet."""
+        """What there is of an image that grows, behind what the reader has; 204 where there is no more yet."""
         if not self._num_left_ahead:
             return web.Response(status=503, text="too many images are read ahead\n")
         self._num_left_ahead -= 1

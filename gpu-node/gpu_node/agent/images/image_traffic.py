@@ -22,11 +22,11 @@ from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.prefix_asker import PrefixAsker
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.growth_protocol import ImageGrown
-from gpu_node.engine.process.protocol import NO_IMAGE, Image, ImageFile
+from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image, ImageFile
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Attempt
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 
 class ImageTraffic:

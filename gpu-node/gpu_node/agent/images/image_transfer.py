@@ -1,7 +1,7 @@
 """One image fetched from another node: blocking, in a thread of its own, a piece after the other into a file in memory.
 
-The thread waits in the system, without the interpreter's lock, so the node's loop goes on beside it. Whoever started it
-may stop it from the loop: it ends with the read that it is in.
+The thread waits in the system, without the interpreter's lock, so the node's loop goes on beside it. The loop may stop
+it: it ends with the read that it is in.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class ImageTransfer:
             self._socket = connection.sock
             connection.sock.settimeout(self._stall_s)
             if self._is_stopped:
-                raise TransferError("stopped", "nobody waits for it any more")
+                raise TransferError("stopped", "it is not awaited any more")
             yield asking
         finally:
             connection.close()

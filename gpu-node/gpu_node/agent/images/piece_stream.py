@@ -1,7 +1,7 @@
 """How an image crosses the network: an HTTP body of pieces, each behind the checksum of what it holds.
 
-A CRC, as file systems have it: it is there against faults, not against enemies, who would need the image's token. Both
-ends hold one piece at a time beside the image itself.
+A CRC, as file systems have it: it is there against faults, not against attackers, who would need the image's token.
+Both ends hold one piece at a time beside the image itself.
 """
 
 from __future__ import annotations

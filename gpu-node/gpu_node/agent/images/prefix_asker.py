@@ -13,7 +13,7 @@ from gpu_node.agent.decisions.given_prefixes import COPY_S
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.prefix_server import BEARER, PREFIX_PATH
 from gpu_node.agent.telemetry.prefix_metrics import count_fetch
-from gpu_node.engine.process.protocol import NO_IMAGE, ImageFile
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ImageFile
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.requests.requests import ImageTicket
 

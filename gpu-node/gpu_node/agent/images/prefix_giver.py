@@ -10,8 +10,8 @@ from hmac import compare_digest
 from gpu_node.agent.decisions.given_prefixes import COPY_S, HOLD_S, MAX_ASKS
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
 from gpu_node.agent.telemetry.prefix_metrics import count_given
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, Image
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image
 from shared.messages.prefixes.prefix_ask import PrefixAsk
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import ImageTicket
@@ -41,7 +41,7 @@ class PrefixGiver:
         return len(self._asked)
 
     def check(self, token: str) -> None:
-        """`ImageRefusedError` for one who does not know this epoch's."""
+        """`ImageRefusedError` for a token that is not this epoch's."""
         if not compare_digest(self._door.token.encode(), token.encode(errors="surrogateescape")):
             raise ImageRefusedError(403, "it is not this epoch's token")
 
@@ -72,7 +72,7 @@ class PrefixGiver:
         return ticket
 
     def copied(self, event: PrefixCopied) -> None:
-        """The engine has answered. What nobody waits for any more is dropped."""
+        """The engine has answered. What is not awaited any more is dropped."""
         answer = self._asked.get(event.number)
         if answer is not None and not answer.done():
             answer.set_result(event)

@@ -23,7 +23,7 @@ _decoder = msgspec.msgpack.Decoder(PrefixAsk)
 
 
 class PrefixServer:
-    """Whose cache, ``giver`` says: None between two epochs, and where nothing is given."""
+    """``giver`` says which cache: None between two epochs, and where nothing is given."""
 
     def __init__(self, giver: Callable[[], PrefixGiver | None]) -> None:
         self._giver = giver

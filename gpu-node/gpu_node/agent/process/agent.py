@@ -13,14 +13,14 @@ from redis.asyncio import Redis
 
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.evictions import IMAGE_LINGER_S
-from gpu_node.agent.decisions.models import ModelRecord
+from gpu_node.agent.decisions.models.models import ModelRecord
 from gpu_node.agent.images.given_images import TOKEN_BYTES, GivenImages, ImageRefusedError
 from gpu_node.agent.images.prefix_giver import PrefixGiver
 from gpu_node.agent.process.engine_command import engine_command
 from gpu_node.agent.process.engine_process import EngineDiedError, EngineProcess
 from gpu_node.agent.process.epoch import Epoch, EpochOverError
 from gpu_node.agent.process.model_watch import ModelWatch
-from gpu_node.engine.process.prefix_protocol import CopyPrefix
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix
 from shared.config.engines.engine import EngineOptions
 from shared.config.nodes.nodes import NodeSpec
 from shared.errors import OperatorError
@@ -68,7 +68,7 @@ class Agent:
         self.giver: PrefixGiver | None = None
         """Of what is cached here, to other nodes; None between two epochs, and where nothing is given."""
         self._tells_blocks = tells_blocks
-        # vLLM keeps its cache; of a group, each device has a part of every block; who weaves has some blocks elsewhere
+        # vLLM keeps its cache; of a group, each device has a part of every block; offloaded blocks lie elsewhere
         is_alone = node.engine != "vllm" and node.tensor_parallel == 1 and options.offload == "off"
         self._exchanges_prefixes = exchanges_prefixes and is_alone
         self._node = node.name

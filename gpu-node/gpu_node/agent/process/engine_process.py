@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, Shutdown
+from gpu_node.engine.process.protocol.framing import event_decoder, frame
+from gpu_node.engine.process.protocol.protocol import Command, EngineEvent, EngineRefused, Shutdown
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 16

@@ -46,13 +46,14 @@ from gpu_node.agent.process.engine_watch import EngineWatch
 from gpu_node.agent.process.failures import log_failures
 from gpu_node.agent.process.model_watch import ModelWatch
 from gpu_node.agent.process.node_bus import NodeBus, PullRefusedError
+from gpu_node.agent.process.node_inbox import BACKOFF_S, MAX_BACKOFF_S, NodeInbox
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.agent.telemetry.prefix_metrics import count_taken
 from gpu_node.agent.telemetry.run_times import RunTimes
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.growth_protocol import ImageEnded, ImageGrown
-from gpu_node.engine.process.prefix_protocol import PrefixCopied, PrefixTaken
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.growth_protocol import ImageEnded, ImageGrown
+from gpu_node.engine.process.protocol.prefix_protocol import PrefixCopied, PrefixTaken
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     Command,
     Image,
@@ -60,24 +61,13 @@ from gpu_node.engine.process.protocol import (
     ReleaseImages,
     RunAttempt,
 )
-from shared.bus import streams
-from shared.bus.bus import StreamReader
-from shared.bus.redis_life import RedisLife
 from shared.config.engines.engine import EngineOptions
-from shared.messages.memory.blocks import TellBlocks
-from shared.messages.memory.leases import LeaseOrder
-from shared.messages.nodes.nodes import Fence, Load, Serve
-from shared.messages.requests.requests import Abort, Evict, ReadAhead, VirtualQueue
-from shared.service.tasks import cancel_all
+from shared.service.background.tasks import cancel_all
 
 HEARTBEAT_S = 1.0
 BLOCKS_S = 0.25  # between two looks at what is cached; a client reads an answer before it comes back
 DRAIN_S = 5.0  # to hand over what runs when the process is asked to stop; what is left then is computed again elsewhere
 MAX_EVENTS = 256  # events that wait for the core; beyond it the readers wait, and the engine with them
-BACKOFF_S = 0.1
-MAX_BACKOFF_S = 2.0
-
-InboxMessage = VirtualQueue | Abort | Evict | ReadAhead | Load | Serve | Fence | TellBlocks | LeaseOrder
 
 log = structlog.get_logger()
 
@@ -110,7 +100,7 @@ class Epoch:
         self._giver = giver
         self.core = core
         self._tells_blocks = tells_blocks
-        self._redis = redis
+        self._inbox = NodeInbox(redis, core.node)
         self._engine = engine
         self._heartbeat_s = heartbeat_s
         self._watch = EngineWatch(core, engine, options.step_timeout_s)
@@ -122,7 +112,6 @@ class Epoch:
         fetcher = ImageFetcher(options.evicted_kv_bytes, lambda: core.report.stats.evicted_kv_bytes)
         self._images = ImageTraffic(given, fetcher, self._spans, self._events.put)
         self._drained = asyncio.Event()
-        self._life = RedisLife(redis)
         self._has_crashed = False
 
     async def run(self, stopping: asyncio.Task[bool]) -> None:
@@ -132,8 +121,8 @@ class Epoch:
         """
         if self._models is not None:
             await self._events.put(Configured(self._models.models))
-        reader = await self._open_inbox()
-        loops = [self._read_engine(), self._watch.run(), self._read_inbox(reader), self._beat(reader), self._serve()]
+        await self._inbox.open()
+        loops = [self._read_engine(), self._watch.run(), self._read_inbox(), self._beat(), self._serve()]
         loops.append(self._release_images())
         if self._models is not None:
             loops.append(self._models.run(lambda models: self._events.put(Configured(models))))
@@ -156,19 +145,6 @@ class Epoch:
             await self._images.close()
             self._spans.close()
             await self._say_goodbye()
-
-    async def _open_inbox(self) -> StreamReader:
-        """Read from now on: what was said to earlier epochs does not concern this one."""
-        reader = StreamReader(self._redis, streams.node_inbox(self.core.node))
-        while True:
-            try:
-                await self._life.begin()
-                await reader.start()
-            except (RedisError, OSError) as error:
-                log.warning("inbox unreachable", error=str(error))
-                await asyncio.sleep(MAX_BACKOFF_S)
-            else:
-                return reader
 
     async def _drain(self) -> None:
         await self._events.put(Drain())
@@ -209,25 +185,15 @@ class Epoch:
         while True:
             await self._engine.send(ReleaseImages(await self._images.released()))
 
-    async def _read_inbox(self, reader: StreamReader) -> None:
-        """Messages of the queue manager and the scheduler; a Redis that is away is waited for."""
+    async def _read_inbox(self) -> None:
         while True:
-            try:
-                messages = await reader.read()
-            except (RedisError, OSError) as error:
-                log.warning("inbox unreadable", error=str(error))
-                await asyncio.sleep(BACKOFF_S)
-                continue
-            for message in messages:
-                if isinstance(message, InboxMessage):
-                    await self._events.put(message)
-                else:
-                    log.error("not a message for a node", type=type(message).__name__)
+            for message in await self._inbox.read():
+                await self._events.put(message)
 
-    async def _beat(self, reader: StreamReader) -> None:
+    async def _beat(self) -> None:
         while True:
             await self._send_beat(Beat(self.core.heartbeat()))
-            await self._look_at_redis(reader)
+            await self._look_at_redis()
             await self._events.put(LeasesDue(_now()))
             await self._events.put(AdaptersDue(_now()))
             await asyncio.sleep(self._heartbeat_s)
@@ -237,18 +203,11 @@ class Epoch:
             await asyncio.sleep(BLOCKS_S)
             await self._events.put(BlocksDue())
 
-    async def _look_at_redis(self, reader: StreamReader) -> None:
+    async def _look_at_redis(self) -> None:
         """Should it be another one, it may lack what it was told last: the core says again what is here."""
-        try:
-            if not await self._life.is_another():
-                return
-            await reader.put_back()
-        except (RedisError, OSError) as error:
-            log.warning("redis not looked at", error=str(error))  # the next beat does
-            return
-        self._life.settle()
-        log.warning("saying the inventory", num_running=len(self.core.running))
-        await self._events.put(TakeStock())
+        if await self._inbox.is_elsewhere():
+            log.warning("saying the inventory", num_running=len(self.core.running))
+            await self._events.put(TakeStock())
 
     # --- the core and what it wants done --------------------------------------------------------------------------
 

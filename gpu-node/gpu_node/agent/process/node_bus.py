@@ -40,8 +40,8 @@ class NodeBus:
         self._num_told = 0
 
     def number(self) -> int:
-        """For what is told next of requests (`Pulled.number`); whoever tells it again, because nobody knows whether it
-        was heard, tells it with the same."""
+        """For what is told next of requests (`Pulled.number`); what is told again, because it is unknown whether it was
+        heard, has the same number."""
         self._num_told += 1
         return self._num_told
 

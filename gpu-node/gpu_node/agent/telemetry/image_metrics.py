@@ -50,5 +50,5 @@ def count_read_ahead(num_bytes: int) -> None:
 
 
 def count_failure(reason: str) -> None:
-    """An image is lost here, or somebody asked for one in vain."""
+    """An image is lost here, or a node asked for one in vain."""
     FAILURES.labels(reason).inc()

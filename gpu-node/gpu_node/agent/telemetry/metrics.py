@@ -7,9 +7,9 @@ from prometheus_client import Counter, Histogram
 
 from gpu_node.agent.decisions.actions import AgentEvent, Publish
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.decisions.models import DEVICE
+from gpu_node.agent.decisions.models.models import DEVICE
 from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts
-from gpu_node.engine.process.protocol import ModelFailed, ModelLoaded, StepReport, TakenOut
+from gpu_node.engine.process.protocol.protocol import ModelFailed, ModelLoaded, StepReport, TakenOut
 from shared.messages.requests.requests import HANDED_OVER
 
 EPOCHS = Counter("treadle_node_epochs_total", "Epochs begun by this node")

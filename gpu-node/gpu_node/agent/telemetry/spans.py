@@ -10,10 +10,10 @@ from opentelemetry.trace import Span, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gpu_node.agent.decisions.actions import FetchPrefix, GroupEntry, Publish
-from gpu_node.engine.process.protocol import RunAttempt
+from gpu_node.engine.process.protocol.protocol import RunAttempt
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Chunk, FinishedRequest, ImageTicket
-from shared.service.cluster_clock import id_time
+from shared.service.log.cluster_clock import id_time
 
 _propagator = TraceContextTextMapPropagator()
 

@@ -151,7 +151,7 @@ class Conversations:
         )
 
     def copy_out(self) -> list[CopyOutRow]:
-        """Requests that nobody follows up: the rows take turns, and each turn gives a ratio of throughputs."""
+        """Requests without a follow-up: the rows take turns, and each turn gives a ratio of throughputs."""
         names = ("off", "host", "host_ssd")
         seconds: dict[str, list[float]] = {name: [] for name in names}
         num_asked = 0

@@ -60,7 +60,7 @@ class Player:
     def play(
         self, prompts: Sequence[list[int]], num_output_tokens: int, num_at_a_time: int, advance: Callable[[int], None]
     ) -> list[TimedAnswer]:
-        """Greedy answers of equal length, in the order of ``prompts``; who has one lets the next ask.
+        """Greedy answers of equal length, in the order of ``prompts``; one that has ended lets the next begin.
 
         ``advance`` hears of prompt tokens whose answer has begun.
         """

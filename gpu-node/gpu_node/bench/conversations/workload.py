@@ -9,7 +9,7 @@ FIRST_MESSAGE_TOKENS = 28
 MESSAGE_TOKENS = 12
 ANSWER_TOKENS = 4
 LONE_PROMPT_TOKENS, LONE_ANSWER_TOKENS = 128, 16
-"""Of requests that nobody follows up: long enough to fill blocks while they decode, too."""
+"""Of requests without a follow-up: long enough to fill blocks while they decode, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,6 @@ def message(user: int, turn: int, vocab_size: int) -> list[int]:
 
 
 def lone_prompt(number: int, vocab_size: int) -> list[int]:
-    """The prompt of a request that nobody follows up; no two begin alike."""
+    """The prompt of a request without a follow-up; no two begin alike."""
     numbers = random.Random(-1 - number)  # noqa: S311 - no secret
     return [numbers.randrange(vocab_size) for _ in range(LONE_PROMPT_TOKENS)]

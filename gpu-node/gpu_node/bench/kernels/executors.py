@@ -45,7 +45,7 @@ class TimedExecutor:
         model = self._executor.load_model(spec)
         self.max_model_len = model.max_model_len
         content = np.tile(_ONE, model.block_bytes // len(_ONE)).data
-        for block in range(model.num_blocks):  # memory that nobody has written is not there
+        for block in range(model.num_blocks):  # memory that was never written is not there
             self._executor.write_blocks(model.name, [block], content)
 
     def close(self) -> None:

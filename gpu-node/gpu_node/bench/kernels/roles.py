@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from gpu_node.graph.passes.layer_roles import LayerRole, program_roles
+from gpu_node.graph.passes.pipeline.layer_roles import LayerRole, program_roles
 from gpu_node.graph.program import ATTENTIONS, PRODUCTS, OperatorKind, Program, Rows
 
 KQV, ATTENTION, OUTPUT, FEED_FORWARD = "KQV", "Attn", "O", "UGD"
@@ -31,7 +31,7 @@ def roles(program: Program) -> list[str | None]:
 
 
 def without(left_out: Collection[str]) -> Callable[[Program], Program]:
-    """A pass that leaves roles out. What it gives is for timing alone: buffers are read that nobody has written."""
+    """A pass that leaves roles out. What it gives is for timing alone: buffers are read that were not written."""
 
     def change(program: Program) -> Program:
         kept = [

@@ -94,8 +94,8 @@ class CpuLoad:
 
 
 CPU_LOADS = {17: CpuLoad(300, 3), 20: CpuLoad(300, 3), 340: CpuLoad(20, 3)}
-"""By mean input. Of 100 short ones the end would decide: who gave way last runs alone for a 25th of the time. Runs that
-decide alike differ by 3 % now and then, so there are medians."""
+"""By mean input. Of 100 short ones the end would decide: the one that gave way last runs alone for a 25th of the time.
+Runs that decide alike differ by 3 % now and then, so there are medians."""
 QUICK_CPU_LOADS = {17: CpuLoad(60, 1)}
 
 

@@ -1,4 +1,4 @@
-"""One engine process, and what it says, for whoever watches several of them in one thread."""
+"""One engine process, and what it says, for a thread that watches several of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpu_node.engine.border.links import LinkRefusedError
-from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.link_protocol import LinkRefused
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused, ModelFailed
+from gpu_node.engine.process.protocol.framing import event_decoder, frame
+from gpu_node.engine.process.protocol.link_protocol import LinkRefused
+from gpu_node.engine.process.protocol.protocol import Command, EngineEvent, EngineRefused, ModelFailed
 from shared.errors import OperatorError
 
 READ_BYTES = 1 << 20
@@ -37,7 +37,7 @@ class EngineGoneError(OperatorError):
 
 
 class EngineEnd:
-    """The agent's end of the socket; events that nobody has asked for go to ``hear``."""
+    """The agent's end of the socket; events that were not asked for go to ``hear``."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], sock: socket.socket, log: Path) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class EngineEnd:
     def send(self, *commands: Command) -> None:
         """Say these, in their order: what the engine does not take at once goes out while it is listened to.
 
-        So nobody waits here for an engine in the midst of a step, while another one wants to be heard.
+        So the caller does not wait for an engine in the midst of a step, while another one wants to be heard.
         """
         self._unsent += b"".join(map(frame, commands))
         self._flush()

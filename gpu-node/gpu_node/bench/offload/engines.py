@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from gpu_node.bench.offload.engine_end import EngineEnd, engine_end
-from gpu_node.engine.process.protocol import EngineReady, LoadModel, ModelLoaded
+from gpu_node.engine.process.protocol.protocol import EngineReady, LoadModel, ModelLoaded
 from shared.config.engines.engine import ModelSpec
 from shared.errors import OperatorError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.load import Prepared
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     HandOverImages,
     Image,
     ImageFile,

@@ -21,7 +21,7 @@ from gpu_node.bench.offload.load import EndlessLoad, Prepared, Stretch, made_up,
 from gpu_node.bench.offload.pair_times import WaitTimes
 from gpu_node.bench.offload.woven_pair import WovenPair
 from gpu_node.engine.border.links import LinkName
-from gpu_node.engine.process.protocol import EngineEvent, StepReport
+from gpu_node.engine.process.protocol.protocol import EngineEvent, StepReport
 from shared.config.engines.engine import ModelSpec, OffloadControl
 
 CONTROLS: tuple[OffloadControl, ...] = ("host", "poll", "poll_split")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.protocol import AbortRequests, EngineEvent, ImageFile, RunAttempt, StepReport
+from gpu_node.engine.process.protocol.protocol import AbortRequests, EngineEvent, ImageFile, RunAttempt, StepReport
 from shared.errors import OperatorError
 from shared.messages.requests.payload import Payload, Sampling
 
@@ -30,7 +30,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class EndlessLoad:
-    """``num_kept`` of some requests are at an engine at any time; whoever ends begins anew at the end of the line."""
+    """``num_kept`` of some requests are at an engine at any time; one that ends begins anew at the end of the line."""
 
     end: EngineEnd
     requests: Sequence[Prepared]

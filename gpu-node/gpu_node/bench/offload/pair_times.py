@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpu_node.engine.border.links import LinkTimes
-from gpu_node.graph.passes.poll_wait import expected_wait_s
+from gpu_node.graph.passes.offload.poll_wait import expected_wait_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class PairTimes:
         """None where nothing was sent, or the receiver ran no step of its own.
 
         Equation 3 is about a receiver that is never idle: in the share of the time in which this one computes nothing,
-        a task waits for nobody.
+        a task waits for no step.
         """
         num_tasks = self.hot.num_tasks - before.hot.num_tasks
         num_served = self.cold.num_served - before.cold.num_served

@@ -12,7 +12,7 @@ from gpu_node.bench.offload.images import prepared
 from gpu_node.bench.offload.live import COLD_KV_BYTES, NUM_COLD
 from gpu_node.bench.offload.live_plan import NUM_HOT, LivePlan
 from gpu_node.bench.offload.load import EndlessLoad, Prepared, Stretch, made_up, watch
-from gpu_node.engine.process.protocol import EngineEvent, StepReport
+from gpu_node.engine.process.protocol.protocol import EngineEvent, StepReport
 from shared.config.engines.engine import ModelSpec
 
 HOT, COLD = "hot", "cold"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from gpu_node.bench.offload.engine_end import EngineEnd
 from gpu_node.bench.offload.pair_times import PairTimes
 from gpu_node.engine.border.links import LinkName, LinkRefusedError
-from gpu_node.engine.process.link_protocol import (
+from gpu_node.engine.process.protocol.link_protocol import (
     AskLinkTimes,
     CloseLink,
     GrantPages,
@@ -25,7 +25,7 @@ from gpu_node.engine.process.link_protocol import (
     TakeBackPages,
     WantPages,
 )
-from gpu_node.engine.process.protocol import EngineEvent, StepReport
+from gpu_node.engine.process.protocol.protocol import EngineEvent, StepReport
 
 
 @dataclass(slots=True)

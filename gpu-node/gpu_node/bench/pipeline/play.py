@@ -1,7 +1,7 @@
 """How long lanes take, predicted: each operator at its best time, and slower while the other lane works.
 
 NanoFlow's stage II (OSDI'25, §4.1.3): an operator takes D_best / P(R). Two lanes that work at a time have half of the
-threads each, and a lane that works alone has all of them: who is idle helps.
+threads each, and a lane that works alone has all of them: idle threads help.
 """
 
 from __future__ import annotations

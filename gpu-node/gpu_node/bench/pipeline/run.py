@@ -21,8 +21,8 @@ from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.cost import program_costs, total
 from gpu_node.graph.lanes import LaneQueue, ProgramLane
-from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.program import Program
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from gpu_node.kernels.cpu import kernels_name
@@ -143,7 +143,7 @@ class PipelineBench:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self, point: BenchPoint, batch: FullBatch, ways: Mapping[str, _Way]) -> dict[str, _FullStep]:
-        """A full step of median length, by way; they take turns. Nobody's blocks are used: no request has come yet."""
+        """A full step of median length, by way; they take turns. No request's blocks are used: none has come yet."""
         plans = {name: full_step(point, batch, way.model) for name, way in ways.items()}
         for name, way in ways.items():
             way.executor.submit(plans[name]).result()

@@ -1,4 +1,4 @@
-"""What a cost was measured as: what the process that measures says, and whoever fits several models reads."""
+"""What a cost was measured as: what the process that measures says, and the one that fits models reads."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu_node.bench.predictors.cost_sample import CostSample
 from gpu_node.bench.predictors.samples import BLOCKS, HELD_OUT_BLOCKS, NUM_REPEATS, sample_of
 from gpu_node.engine.memory.prefix import Chains
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done
 from gpu_node.engine.tiers.record import slot_bytes
 from gpu_node.engine.tiers.ssd_folder import SsdFolder

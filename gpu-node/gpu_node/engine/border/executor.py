@@ -60,7 +60,7 @@ class Executor(Protocol):
         ...
 
     def load_model(self, spec: ModelSpec, instead_of: str | None = None) -> LoadedModel:
-        """Make one more model ready to run. Its blocks hold nothing yet, and who has which page is not looked at.
+        """Make one more model ready to run. Its blocks hold nothing yet, and leases of pages are not looked at.
 
         ``instead_of`` names a loaded model that is unloaded for it. It may be the same one with other adapters: then
         what its blocks hold stays, no step of it is in flight, and it has no links. Raises `ModelFileError` or
@@ -118,7 +118,7 @@ class HostMemory(Protocol):
     def host_block(self, model: str, block: int) -> Sequence[memoryview]:
         """A block of host memory as it lies there, in pieces, the same ones for every block.
 
-        Who reads or fills it sees to it that no step moves it meanwhile.
+        The caller that reads or fills it sees to it that no step moves it meanwhile.
         """
         ...
 

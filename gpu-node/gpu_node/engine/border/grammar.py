@@ -22,7 +22,7 @@ class Matcher(Protocol):
 
     @property
     def error(self) -> str:
-        """Why nobody can say what may come next, or ``""``: the output left the language, or it is too complex."""
+        """Why it is unknown what may come next, or ``""``: the output left the language, or it is too complex."""
         ...
 
     @property

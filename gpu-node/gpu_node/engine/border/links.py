@@ -88,7 +88,7 @@ class Links(Protocol):
 
     def serve(self) -> bool:
         """Without a step: do what others wait for. Whether that has to be asked for again soon; a device that looks by
-        itself needs nobody."""
+        itself needs no call."""
         ...
 
     def times(self, link: LinkName, model: str) -> LinkTimes:

@@ -36,14 +36,14 @@ class LoadedModel:
     """Names the numbers of a block, their order and the weights that made them: where it is the same, content can go
     from device to device. Empty where blocks have no content."""
     kv_identity: str = ""
-    """What makes its keys and values what they are: weights, types, layout, block size. Empty where nobody asks."""
+    """What makes its keys and values what they are: weights, types, layout, block size. Empty where it is not used."""
     pipeline_rows: int = 0
     """Steps of so many rows, or more, go through a pipeline whose operators overlap; 0: none does."""
     adapters: tuple[str, ...] = ()
     """Names of its adapters, in the order of their numbers, which other adapters of the model may change."""
     adapter_layouts: tuple[str, ...] = ()
     """In the same order, what is to be put behind ``kv_layout`` for blocks that an adapter has computed, so that it is
-    said with which weights. Empty where all of it is in ``kv_layout``, or nobody asks."""
+    said with which weights. Empty where all of it is in ``kv_layout``, or it is not used."""
     task: ModelTask = "generate"
     """What it is served for."""
     max_draft_tokens: int = 0

@@ -26,7 +26,7 @@ class Draw:
     """How to draw the next token of a sequence."""
 
     sequence_id: int
-    """Who gets the token; several draws of one row are the beginnings of several sequences."""
+    """The sequence that gets the token; several draws of one row are the beginnings of several sequences."""
     sampling: Sampling
     position: int
     """Place of the drawn token in the output: the number of tokens that the output has before it."""
@@ -142,7 +142,7 @@ class StepPlan:
     swaps_out: tuple[BlockSwap, ...] = ()
     swaps_in: tuple[BlockSwap, ...] = ()
     model: str = ""
-    """Whose step it is; need not be said while an executor has one model only."""
+    """The model whose step it is; need not be said while an executor has one model only."""
     sends: tuple[BlockMove, ...] = ()
     """To the receiver, one after another."""
     calls_back: tuple[BlockMove, ...] = ()
@@ -156,7 +156,7 @@ class StepPlan:
 
     @property
     def moves_out(self) -> tuple[BlockSwap, ...]:
-        """All that goes to the host, for who makes all of it before anything else."""
+        """All that goes to the host, for executors that make all of it before anything else."""
         return self.swaps_out + self.copies_out
 
     @property

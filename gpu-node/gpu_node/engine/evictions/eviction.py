@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Eviction:
-    """Moves the KV of requests between one device and host memory; who is moved, and when, others say."""
+    """Moves the KV of requests between one device and host memory; which are moved, and when, others say."""
 
     def __init__(self, executor: Executor, capacity_bytes: int) -> None:
         self._executor = executor
@@ -153,7 +153,7 @@ class Eviction:
         return self._store.lot.lend(num_bytes)
 
     def end(self, number: int) -> None:
-        """Nothing more comes of an image that has begun: its room is free, and whoever reads it is to be told."""
+        """Nothing more comes of an image that has begun: its room is free, and a node that reads it is to be told."""
         self._store.lot.release(number)
         self._store.lot.ended.append(number)
 

@@ -34,7 +34,7 @@ class ImageStore:
         if image is None:
             self.counts += Counts(num_recomputed=int(bool(payload.outputs)))
             return None
-        from gpu_node.engine.evictions.image_codec import decode_image  # only who moves images needs its packages
+        from gpu_node.engine.evictions.image_codec import decode_image  # only moving images needs its packages
 
         try:
             return self._accept(payload, model, decode_image(image))

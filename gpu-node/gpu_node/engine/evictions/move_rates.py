@@ -12,7 +12,7 @@ NUM_REPEATS = 3
 
 
 def measured_rates(executor: Executor, model: LoadedModel) -> MoveRates:
-    """Of blocks that nobody holds; 0.0 both ways where they cannot be moved."""
+    """Of free blocks; 0.0 both ways where they cannot be moved."""
     blocks = range(min(NUM_BLOCKS, model.num_blocks))
     num_bytes = len(blocks) * model.block_bytes
     out_s: list[float] = []

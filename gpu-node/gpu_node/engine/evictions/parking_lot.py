@@ -8,7 +8,7 @@ from gpu_node.engine.requests.image import RequestImage, RequestState
 class ParkingLot:
     """One image a request at most. Nothing is thrown away for a newcomer: without room, the newcomer is not taken.
 
-    An image stays until its blocks are on a device again, or nobody wants it any more. One that is given to another
+    An image stays until its blocks are on a device again, or it is not wanted any more. One that is given to another
     engine counts until it is there, or its time is over (`release`).
     """
 
@@ -21,7 +21,7 @@ class ParkingLot:
         self._begun: dict[str, int] = {}
         """By request that is kept, the number under which others have read the beginning of its image already."""
         self.ended: list[int] = []
-        """Such numbers of which nothing more comes, for whoever tells those who read; cleared by him."""
+        """Such numbers of which nothing more comes, to be told to the readers; cleared by the teller."""
         self.num_bytes = 0
         """Of all images, those that were given away included."""
 

@@ -34,7 +34,7 @@ class PrefixImage:
     """Blocks before these, which are not in it."""
     num_blocks: int
     digest: bytes
-    """Of the prefix that ends with the last one: which tokens, and whose, they are."""
+    """Of the prefix that ends with the last one: which tokens, and of which owner, they are."""
     content: memoryview
 
 

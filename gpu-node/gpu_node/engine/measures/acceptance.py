@@ -7,8 +7,8 @@ from dataclasses import dataclass
 PRIOR_RATE = 0.5
 """Before anything is known of a model."""
 PRIOR_GUESSES = 2
-"""For so many guesses of its own counts what a sequence is told of others, and a model what nobody has told it. Few:
-some texts repeat themselves and some do not, so others say little."""
+"""What a sequence is told of others counts as so many guesses of its own; so does `PRIOR_RATE` for a model. Few: some
+texts repeat themselves and some do not, so others say little."""
 SEQUENCE_MEMORY, MODEL_MEMORY = 32, 1024
 """Guesses after which one weighs 1/e."""
 

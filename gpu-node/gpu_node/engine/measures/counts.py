@@ -1,4 +1,4 @@
-"""What the schedulers of an engine have done so far, for those who watch it; nothing is decided by it."""
+"""What the schedulers of an engine have done so far, for those that watch it; nothing is decided by it."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ UNKNOWN_BYTES_PER_S = 10e9
 STEP_MEMORY = 16
 """Steps after which the usual duration of a step has forgotten one."""
 DELAYED_ROWS = 3
-"""What a swap costs beside its moves, where prompts have steps of their own: a prompt's step draws a token, but who is
-swapped in has no row in that step, and nobody who waits behind it begins in it. Fitted to simulated loads: with 2,
-`adaptive` is .0005 behind `recompute` where both cost the same, with 4 nothing changes."""
+"""What a swap costs beside its moves, where prompts have steps of their own: a prompt's step draws a token, but a
+request that is swapped in has no row in that step, and none that waits behind it begins in it. Fitted to simulated
+loads: with 2, `adaptive` is .0005 behind `recompute` where both cost the same, with 4 nothing changes."""
 RETURN_MEMORY = 16
 """Likewise of requests that come back, and what of theirs was cached."""
 
@@ -94,7 +94,7 @@ class KvCosts:
     # --- predictions --------------------------------------------------------------------------------------------------
 
     def num_still_cached(self, num: int) -> float:
-        """Of so many blocks or tokens of one who gives way, the mean of what will be on the device when it comes back.
+        """Of so many blocks or tokens of one that gives way, the mean of what will be on the device when it comes back.
 
         Its blocks are free then, and given up from the tail on as others need them; it may be back before.
         """
@@ -107,7 +107,7 @@ class KvCosts:
         return self._prompt_step_s(num_tokens, num_kept_tokens)
 
     def _prompt_step_s(self, num_tokens: int, num_kept_tokens: float) -> float | None:
-        """A prompt step alone, of whose fixed part those who usually share such a step pay theirs."""
+        """A prompt step alone, of whose fixed part the requests that usually share such a step pay theirs."""
         if self._tables is not None:
             table = self._tables.prompt
             rows_s = table.at(num_tokens) - table.at(num_kept_tokens)

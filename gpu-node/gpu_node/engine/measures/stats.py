@@ -39,7 +39,7 @@ class EngineStats:
     page_bytes: int = 0
     """Of the pages that it may lend to other engines; 0 where it lends none."""
     num_spare_pages: int = 0
-    """That it could lend beside those that are lent: nobody holds them, and its own requests are not expected to."""
+    """That it could lend beside those that are lent: they are not held, and its own requests are not expected to."""
     num_missing_pages: int = 0
     """Of those that are lent, what its own requests are expected to need."""
     busy_s: float = 0.0

@@ -1,4 +1,4 @@
-"""What an engine tells of its steps to who keeps a record."""
+"""What an engine tells of its steps to a recorder."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Tenant(Protocol):
 
     @property
     def num_idle_pages(self) -> int:
-        """Leased pages without a block that anybody holds."""
+        """Leased pages without a block that is held."""
         ...
 
     def surrender(self) -> int:
@@ -62,7 +62,7 @@ class Pages(Protocol):
 
 
 class PageArena:
-    """Who has which page of one memory. Pages are numbers; what lies in them is the tenants' business."""
+    """Which tenant has which page of one memory. Pages are numbers; what lies in them is the tenants' business."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
@@ -98,7 +98,7 @@ class PageArena:
         return max(0, -self._num_borrowed(tenant)) + self._num_unclaimed() + others
 
     def lease(self, tenant: Tenant) -> int | None:
-        """The first free page that nobody else has a right to; None if there is none."""
+        """The first free page that no other tenant has a right to; None if there is none."""
         if self._num_borrowed(tenant) >= 0 and self._num_unclaimed() == 0:
             return None
         page = min(self._free)
@@ -126,7 +126,7 @@ class PageArena:
         return len(self._pages[tenant]) - self._rights[tenant]
 
     def _num_unclaimed(self) -> int:
-        """Free pages that nobody has a right to."""
+        """Free pages that no tenant has a right to."""
         claimed = sum(max(len(pages), self._rights[tenant]) for tenant, pages in self._pages.items())
         return self.num_pages - claimed
 
@@ -134,7 +134,7 @@ class PageArena:
         return max(0, min(tenant.num_idle_pages, self._num_borrowed(tenant)))
 
     def _lender(self, borrower: Tenant) -> Tenant | None:
-        """Who has most to lend; the first that came, of several."""
+        """The tenant with most to lend; the first that came, of several."""
         lenders = [tenant for tenant in self._pages if tenant is not borrower and self._num_lendable(tenant)]
         return max(lenders, key=self._num_lendable, default=None)
 

@@ -19,7 +19,7 @@ class AwaitedPrefixes:
         """Requests that have begun without blocks that were on their way."""
 
     def expect(self, request_id: str, digests: Collection[bytes]) -> None:
-        """A request that is queued would use these. Nobody waits while the store is known to be too slow for that."""
+        """A request that is queued would use these. None waits while the store is known to be too slow for that."""
         if digests and not self._is_slow:
             self._awaited[request_id] = set(digests)
 

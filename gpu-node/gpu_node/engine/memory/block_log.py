@@ -1,7 +1,7 @@
 """What has appeared and gone of a model's cached blocks, for an index outside of this node: bounded, and soft.
 
 Changes are kept until they are asked for, the last one of each block. Where they become too many, they are dropped, and
-all that is there is told anew: whoever keeps the index can always begin again.
+all that is there is told anew: the keeper of the index can always begin again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BlockLog:
         self._rest: list[tuple[Tier, int]] = []  # of all, what has not been told yet; the next one last
         self._changes: dict[tuple[Tier, int], bool] = {}
         self.num_dropped = 0
-        """Changes of which nobody was told by themselves."""
+        """Changes that were not told by themselves."""
 
     def of(self, tier: Tier) -> Heard:
         """What a tier tells of itself."""

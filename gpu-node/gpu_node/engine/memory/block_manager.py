@@ -1,10 +1,10 @@
-"""KV memory in blocks: who holds which block, what can be reused, what is given up first.
+"""KV memory in blocks: which sequence holds which block, what can be reused, what is given up first.
 
 A sequence has a table of blocks; position p lies in ``table[p // block_size]``. Blocks are shared by reference count
-(common prefixes, forks) and copied before a write to a shared one. A block that nobody holds stays in the free list
-with its content until it is taken, least recently used first; a sequence with the same beginning takes it back.
-Sequences that have to wait may move to blocks in host memory and come back to other ones on the device (`SwapSpace`).
-Copies of full blocks may stay there (`HostCache`), from where a prefix comes back that the device has given up.
+(common prefixes, forks) and copied before a write to a shared one. A block that is not held stays in the free list with
+its content until it is taken, least recently used first; a sequence with the same beginning takes it back. Sequences
+that have to wait may move to blocks in host memory and come back to other ones on the device (`SwapSpace`). Copies of
+full blocks may stay there (`HostCache`), from where a prefix comes back that the device has given up.
 
 Integers only: the same object plans for a GPU, a CPU and the simulator. (PagedAttention, SOSP'23, §4.2-4.5.)
 """
@@ -18,12 +18,12 @@ from gpu_node.engine.border.plan import BlockSwap, StepPlan
 from gpu_node.engine.memory.arena import PageArena
 from gpu_node.engine.memory.awaited_prefixes import AwaitedPrefixes
 from gpu_node.engine.memory.block_log import FoundBlocks
-from gpu_node.engine.memory.device_blocks import BlockPlace, SequenceBlocks, distinct
-from gpu_node.engine.memory.host_cache import HostCache
-from gpu_node.engine.memory.placed_sequences import PlacedSequences
+from gpu_node.engine.memory.device.device_blocks import BlockPlace, SequenceBlocks, distinct
+from gpu_node.engine.memory.device.placed_sequences import PlacedSequences
 from gpu_node.engine.memory.prefix import Digest, token_blocks, unheard
-from gpu_node.engine.memory.swap_space import SwapSpace
-from gpu_node.engine.memory.tier_lookup import BroughtIn, TierLookup
+from gpu_node.engine.memory.tiers.host_cache import HostCache
+from gpu_node.engine.memory.tiers.swap_space import SwapSpace
+from gpu_node.engine.memory.tiers.tier_lookup import BroughtIn, TierLookup
 from shared.config.engines.engine import SwapCopies
 from shared.messages.memory.tiers import Tier
 from shared.messages.prefixes.prefixes import chained_digest
@@ -133,7 +133,7 @@ class BlockManager(PlacedSequences):
     def open(self, sequence_id: int, token_ids: Sequence[int], owner: str = "") -> int:
         """Begin a table with the cached prefix of ``token_ids``; returns the number of tokens that it covers.
 
-        ``owner``: whose the sequence is (`owner_of`); nobody else finds what is cached of it.
+        ``owner``: of the sequence (`owner_of`); no other owner finds what is cached of it.
         """
         assert not self._is_known(sequence_id)
         if owner:

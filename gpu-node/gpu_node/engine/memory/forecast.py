@@ -27,7 +27,7 @@ class RunningMean:
     def value(self, default: float) -> float:
         """The mean; ``default`` before the first observation.
 
-        Without its last digits, which hang on the order of those that ended in one step: who rounds up would see them.
+        Without its last digits, which hang on the order of those that ended in one step: rounding up would show them.
         """
         return round(self._mean, MEAN_DIGITS) if self._num_observed else default
 

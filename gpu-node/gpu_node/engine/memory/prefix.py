@@ -18,7 +18,7 @@ Digest = Callable[[bytes, tuple[int, ...]], bytes]
 
 
 class Heard(Protocol):
-    """Who keeps up with what is where."""
+    """A listener that keeps up with what is where."""
 
     def __call__(self, digest: bytes, *, is_there: bool) -> None:
         """A prefix has appeared, or gone."""
@@ -61,7 +61,7 @@ def token_blocks(prefix: Prefix) -> list[tuple[int, ...]]:
 
 
 class Chains:
-    """Makes prefixes, each once while anybody has it, so that equal ones are one object and `is_same` sees it at once.
+    """Makes prefixes, each once while it is used, so that equal ones are one object and `is_same` sees it at once.
 
     Where two have one digest, the newer one is known, and the other is made anew when it is wanted: that costs a walk.
     """
@@ -90,7 +90,7 @@ class Chains:
 
 
 def unheard(digest: bytes, *, is_there: bool) -> None:
-    """Nobody keeps up."""
+    """No listener keeps up."""
     del digest, is_there
 
 
@@ -115,7 +115,7 @@ class PrefixCache:
         return iter(self._blocks)
 
     def prefix_of(self, block: int) -> Prefix | None:
-        """The prefix that ends in ``block``; None if it is offered to nobody."""
+        """The prefix that ends in ``block``; None if it is not offered."""
         return self._prefixes.get(block)
 
     @property

@@ -8,7 +8,7 @@ from gpu_node.engine.memory.arena import PageArena
 
 
 class LentPages:
-    """A tenant of the arena, for one link. What comes back is idle, and anybody's who asks for a page."""
+    """A tenant of the arena, for one link. What comes back is idle, and goes to any tenant that asks for a page."""
 
     def __init__(self, arena: PageArena) -> None:
         self._arena = arena
@@ -31,7 +31,7 @@ class LentPages:
         return self._idle.pop()
 
     def lend(self, num_pages: int) -> list[int]:
-        """So many more, or as many as nobody uses; they stay with the sender until `take_back` or `close`."""
+        """So many more, or as many as are unused; they stay with the sender until `take_back` or `close`."""
         pages: list[int] = []
         while len(pages) < num_pages and self._idle:
             pages.append(self._idle.pop())

@@ -165,11 +165,11 @@ class Offloading:
         self._lent[link] = LentPages(self._pages)
 
     def serve(self) -> bool:
-        """While there is no step: whether others are served who wait for such a call."""
+        """While there is no step: whether senders are served that wait for such a call."""
         return bool(self._lent) and self._links.serve()
 
     def lend(self, link: LinkName, num_pages: int) -> list[int]:
-        """So many pages more, or as many as nobody uses: which. Raises `LinkRefusedError` where it is not served."""
+        """So many pages more, or as many as are unused: which. Raises `LinkRefusedError` where it is not served."""
         pages = self._lent_to(link).lend(num_pages)
         self._links.lend(link, pages)
         return pages

@@ -36,7 +36,7 @@ class LendableRoom:
 
 
 NO_ROOM = LendableRoom()
-"""Of an engine that has no links, or no model yet: nobody knows what its first one will need."""
+"""Of an engine that has no links, or no model yet: it is unknown what its first one will need."""
 
 
 def lendable_room(page_bytes: int, num_pages: int, num_lent: int, needs: Iterable[PageNeed]) -> LendableRoom:

@@ -6,8 +6,8 @@ import select
 import socket
 from time import monotonic
 
-from gpu_node.engine.process.framing import MAX_FRAME_BYTES, command_decoder, frame
-from gpu_node.engine.process.protocol import Command, EngineEvent, EngineRefused
+from gpu_node.engine.process.protocol.framing import MAX_FRAME_BYTES, command_decoder, frame
+from gpu_node.engine.process.protocol.protocol import Command, EngineEvent, EngineRefused
 
 READ_BYTES = 1 << 18
 MAX_READS = 64
@@ -17,8 +17,8 @@ FRAME_WAIT_S = 0.005
 one filling of it a step."""
 
 SEND_TIMEOUT_S = 600.0
-"""An agent that reads nothing for so long hangs: better to end and be started again than to compute for nobody. One
-that waits for a Redis that is away reads nothing either, and an engine that ended then would lose all that it has."""
+"""An agent that reads nothing for so long hangs: better to end and be started again than to compute in vain. One that
+waits for a Redis that is away reads nothing either, and an engine that ended then would lose all that it has."""
 MAX_READ_AHEAD_BYTES = 2 * MAX_FRAME_BYTES
 """Of commands that come while an event is sent: any command, and what was begun before it."""
 

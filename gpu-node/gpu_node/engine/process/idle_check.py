@@ -1,7 +1,7 @@
 """When an engine that has just run out of work sees that no block was lost.
 
-To look at 50,000 blocks takes some 60 ms, and who comes meanwhile waits for them. So the longer a look takes, the
-seldomer it is.
+To look at 50,000 blocks takes some 60 ms, and a request that comes meanwhile waits for them. So the longer a look
+takes, the seldomer it is.
 """
 
 from __future__ import annotations

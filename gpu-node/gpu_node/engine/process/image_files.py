@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, ImageFile, ImageOpened
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, EngineEvent, ImageFile, ImageOpened
 from gpu_node.engine.requests.image import Growth, HandedOver, SerialisedImage
 
 PIECE_BYTES = 16 << 20
@@ -35,7 +35,7 @@ class _Writing:
 
 
 class ImageFiles:
-    """Of one engine process. As `gpu_node.engine.process.commands.ImagePort`.
+    """Of one engine process. As `gpu_node.engine.process.commands.commands.ImagePort`.
 
     While an image is written it is there twice; the one that has been written counts (`Engine.release`).
     """
@@ -86,7 +86,7 @@ class ImageFiles:
         return memory
 
     def growing_file(self, growth: Growth) -> ImageFile:
-        """As `gpu_node.engine.process.growth_commands.GrowthFiles`: blocks without content leave nothing to read."""
+        """As `commands.growth_commands.GrowthFiles`: blocks without content leave nothing to read."""
         return self._growing.get(growth.number, NO_IMAGE)
 
     def advance(self) -> None:

@@ -7,7 +7,7 @@ import socket
 import structlog
 
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
-from gpu_node.engine.process.protocol import EngineRefused, Shutdown
+from gpu_node.engine.process.protocol.protocol import EngineRefused, Shutdown
 
 
 def refuse(descriptor: int, reason: str) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import structlog
 
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.commands import Commands
+from gpu_node.engine.process.commands.commands import Commands
+from gpu_node.engine.process.commands.link_commands import LinkCommands
+from gpu_node.engine.process.commands.model_loads import LOOK_S, ModelLoads
+from gpu_node.engine.process.commands.reports import reports
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
 from gpu_node.engine.process.idle_check import IdleCheck
 from gpu_node.engine.process.image_files import ImageFiles
-from gpu_node.engine.process.link_commands import LinkCommands
-from gpu_node.engine.process.model_loads import LOOK_S, ModelLoads
-from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, Shutdown
-from gpu_node.engine.process.reports import reports
+from gpu_node.engine.process.protocol.protocol import Command, EngineReady, LoadModel, Shutdown
 from gpu_node.engine.requests.chunk import OutputChunk
 from gpu_node.engine.requests.image import SerialisedImage
 from shared.config.model_specs import ModelSpecs

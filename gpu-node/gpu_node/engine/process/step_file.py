@@ -1,4 +1,4 @@
-"""Each step of an engine as a line of a file, for whoever asks where its time goes: ``TREADLE_STEP_LOG=FOLDER``.
+"""Each step of an engine as a line of a file, to see where its time goes: ``TREADLE_STEP_LOG=FOLDER``.
 
 `benchmarks/qlm/live.py --record` sets it and compares the lines with what the simulator says of the same steps. A
 line takes some 20 µs of the host's time.

@@ -1,4 +1,4 @@
-"""Requests whose language is being compiled. They are in no scheduler's line, so they hold up nobody."""
+"""Requests whose language is being compiled. They are in no scheduler's line, so they hold up no other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AwaitedGrammars:
     """In the order in which they came; those whose grammar is ready sooner go first."""
 
     def __init__(self, grammars: Grammars | None) -> None:
-        """Without ``grammars``, none are compiled, and nobody waits."""
+        """Without ``grammars``, none are compiled, and no request waits."""
         self._grammars = grammars
         self._awaiting: dict[str, AwaitingRequest] = {}
 

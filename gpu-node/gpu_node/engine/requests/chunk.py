@@ -14,8 +14,8 @@ the tokens that the client has."""
 class OutputChunk(NamedTuple):
     """New tokens of one choice of one attempt, or its end.
 
-    A tuple, since one is made for each token; `gpu_node.engine.process.protocol` makes the message of it, field by
-    field.
+    A tuple, since one is made for each token; `gpu_node.engine.process.protocol.protocol` makes the message of it,
+    field by field.
     """
 
     request_id: str
@@ -27,7 +27,7 @@ class OutputChunk(NamedTuple):
     """As in `shared.messages.requests.requests.Chunk`, or `LOST`."""
     error: str = ""
     choice: int = 0
-    logprobs: list[TokenLogprob] = []  # noqa: RUF012 - nobody changes what he is told
+    logprobs: list[TokenLogprob] = []  # noqa: RUF012 - readers do not change it
     is_last: bool = False
     """No chunk of this attempt follows: every choice has ended."""
     cached_tokens: int | None = None

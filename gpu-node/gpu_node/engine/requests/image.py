@@ -28,7 +28,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BlockFormat:
-    """Whose blocks, and how they are cut: content means something only to an engine where all of this is equal."""
+    """Which model's blocks, and how they are cut: content means something only where all of this is equal."""
 
     model: str
     block_size: int

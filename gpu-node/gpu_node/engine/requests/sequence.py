@@ -45,7 +45,7 @@ class Sequence:
     num_drawn_tokens: int = 0
     """Behind ``token_ids``: drawn by steps in flight, or not chosen yet."""
     drafter: Drafter | StructuredDrafter | None = None
-    """Guesses its tokens; None where nobody does."""
+    """Guesses its tokens; None where they are not guessed."""
     num_draft_tokens: int = 0
     """Behind its last token, in a step in flight: nothing is planned before it is known which of them hold."""
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -105,10 +105,10 @@ class EngineRequest:
     num_dropped_tokens: int = 0
     """What its leader had computed when it gave way, while that waits to be computed again."""
     num_cached_tokens: int | None = None
-    """As in `Chunk.cached_tokens`: of its prompt, found when it was admitted first; None before, or where nobody said.
-    What it finds later may be its own, so it does not count."""
+    """As in `Chunk.cached_tokens`: of its prompt, found when it was admitted first; None before, or where it is
+    unknown. What it finds later may be its own, so it does not count."""
     first_enqueued_s: float = 0.0
-    """When it arrived first, at any node; set by who queues it."""
+    """When it arrived first, at any node; set by the scheduler that queues it."""
 
     @classmethod
     def of(cls, payload: Payload, order: int, sequence_ids: Iterator[int], max_model_len: int) -> EngineRequest:

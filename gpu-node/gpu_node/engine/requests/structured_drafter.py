@@ -45,7 +45,7 @@ class StructuredDrafter:
     ) -> None:
         """``matcher`` is the sequence's, which takes each of its tokens before this does. ``habits``: of its language.
 
-        ``copying`` guesses what followed in the text before; None: nobody does.
+        ``copying`` guesses what followed in the text before, if given.
         """
         self._matcher = matcher
         self._habits = habits

@@ -23,7 +23,7 @@ class RowAdvance:
         self._residences = residences
 
     def all(self, requests: Iterable[EngineRequest], step: Step, now: float) -> bool:
-        """Schedule what these want, as far as the budget goes; False where somebody had to give way."""
+        """Schedule what these want, as far as the budget goes; False where a request had to give way."""
         num_preemptions = self._giving_way.counts.num_preemptions
         for request in list(requests):
             if step.num_left_tokens == 0:
@@ -45,6 +45,6 @@ class RowAdvance:
                     return
             guesses = step.draft_tokens.get(sequence.sequence_id, ())[:num_spare]
             if guesses and not self._draft.has_room(sequence, end + len(guesses)):
-                guesses = ()  # nobody gives way for what may be in vain
+                guesses = ()  # no request gives way for what may be in vain
             num_spare -= len(guesses)
             self._draft.add(request, sequence, end, step, guesses)

@@ -23,7 +23,7 @@ MAX_LOOKED_AT: Final = 32
 
 
 def comes_soon(roster: Roster) -> bool:
-    """Whether what the first in line begins with is computed by one that runs, and nobody can find it yet."""
+    """Whether what the first in line begins with is computed by one that runs, and cannot be found yet."""
     first = roster.waiting[0]
     if not first.payload.sampling.is_embedding:
         return False
@@ -37,7 +37,7 @@ def comes_soon(roster: Roster) -> bool:
 
 
 def _computing(roster: Roster) -> Iterable[EngineRequest]:
-    """The last that began: whoever computes what the first in line begins with came just before it."""
+    """The last that began: one that computes what the first in line begins with came just before it."""
     return (one for one in islice(reversed(roster.running.values()), MAX_LOOKED_AT) if not roster.is_remote(one))
 
 

@@ -1,4 +1,4 @@
-"""Who gives way when a device has no block left: to host memory, or to be computed again."""
+"""Which request gives way when a device has no block left: to host memory, or to be computed again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_node.engine.steps.batch.roster import Roster
 
 
 class GivingWay:
-    """Preempts requests of one model that lie on the device. Who lies on a receiver holds nothing here."""
+    """Preempts requests of one model that lie on the device. One that lies on a receiver holds nothing here."""
 
     def __init__(self, roster: Roster, decisions: Decisions) -> None:
         self._roster = roster
@@ -18,7 +18,7 @@ class GivingWay:
         self.counts = Counts()
 
     def make_room(self, now: float) -> EngineRequest | None:
-        """Preempt whoever is next to give way; None where nobody is left on the device."""
+        """Preempt the request that is next to give way; None where none is left on the device."""
         local = [one for one in self._roster.running.values() if not self._roster.is_remote(one)]
         if not local:
             return None

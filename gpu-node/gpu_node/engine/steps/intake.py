@@ -1,4 +1,4 @@
-"""Who begins, or comes back, while memory is to spare: first come, first served, or by priority (Algorithm 2)."""
+"""Which requests begin, or come back, while memory is to spare: in order of arrival, or by priority (Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpu_node.engine.steps.residence import Residences
 from shared.config.engines.engine import EngineOptions
 
 MAX_BLOCKED_STEPS = 16
-"""For so long at most nobody asks again for a request that was refused: prefixes that are computed meanwhile may let it
+"""For so many steps at most a refused request is not asked about again: prefixes that are computed meanwhile may let it
 in earlier than its rule of admission knows."""
 
 
@@ -32,8 +32,8 @@ class WaitingLine:
         *,
         takes_whole_texts: bool = False,
     ) -> None:
-        """With ``takes_whole_texts``, nobody begins in a step that has no room for all of its tokens, nor waits for a
-        beginning that another one computes."""
+        """With ``takes_whole_texts``, no request begins in a step that has no room for all of its tokens, nor waits for
+        a beginning that another one computes."""
         self._takes_whole_texts = takes_whole_texts
         self._options = options
         self._roster = roster
@@ -48,10 +48,10 @@ class WaitingLine:
         self._refused_state = self._state()
 
     def line_up(self, now: float) -> int:
-        """Put those in front who shall come next; how many of the line may. They all come from where the first does.
+        """Put those in front that shall come next; how many of the line may. They all come from where the first does.
 
-        In one line that is everybody. Else the largest sets that fit are built of those in host memory and of all
-        others, each by priority, and the one of higher mean priority is next (AdaptiveLLM, Algorithm 2).
+        In one line all may. Else the largest sets that fit are built of those in host memory and of all others, each by
+        priority, and the one of higher mean priority is next (AdaptiveLLM, Algorithm 2).
         """
         self._num_steps += 1
         roster = self._roster
@@ -69,7 +69,7 @@ class WaitingLine:
         return bool(self._roster.waiting) and self._roster.is_swapped_out(self._roster.waiting[0])
 
     def swap_in(self, num_requests: int) -> int:
-        """Bring back up to so many of the first in line, who are swapped out; how many came."""
+        """Bring back up to so many of the first in line, if swapped out; how many came."""
         roster = self._roster
         num_returned = 0
         while num_returned < num_requests and self.is_swapped_out_next():
@@ -112,7 +112,7 @@ class WaitingLine:
                 continue  # it is computed from the next step on
             ((leader, end),) = wanted_rows(request, step.num_left_tokens)
             if self._reads_what_comes(leader, step) or not self._draft.has_room(leader, end):
-                roster.put_back(request)  # nobody who runs gives way to it
+                roster.put_back(request)  # no running request gives way to it
                 return
             self._note_found(request, leader)
             self._note_return(request, leader)
@@ -171,7 +171,7 @@ class WaitingLine:
         return num_steps == 0
 
     def _is_blocked(self) -> bool:
-        """Whoever was refused last would be again: nobody came, left or ended since, and not for long enough."""
+        """The request that was refused last would be again: none came, left or ended since, or it was lately."""
         if self._refused is None or self._num_steps >= self._refused_until:
             return False
         return self._refused_state == self._state()
@@ -183,9 +183,9 @@ class WaitingLine:
         return (*here, *self._residences.state)
 
     def _restore(self, step: Step) -> bool:
-        """Let the first in line go on from its image; False where it has no room in this step: nobody gives way for it.
+        """Let the first in line go on from its image; False where it has no room in this step: none gives way for it.
 
-        Then nobody behind it may begin either.
+        Then none behind it may begin either.
         """
         request = self._roster.restore()
         for sequence, end in wanted_rows(request, step.num_left_tokens):

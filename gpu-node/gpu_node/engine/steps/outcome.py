@@ -58,7 +58,7 @@ class StepOutcome:
             if sequence.matcher is not None:
                 sequence.matcher.take(sequence.token_ids[-1])
                 if error := sequence.matcher.error:
-                    sequence.token_ids.pop()  # nobody hears of it
+                    sequence.token_ids.pop()  # it is not told
                     del logprobs[sequence.num_output_tokens - start :]
                     break
             if sequence.drafter is not None:
@@ -105,7 +105,7 @@ class StepOutcome:
     def _take_candidate(
         self, request: EngineRequest, sequence: Sequence, logprobs: list[TokenLogprob], reason: str
     ) -> list[OutputChunk]:
-        """Tokens of a candidate: nobody hears of them before the last of the request has ended."""
+        """Tokens of a candidate: they are not told before the last of the request has ended."""
         sequence.logprobs += logprobs
         for one in logprobs:  # one by one: a sum's bits hang on its order
             sequence.sum_logprobs += one.logprob

@@ -2,7 +2,7 @@
 
 As in the paper, a share of the requests is remote: chosen when they begin, moved when their prompt is computed, and
 remote to their end. Unlike there, the next one is chosen so that the share is kept, not by chance; full blocks go ahead
-as they are made; and whoever is in the way of the receiver's own requests is called back.
+as they are made; and requests that are in the way of the receiver's own are called back.
 
 What lies there belongs to a *generation* of the link (`docs/decisions/offload.md`): a step is planned in one, and when
 it is lost, all that lies there is.
@@ -48,7 +48,7 @@ class Residences:
         self.collect_pages()
 
     def withdraw(self, num_pages: int) -> None:
-        """The receiver wants pages back: they are told now, or as soon as who lies there is back."""
+        """The receiver wants pages back: they are told now, or as soon as what lies there is back."""
         self._return(self._blocks.remote.pages.withdraw(num_pages))
 
     def collect_pages(self) -> None:
@@ -72,7 +72,7 @@ class Residences:
 
     @property
     def state(self) -> tuple[float, ...]:
-        """Changes whenever somebody has left for the receiver, or more or fewer may."""
+        """Changes whenever a request has left for the receiver, or more or fewer may."""
         remote = self._blocks.remote
         return self._generation, self.ratio, remote.num_sequences, remote.pages.num_granted, remote.pages.num_owed
 
@@ -108,14 +108,14 @@ class Residences:
     # --- one step -----------------------------------------------------------------------------------------------------
 
     def call_back_wanted(self, step: Step, now: float) -> None:
-        """While the receiver wants pages back, the newest that is remote comes home, whoever gives way to it."""
+        """While the receiver wants pages back, the newest that is remote comes home, even if others give way to it."""
         while self._blocks.remote.pages.num_owed:
             remote = [one for one in self._roster.running.values() if self._roster.is_remote(one)]
             if not remote or not self._call_back(max(remote, key=_order), step, now):
                 return
 
     def call_home(self, request: EngineRequest, step: Step) -> None:
-        """Whoever lies at the receiver comes home, if blocks are free there: nobody gives way for it."""
+        """A request at the receiver comes home, if blocks are free here: none gives way for it."""
         if self._generation and self._roster.is_remote(request):
             (sequence,) = request.sequences
             if len(self._blocks.table(sequence.sequence_id)) <= self._blocks.num_free_blocks:
@@ -172,7 +172,7 @@ class Residences:
                     self._blocks.arrive(sequence.sequence_id)
 
     def end_step(self) -> None:
-        """All that a step brought is taken in: nobody uses the pages any more that it was the last to use."""
+        """All that a step brought is taken in: the pages that it was the last to use go back."""
         self.collect_pages()
         while self._leaving and self._leaving[0][0] <= self._num_taken:
             self._returned += self._leaving.popleft()[1]
@@ -207,7 +207,7 @@ class Residences:
             self.num_lost += 1
 
     def _call_back(self, request: EngineRequest, step: Step, now: float) -> bool:
-        """False where nobody is left on the device to give way."""
+        """False where none is left on the device to give way."""
         (sequence,) = request.sequences
         while self._blocks.num_free_blocks < len(self._blocks.table(sequence.sequence_id)):
             if self._giving_way.make_room(now) is None:
@@ -225,7 +225,7 @@ class Residences:
         if not self._generation or request.num_places > 1 or request.sampling.is_beam:
             return False
         over = self._over()
-        # the nearest to the share: who stays comes last, since whoever leaves needs room at home for its prompt, too
+        # the nearest to the share: those that stay come last, since one that leaves needs room here for its prompt, too
         if len(over) + 1 > int(self.ratio * (len(self._roster.running) + 1) + 0.5):
             return False
         return self._admission.may_go_over(request, over)

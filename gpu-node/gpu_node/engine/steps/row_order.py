@@ -1,4 +1,4 @@
-"""Who has rows in a step, and in which order: prompts together with decodes, or in steps of their own."""
+"""Which requests have rows in a step, and in which order: prompts together with decodes, or in steps of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RowOrder:
         num_returned = self._intake.swap_in(num_next)
         if step.swaps_in:
             return  # what comes back is not to be read in the same step
-        if num_returned and not step.has_rows:  # all of it was on the device still, and nobody else runs
+        if num_returned and not step.has_rows:  # all of it was on the device still, and no other runs
             self._schedule_together(step, now)
         else:
             self._intake.admit(step, num_next - num_returned, now)

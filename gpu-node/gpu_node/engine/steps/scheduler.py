@@ -68,7 +68,7 @@ class Scheduler:
 
         ``costs`` are what decisions are made by, where they ask for costs. ``decide`` makes the decisions' rules; with
         a ``policy``, its own is in the place of the one of these about preemption. With ``has_late_masks``, constrained
-        sequences go on behind tokens that are not known yet, and who executes plans asks for `late_masks`.
+        sequences go on behind tokens that are not known yet, and the caller asks for `late_masks`.
         """
         self.blocks = blocks or BlockManager.alone(
             model.num_blocks,
@@ -142,7 +142,7 @@ class Scheduler:
     def num_admittable(self) -> int:
         """How many more requests can be expected to run at once; the agent pulls no more than this.
 
-        Where some may lie at a receiver, those who wait take what is at home or there, in their turn.
+        Where some may lie at a receiver, those that wait take what is at home or there, in their turn.
         """
         admission, running, waiting = self._decisions.admission, self._roster.running.values(), self._roster.waiting
         if not self.residences.num_blocks:
@@ -255,7 +255,7 @@ class Scheduler:
         num_preemptions = self.num_preemptions
         self.residences.call_back_wanted(step, now)
         if self.num_preemptions > num_preemptions:
-            self._advance.all(self._roster.running.values(), step, now)  # nobody new begins
+            self._advance.all(self._roster.running.values(), step, now)  # no new request begins
         else:
             self.residences.send(step)
             self._rows.schedule(step, now)
@@ -295,7 +295,7 @@ class Scheduler:
         return plan
 
     def _date(self, now: float) -> None:
-        """Who does not say when it came first has come now."""
+        """A request that does not say when it came first has come now."""
         for request in self._undated:
             request.first_enqueued_s = now
         self._undated.clear()

@@ -1,4 +1,4 @@
-"""What a store asks of whoever reads and writes its blocks, and what it is answered."""
+"""What a store asks of the worker that reads and writes its blocks, and what it is answered."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_node.engine.memory.prefix import Prefix
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class BlockJob:
     """A block to be written or read."""
 
     owner: object
-    """Whose host memory it is."""
+    """The `BlockManager` whose host memory it is."""
     is_read: bool
     slot: Slot
     prefix: Prefix

@@ -25,7 +25,7 @@ class BlockStore(Protocol):
         ...
 
     def leave(self, name: str) -> None:
-        """A model's host memory is given up: when this returns, nobody reads or fills it for the store."""
+        """A model's host memory is given up: when this returns, it is not read or filled for the store any more."""
         ...
 
     def found(self, model: LoadedModel) -> Iterable[bytes]:

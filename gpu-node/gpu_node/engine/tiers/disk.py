@@ -1,7 +1,7 @@
 """How the files of a folder are read and written: past the page cache where the file system can, else through it.
 
-Nobody but this engine reads what it writes, and its host memory keeps what is used. So a page cache would hold the same
-a second time, and its copies would take the processors that compute: with as many threads as cores, each block that is
+Only this engine reads what it writes, and its host memory keeps what is used. So a page cache would hold the same a
+second time, and its copies would take the processors that compute: with as many threads as cores, each block that is
 written holds up all of them.
 """
 

@@ -16,7 +16,7 @@ from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.measures.counts import KeptCounts
 from gpu_node.engine.memory.block_manager import BlockManager
 from gpu_node.engine.memory.prefix import Prefix
-from gpu_node.engine.memory.ssd_index import SsdIndex
+from gpu_node.engine.memory.tiers.ssd_index import SsdIndex
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import salted, slot_bytes, stored
 from gpu_node.engine.tiers.ssd_folder import segment_bytes
@@ -94,7 +94,7 @@ class KvStore:
     ) -> None:
         """``memory`` is the executor's, where blocks are written from and read to.
 
-        ``begin`` starts whoever reads and writes, and tells first what the folder's segments hold.
+        ``begin`` starts the worker that reads and writes, and tells first what the folder's segments hold.
         """
         self._folder = folder
         self._memory = memory
@@ -143,12 +143,12 @@ class KvStore:
         return (salted(digest, salt) for digest in self._index.found(slot_bytes(model.block_bytes)))
 
     def _gone(self, digest: bytes) -> None:
-        """Of which model is not known; the name that it has for others is nobody's."""
+        """It is unknown of which model; the names that it has for others stand for nothing."""
         for blocks in self._blocks.values():
             blocks.log.of(Tier.SSD)(salted(digest, blocks.salt), is_there=False)
 
     def leave(self, name: str) -> None:
-        """A model's host memory is given up: when this returns, nobody reads or fills it for the store."""
+        """A model's host memory is given up: when this returns, it is not read or filled for the store any more."""
         blocks = self._blocks.get(name)
         if blocks is not None:
             self._thread.cancel(blocks)

@@ -3,8 +3,8 @@
 A read believes nothing: header and content have checksums, and the header names the prefix by its digest, by that of
 its parent and by the tokens of the block. So what a kill tore, a disk changed or another model wrote is a miss.
 
-Nobody who means harm writes there, so the content's checksum is a CRC, as those of file systems are: a digest takes ten
-times as long, of the processors that compute.
+No attacker writes there, so the content's checksum is a CRC, as those of file systems are: a digest takes ten times as
+long, of the processors that compute.
 """
 
 from __future__ import annotations

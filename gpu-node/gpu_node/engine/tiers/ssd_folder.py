@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.disk import Disk, disk_of
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, decode
 from shared.errors import OperatorError

@@ -1,7 +1,7 @@
-"""The thread that reads and writes an engine's folder: nobody else touches it, and no step waits for it.
+"""The thread that reads and writes an engine's folder: no other thread touches it, and no step waits for it.
 
-Whoever asks bounds how much is in its queues, and takes the answers in when it suits. Reads go first: a request waits
-for them. A job reads or fills host memory in place, which its asker holds until the answer is in.
+Its caller bounds how much is in its queues, and takes the answers in when it suits. Reads go first: a request waits for
+them. A job reads or fills host memory in place, which its asker holds until the answer is in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done, EarlierBlocks
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode, encode, header_of
 from gpu_node.engine.tiers.ssd_folder import SsdFolder

@@ -16,8 +16,9 @@ from gpu_node.engine.border.plan import ScheduledSequence, StepPlan
 from gpu_node.engine.border.sizing import device_paging, host_paging, loaded_model
 from gpu_node.executors.cpu.head_check import check_heads
 from gpu_node.executors.cpu.links import CpuLinks
-from gpu_node.executors.cpu.lowering import LanePlace, UnsupportedOperatorError, lower
+from gpu_node.executors.cpu.lowering import LanePlace, lower
 from gpu_node.executors.cpu.step import RunningStep, step_of
+from gpu_node.executors.cpu.unsupported import UnsupportedOperatorError
 from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
@@ -35,8 +36,8 @@ from gpu_node.kernels.cpu import (
     Limits,
     kernels_name,
 )
-from gpu_node.kernels.cpu.blocks import read_blocks
 from gpu_node.kernels.cpu.draws import CpuDraws
+from gpu_node.kernels.cpu.library.blocks import read_blocks
 from gpu_node.kernels.link_file import FOLDER
 from gpu_node.kernels.token_draw import cell_mark
 from gpu_node.models.adapters.adapters import open_adapters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.kernels.cpu.layout import MAX_HEAD_DIM, MAX_QUERIES
+from gpu_node.kernels.cpu.library.layout import MAX_HEAD_DIM, MAX_QUERIES
 from gpu_node.models.checkpoint import Checkpoint
 from shared.files.model_file import ModelFileError
 

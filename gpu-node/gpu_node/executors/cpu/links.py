@@ -23,7 +23,8 @@ from gpu_node.kernels.link_file import FOLDER, LinkError
 from shared.messages.memory.link_sizes import LinkSizes
 
 GATHER_DEADLINE_S = 1.0
-"""Who has not answered by then is dropped: a thousand times what a task takes, and no longer than a client may wait."""
+"""A receiver that has not answered by then is dropped: a thousand times what a task takes, and no longer than a client
+may wait."""
 STEPS_A_LOOK = 16
 """At what was measured: a look costs some ten microseconds."""
 LEAST_SLOTS = 4
@@ -43,7 +44,7 @@ class CpuLinks:
         *,
         splits: bool = True,
     ) -> None:
-        """``programs``: of all loaded models, by name. ``splits``: long operators are run in parts, for who waits."""
+        """``programs``: of all loaded models, by name. ``splits``: long operators are run in parts, for senders."""
         self._device = device
         self._arena = arena
         self._level = level

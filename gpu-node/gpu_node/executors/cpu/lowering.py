@@ -1,7 +1,6 @@
 """From a program to the CPU device's operators: places for its buffers, packed weights, one operator for each.
 
-One thing is decided here, since it is the device's own business: a buffer that only products read is rounded to
-bfloat16 by whoever writes it, not by each reader. No number changes: with ``round_early=False`` each reader rounds.
+Where buffers lie, and which of them are bfloat16: `places`.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gpu_node.executors.cpu.low_rank import packed_adapters
-from gpu_node.executors.cpu.rounding import READS_BFLOAT16, WRITES_BFLOAT16
+from gpu_node.executors.cpu.places import BufferPlaces
+from gpu_node.executors.cpu.unsupported import UnsupportedOperatorError
 from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
 from gpu_node.graph.program import (
     ATTENTIONS,
     POSITIONS,
     PRODUCTS,
-    SELECTIONS,
     TOKEN_IDS,
     Operator,
     OperatorKind,
     Program,
-    Rows,
 )
 from gpu_node.graph.share import WHOLE
 from gpu_node.kernels.cpu import CpuProgram, CpuRows, Epilogue, Index, Type, View
@@ -40,13 +38,6 @@ _EPILOGUES = {
     OperatorKind.LINEAR_ADD: Epilogue.ADD,
     OperatorKind.GATED_LINEAR: Epilogue.SILU_MUL,
 }
-
-
-class UnsupportedOperatorError(ValueError):
-    """The CPU device has no kernel for a kind of operator."""
-
-    def __init__(self, kind: OperatorKind, what: str = "") -> None:
-        super().__init__(f"the cpu executor has no kernel for {kind.value!r}{what}; the reference executor has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +84,8 @@ class _Lowering:
         self._weights = weights
         self._target = target
         self._max_positions = max_positions
-        self._buffers = {buffer.name: buffer for buffer in program.buffers}
-        self._selected = {
-            self._whole(operator.outputs[0]): self._whole(operator.inputs[0])
-            for operator in program.operators
-            if operator.kind in SELECTIONS
-        }
-        self._wholes: dict[str, View] = {}
+        self._places = BufferPlaces(program, target, round_early=round_early)
+        self.view = self._places.view  # where a buffer lies
         self._angles: dict[str, int] = {}  # of each buffer of angles: the table that its rows come from
         self._packed: dict[str, int] = {}
         self._experts: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
@@ -111,55 +97,17 @@ class _Lowering:
         self._max_rank = max(ranks, default=0)
         self._rounded: dict[tuple[str, ProgramLane | None], View] = {}
         self._lane: ProgramLane | None = None  # that operators are added to
-        self._narrow = self._narrow_buffers(program, round_early=round_early)
 
-    # --- places -------------------------------------------------------------------------------------------------------
-
-    def view(self, name: str) -> View:
-        """Where a buffer lies: in a place of its own, or in that of the buffer that it is a view of."""
-        buffer = self._buffers[name]
-        whole = self._whole(name)
-        if whole not in self._wholes:
-            kind = Type.BFLOAT16 if whole in self._narrow else Type.FLOAT32
-            self._wholes[whole] = self._target.buffer(self._rows(whole), kind, self._buffers[whole].num_columns)
-        return View(self._wholes[whole].buffer, buffer.first_column, buffer.num_columns)
-
-    def _whole(self, name: str) -> str:
-        return self._buffers[name].view_of or name
-
-    def _origin(self, name: str) -> str:
-        """The whole buffer, or the one that its rows were selected from."""
-        whole = self._whole(name)
-        return self._selected.get(whole, whole)
-
-    def _rows(self, name: str) -> CpuRows:
-        return CpuRows.TOKENS if self._buffers[name].rows is Rows.TOKENS else CpuRows.DRAWS
-
-    def _narrow_buffers(self, program: Program, *, round_early: bool) -> frozenset[str]:
-        """Buffers, views left out, that are bfloat16. Rows that are selected have the type of those beside them."""
-        gated = {self._origin(one.outputs[0]) for one in program.operators if one.kind is OperatorKind.GATED_LINEAR}
-        wide = {self._origin(program.result)}
-        for operator in program.operators:
-            if operator.kind in SELECTIONS:  # they copy either type
-                continue
-            read_wide = operator.inputs[operator.kind in READS_BFLOAT16 :]
-            written_wide = () if operator.kind in WRITES_BFLOAT16 else operator.outputs
-            wide.update(self._origin(name) for name in (*read_wide, *written_wide) if name in self._buffers)
-        if gated & wide:
-            raise UnsupportedOperatorError(OperatorKind.GATED_LINEAR, " whose output is read by others than products")
-        wholes = {name for name in self._buffers if self._whole(name) == name}
-        if round_early:
-            return frozenset(name for name in wholes if self._origin(name) not in wide)
-        return frozenset(name for name in wholes if self._origin(name) in gated)
+    # --- inputs -------------------------------------------------------------------------------------------------------
 
     def _rounded_input(self, name: str) -> View:
         """The bfloat16 that products read: the buffer itself, or a copy of it made now, which no other lane writes."""
         view = self.view(name)
-        if self._whole(name) in self._narrow:
+        if self._places.is_narrow(name):
             return view
         key = name, self._lane
         if key not in self._rounded:
-            self._rounded[key] = self._target.buffer(self._rows(name), Type.BFLOAT16, view.num_columns)
+            self._rounded[key] = self._target.buffer(self._places.rows(name), Type.BFLOAT16, view.num_columns)
         self._target.add("round", view, self._rounded[key])
         return self._rounded[key]
 
@@ -250,7 +198,7 @@ class _Lowering:
         if operator.weights not in self._adapters:
             shrink, expand = (np.asarray(self._weights[name]) for name in operator.weights)
             self._adapters[operator.weights] = packed_adapters(self._target, shrink, expand)
-        rows = self._rows(out)
+        rows = self._places.rows(out)
         if rows not in self._low_ranks:
             kinds = (Type.FLOAT32, Type.BFLOAT16)
             self._low_ranks[rows] = [self._target.buffer(rows, kind, self._max_rank) for kind in kinds]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from gpu_node.graph.passes.splitting import OffloadProfile, Splitting
+from gpu_node.graph.passes.offload.splitting import OffloadProfile, Splitting
 from gpu_node.kernels.cpu import CpuDevice, CpuLinkReceiver, CpuProgram
 
 MIN_STEPS = 32
@@ -59,7 +59,7 @@ class CpuSplits:
         return list(measured.num_parts) if measured is not None else [1] * program.times().num_operators
 
     def join_parts(self, programs: Collection[CpuProgram]) -> None:
-        """Nobody is served any more: whole operators cost fewer meetings of threads."""
+        """No sender is served any more: whole operators cost fewer meetings of threads."""
         self._forget_all_but(programs)
         for program in self._programs:
             self._split(program, [1] * program.times().num_operators)

@@ -27,7 +27,7 @@ class RunningStep:
     step: CpuStep
     """Keeps the memory alive that the device writes to."""
     sequence_ids: tuple[int, ...]
-    """Of each draw: who gets the token."""
+    """Of each draw: the sequence that gets the token."""
     num_columns: int
     """Of what is drawn from."""
 

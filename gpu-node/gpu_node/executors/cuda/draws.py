@@ -69,7 +69,7 @@ class QueuedStep:
     """A step in the device's queue."""
 
     sequence_ids: tuple[int, ...]
-    """Of each draw: who gets the token."""
+    """Of each draw: the sequence that gets the token."""
     nums_top: tuple[int | None, ...]
     """Of each draw: how many logprobs it wants beside the token's."""
     tokens: torch.Tensor
@@ -159,7 +159,7 @@ class TokenCells:
         return to_host(tokens), _logprobs(logits, draws, tokens)
 
     def warm_up(self, logits: torch.Tensor) -> None:
-        """Draw what nobody wants, before any step names a cell, so that no draw has to compile or load code."""
+        """Draw unwanted tokens, before any step names a cell, so that no draw has to compile or load code."""
         sampling = Sampling(max_tokens=1, temperature=1.0, presence_penalty=1.0, logit_bias=[(0, 0.0)])
         self.draw(logits[:1], [TokenDraw(0, sampling, 0, 0, 1, [0], [0])], 0)
 

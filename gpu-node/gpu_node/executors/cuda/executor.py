@@ -173,7 +173,7 @@ class CudaExecutor:
             embeddings = model.embeddings(logits)
             remote = None if link is None or is_lost is None else RemotePart.of(is_lost, link, plan.generation)
             self._last_end = mark(self._device)
-            model.blocks.behind_rows()  # behind the mark: nobody who waits for tokens waits for a swap
+            model.blocks.behind_rows()  # behind the mark: no request that waits for tokens waits for a swap
             return QueuedStep(
                 sequence_ids, nums_top, tokens, logprobs, embeddings, before, begin, self._last_end, remote
             )

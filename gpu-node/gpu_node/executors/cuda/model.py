@@ -17,13 +17,13 @@ from gpu_node.executors.cuda.memory.arena import CudaArena
 from gpu_node.executors.cuda.memory.blocks import CudaBlocks
 from gpu_node.executors.cuda.memory.lanes import lanes
 from gpu_node.executors.cuda.models import PreparedOnHost
-from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.graphs.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.graphs.recording import RecordedGraphs
 from gpu_node.executors.cuda.program.inputs import InputLimits, StepInputs
 from gpu_node.executors.cuda.program.lane_streams import lane_streams
 from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
-from gpu_node.executors.cuda.program.recording import RecordedGraphs
 from gpu_node.executors.draws.cells import Cells
 from gpu_node.executors.draws.feedback import Feedback
 from gpu_node.executors.draws.token_draws import draws_of
@@ -108,7 +108,7 @@ class CudaModel:
         return self.program.run(paged, ids, draw_rows, sum(part.is_remote for part in sequences), adapters)
 
     def warm_up(self) -> None:
-        """Run what the first requests would have to compile; no token and no block of anybody is changed."""
+        """Run what the first requests would have to compile; no token and no block of a request is changed."""
         self.program.warm_up()
         self.tokens.warm_up(self.program.lowered.logits)
         self.blocks.warm_up()
@@ -170,7 +170,7 @@ class CudaBuilder:
         """All that its steps need beside weights and KV."""
         made = self._lowered(prepared, model, arena)
         with torch.inference_mode():
-            if self.graphs and self.group.world == 1:  # nobody has seen all-reduces in a graph yet
+            if self.graphs and self.group.world == 1:  # all-reduces in a graph have not been tried yet
                 made.program.capture(_graphs(self.device))
             if self.device.type == "cuda":  # an interpreter has nothing to compile
                 made.warm_up()
@@ -218,7 +218,7 @@ class CudaBuilder:
         return CudaModel(prepared, prepared.piped.told(model), program, blocks, tokens, moves, shape, columns)
 
     def run_largest_step(self, model: CudaModel) -> None:
-        """Wait for the step that takes most memory; nobody uses the model yet."""
+        """Wait for the step that takes most memory; no request uses the model yet."""
         plan = largest_step(model.model, self.options)
         model.draw(model.run(plan), draws_of(model.feedback, plan.sequences), 0)
         model.blocks.behind_rows()

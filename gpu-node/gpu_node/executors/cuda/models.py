@@ -239,7 +239,7 @@ class CudaModels(Generic[Model]):
         return prepared
 
     def _clear(self, *, keeps_kv: bool) -> None:
-        """Give up what nobody on the device has any more."""
+        """Give up what no model on the device has any more."""
         if self._is_measured and not keeps_kv:
             self._arena = None
         if self._memory is not None:
@@ -253,7 +253,7 @@ class CudaModels(Generic[Model]):
         return self._options.kv_cache_bytes is None
 
     def _with_length(self, prepared: PreparedOnHost) -> PreparedOnHost:
-        """Where nobody says how long a sequence may be, and KV is what will be left: its context, as far as half of
+        """Where it is not said how long a sequence may be, and KV is what will be left: its context, as far as half of
         what the weights leave goes. So steps find room beside it, and two sequences run together."""
         if not self._is_measured or prepared.spec.max_model_len or prepared.max_model_len or self._memory is None:
             return prepared
@@ -299,7 +299,7 @@ class CudaModels(Generic[Model]):
         )
 
     def _growth(self, prepared: PreparedOnHost) -> ModelTooLargeError | None:
-        """KV took what was left when the model was loaded first: more weights may take half of what nobody was to."""
+        """KV took what was left when the model was loaded first: more weights may take half of the reserve."""
         if self._memory is None or prepared.kv_cache_bytes is None:
             return None
         taken_bytes = self._weight_bytes(prepared) + prepared.kv_cache_bytes

@@ -1,8 +1,8 @@
 """Random numbers without a state: a pure function of (seed, choice, position).
 
-A generator with a state would make a token depend on what was drawn before it, for whom and on which node. Here token
-number ``position`` of each choice of a request has its own number, whatever else is in the batch, after a preemption as
-before it, and on another node as on this one.
+A generator with a state would make a token depend on what was drawn before it, for which request and on which node.
+Here token number ``position`` of each choice of a request has its own number, whatever else is in the batch, after a
+preemption as before it, and on another node as on this one.
 """
 
 from __future__ import annotations

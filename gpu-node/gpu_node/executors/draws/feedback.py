@@ -1,8 +1,8 @@
 """What the last steps drew: puts tokens that bookkeeping has not seen into the plans that count on them.
 
 A plan can so be submitted before the step that draws its input has run. Instead of a slot for each sequence, which
-somebody would have to free, the draws of the last `MAX_STEPS_AHEAD` steps are kept, each under the id of its sequence:
-a plan asks for no older ones, because by then their results have come.
+would have to be freed, the draws of the last `MAX_STEPS_AHEAD` steps are kept, each under the id of its sequence: a
+plan asks for no older ones, because by then their results have come.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Feedback:
             return known
         if part.token_ids[-1] == DRAWN:
             return [*known, *self._last(part.sequence_id, num_missing)]
-        if num_missing != 1:  # who knows the row's own token knows those before it
+        if num_missing != 1:  # where the row's own token is known, so are those before it
             raise ValueError(
                 f"sequence {part.sequence_id}: a draw at position {draw.position} comes with an output of {len(known)}"
             )

@@ -27,7 +27,7 @@ class Drawn:
 
     token_id: int
     logprob: TokenLogprob | None
-    """None where nobody asks for it."""
+    """None where it is not asked for."""
 
 
 def sample(logits: torch.Tensor, draw: Draw, output_token_ids: Sequence[int] = ()) -> Drawn | None:

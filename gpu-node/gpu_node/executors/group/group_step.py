@@ -1,7 +1,7 @@
 """A step that several devices compute together, waited for no longer than all of them live.
 
-A device whose neighbour has died waits in the middle of a step for a sum that never comes, and who waits for the step
-waits with it. So a thread waits for steps, and the engine looks after the neighbours meanwhile.
+A device whose neighbour has died waits in the middle of a step for a sum that never comes, and a thread that waits for
+the step waits with it. So a thread waits for steps, and the engine looks after the neighbours meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StepWaiter:
         self._look_s = look_s
         self._steps: SimpleQueue[PendingStep] = SimpleQueue()  # never more than the one that `result` has put there
         self._results: SimpleQueue[StepResult | BaseException] = SimpleQueue()
-        # nobody can end a wait for a device, so the process ends without asking the thread
+        # a wait for a device cannot be ended, so the process ends without asking the thread
         threading.Thread(target=self._run, name="step-waiter", daemon=True).start()
 
     def result(self, step: PendingStep) -> StepResult:

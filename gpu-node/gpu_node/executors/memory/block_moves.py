@@ -43,7 +43,7 @@ NUM_SLOTS = 2
 
 
 class Lane(Enum):
-    """Who makes a move. Each makes its moves in their order."""
+    """What makes a move. Each makes its moves in their order."""
 
     COMPUTE = "the queue in which steps are computed"
     COPY = "the queue beside it"

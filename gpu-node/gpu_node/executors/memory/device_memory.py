@@ -44,7 +44,7 @@ class CudaMemory:
         return total_bytes - free_bytes
 
     def trim(self) -> None:
-        """Also what is only in cycles that nobody reaches."""
+        """Also what is only in unreachable cycles."""
         gc.collect()
         torch.cuda.empty_cache()
 

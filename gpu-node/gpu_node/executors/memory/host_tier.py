@@ -14,11 +14,11 @@ DEVICE, HOST = "device", "host"
 
 
 class HostTier(Generic[Prepared]):
-    """At most ``num_models``; who left the device longest ago is freed first (model swapping: QLM, SoCC'24, §5).
+    """At most ``num_models``; the first that left the device is freed first (model swapping: QLM, SoCC'24, §5).
 
     For a device that computes in host memory, device and host are the same bytes: a model moves by name only, and what
     is saved is reading, checking, dequantising and packing. While a model is read, one more than these and those of
-    the device is in memory: who goes for it stays until it is sure to come.
+    the device is in memory: the one that goes for it stays until it is sure to come.
     """
 
     def __init__(self, num_models: int, free: Callable[[Prepared], None]) -> None:

@@ -10,7 +10,7 @@ from shared.files.model_file import weights_digest
 def kv_identity(spec: ModelSpec, options: EngineOptions, kv_layout: str) -> str:
     """Of a model whose blocks have the named layout; the model's name is no part of it, its adapters' are.
 
-    Empty where no block outlives its place on the device: then nobody asks, and no file is read for it.
+    Empty where no block outlives its place on the device: then it is not used, and no file is read for it.
     """
     if not options.tiers.host_bytes:
         return ""

@@ -10,7 +10,7 @@ from shared.config.engines.engine import ModelSpec
 
 
 class PassingExecutor:
-    """Everything of `Executor` but `submit`, passed on; who wants one of these otherwise overrides it."""
+    """Everything of `Executor` but `submit`, passed on; a subclass overrides what it does otherwise."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

@@ -39,7 +39,7 @@ def nobody_waits() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceDevice:
-    """What stays: weights by name, the KV cache of each layer, and who else there is."""
+    """What stays: weights by name, the KV cache of each layer, and which other devices there are."""
 
     weights: Mapping[str, torch.Tensor]
     kv_caches: Sequence[torch.Tensor]
@@ -47,7 +47,7 @@ class ReferenceDevice:
     poll: Callable[[], None] = nobody_waits
     """Called by each poll of the program."""
     receiver: Receiver = NOBODY
-    """Who attends for remote sequences."""
+    """The device that attends for remote sequences."""
     host: Sequence[torch.Tensor] = ()
     """Blocks of each layer in host memory."""
 

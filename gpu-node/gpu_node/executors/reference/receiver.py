@@ -1,4 +1,4 @@
-"""Who attends for remote sequences: the border of a device that keeps their KV."""
+"""The border of the device that keeps the KV of remote sequences, and attends for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Receiver(Protocol):
 
 
 class NoReceiverError(RuntimeError):
-    """A program sends, and there is nobody to send to."""
+    """A program sends, and there is no receiver."""
 
 
 class Nobody:

@@ -1,4 +1,4 @@
-"""Rows that draw no token leave the program as soon as nobody reads them: behind the attention of the last layer.
+"""Rows that draw no token leave the program as soon as nothing reads them: behind the attention of the last layer.
 
 Keys and values are written for every row, but what the last layer makes of them serves its own row only, and of those
 the head takes the rows that draw. So whatever is read in draw rows alone is computed in draw rows alone: the choice of
@@ -62,7 +62,7 @@ def early_draws(program: Program) -> Program:
 
 
 class _Flow:
-    """Who reads and writes the rows of tokens. Views count as the buffers that they are parts of."""
+    """Which operators read and write the rows of tokens. Views count as the buffers that they are parts of."""
 
     def __init__(self, program: Program) -> None:
         self.operators = program.operators
@@ -108,7 +108,7 @@ def _moved_selections(flow: _Flow, result: str) -> Mapping[int, Operator]:
 def _early_operators(flow: _Flow, moved: Collection[int], result: str, mixed: Collection[str]) -> set[int]:
     """Operators, by index, of whose output later ones read draw rows only: found from the end to the beginning.
 
-    ``mixed``: buffers that are written in all rows, whoever reads them.
+    ``mixed``: buffers that are written in all rows, whatever reads them.
     """
     wanted = dict.fromkeys(flow.wholes((result,)), Rows.TOKENS)  # rows of each buffer that are read later
     early = set()

@@ -75,7 +75,7 @@ class _Fusion:
         return 3
 
     def _product_and_add(self, index: int) -> int:
-        """A product that is added to a buffer in place, and read by nobody else."""
+        """A product that is added to a buffer in place, and not read otherwise."""
         product, *rest = self._operators[index : index + 2]
         if product.kind is not OperatorKind.LINEAR or not rest or rest[0].kind is not OperatorKind.ADD:
             return 0

@@ -9,9 +9,9 @@ from typing import Literal
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
-from gpu_node.graph.passes.offload import offload
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.offload.offload import offload
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import Program
 

@@ -2,7 +2,7 @@
 
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.device import CpuDevice, CpuStepTimes
-from gpu_node.kernels.cpu.layout import (
+from gpu_node.kernels.cpu.library.layout import (
     LEVELS,
     CpuCacheShape,
     CpuLinkShape,
@@ -14,7 +14,7 @@ from gpu_node.kernels.cpu.layout import (
     Type,
     View,
 )
-from gpu_node.kernels.cpu.library import kernels_name, level, library
+from gpu_node.kernels.cpu.library.library import kernels_name, level, library
 from gpu_node.kernels.cpu.link_receiver import CpuLinkReceiver
 from gpu_node.kernels.cpu.link_sender import CpuLinkSender
 from gpu_node.kernels.cpu.program import CpuProgram

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gpu_node.kernels.cpu.build import CompilerError, compile_library, find_compiler, library_path, sources
+from gpu_node.kernels.cpu.library.build import CompilerError, compile_library, find_compiler, library_path, sources
 
 
 def main() -> int:

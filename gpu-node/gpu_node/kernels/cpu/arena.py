@@ -7,8 +7,8 @@ from ctypes import POINTER, c_uint8
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import Bytes, Int32s
-from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.library.layout import Bytes, Int32s
+from gpu_node.kernels.cpu.library.library import failed, library
 from shared.errors import OperatorError
 from shared.files.kv_paging import LINE_BYTES
 

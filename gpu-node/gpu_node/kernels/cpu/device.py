@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpu_node.graph.lanes import ProgramLane
-from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.library.library import failed, library
 from gpu_node.kernels.cpu.program import CpuProgram
 from gpu_node.kernels.cpu.step import CpuStep
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.library.layout import Int32s
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw, mask_within
 from shared.messages.requests.token_logprob import TokenLogprob
 
@@ -91,7 +91,7 @@ class CpuDraws:
             row[: len(mask)] = np.frombuffer(mask, dtype=np.uint8)
 
     def token_logprobs(self) -> list[TokenLogprob | None]:
-        """Of each draw, None where nobody asked or nothing was drawn; after the step."""
+        """Of each draw, None where it was not asked for or nothing was drawn; after the step."""
         found: list[TokenLogprob | None] = []
         top = zip(self.top_tokens.tolist(), self.top_logprobs.tolist(), strict=True)
         each_draw = zip(self.tokens.tolist(), self.logprobs.tolist(), self.nums_top, strict=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from gpu_node.kernels.cpu.arena import CpuArena
 from gpu_node.kernels.cpu.device import CpuDevice
-from gpu_node.kernels.cpu.layout import CpuLinkShape
-from gpu_node.kernels.cpu.library import failed, library, link_error
+from gpu_node.kernels.cpu.library.layout import CpuLinkShape
+from gpu_node.kernels.cpu.library.library import failed, library, link_error
 from gpu_node.kernels.link_file import FOLDER, link_path, open_link_file
 
 

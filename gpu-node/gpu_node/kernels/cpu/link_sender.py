@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import CpuLinkShape
-from gpu_node.kernels.cpu.library import library, link_error
+from gpu_node.kernels.cpu.library.layout import CpuLinkShape
+from gpu_node.kernels.cpu.library.library import library, link_error
 from gpu_node.kernels.link_file import FOLDER, link_path, new_link_file
 
 
@@ -33,7 +33,7 @@ class CpuLinkSender:
     def __init__(
         self, shape: CpuLinkShape, sender: str, receiver: str, *, deadline_s: float, folder: Path = FOLDER
     ) -> None:
-        """Between two epochs. Who does not answer within ``deadline_s`` loses what it has. `LinkError`."""
+        """Between two epochs. A receiver that does not answer within ``deadline_s`` loses what it has. `LinkError`."""
         self.shape = shape
         self._library = library()
         self._path = link_path(folder, sender, receiver)

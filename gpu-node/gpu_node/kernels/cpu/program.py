@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from gpu_node.graph.lanes import ProgramLane
 from gpu_node.graph.share import Share
 from gpu_node.kernels.cpu.arena import CpuArena
-from gpu_node.kernels.cpu.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
-from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.library.layout import MAX_QUERIES, CpuCacheShape, CpuRange, CpuRows, Limits, Type, View
+from gpu_node.kernels.cpu.library.library import failed, library
 from gpu_node.models.tensors.arrays import Float32s
 from gpu_node.models.tensors.quantized_array import quantized_array
 from shared.config.engines.engine import WeightType
@@ -54,7 +54,7 @@ class CpuProgram:
     ) -> None:
         """``num_shared_heads``: query heads that share one KV head. Blocks lie in ``arena``, swapped out in ``host``.
 
-        The arenas may hold other programs' blocks too; who has which page is not the program's business.
+        The arenas may hold other programs' blocks too; which program has which page is not its business.
         """
         rows_together = max(1, MAX_QUERIES // num_shared_heads)
         self._library = library()

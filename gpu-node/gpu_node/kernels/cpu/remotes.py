@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 
-from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.library.layout import Int32s
 from gpu_node.kernels.cpu.link_sender import CpuLinkSender
 
 _REMOTE = struct.Struct("PIiii")

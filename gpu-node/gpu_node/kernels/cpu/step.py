@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_node.kernels.cpu.draws import NO_DRAWS, CpuDraws
-from gpu_node.kernels.cpu.layout import Int32s
+from gpu_node.kernels.cpu.library.layout import Int32s
+from gpu_node.kernels.cpu.library.step_input import StepInput
 from gpu_node.kernels.cpu.remotes import NO_REMOTES, CpuRemotes
-from gpu_node.kernels.cpu.step_input import StepInput
 from gpu_node.models.tensors.arrays import Float32s
 
 
@@ -40,7 +40,7 @@ class CpuStep:
     copies: Int32s
     """[copies, 2]: source and destination blocks."""
     logits: Float32s | None
-    """Out, [draw rows, vocabulary]; None where nobody asks for them."""
+    """Out, [draw rows, vocabulary]; None where they are not asked for."""
     draws: CpuDraws = NO_DRAWS
     """What is drawn from the logits; what comes out lies there too."""
     swaps_out: Int32s = field(default_factory=_no_moves)

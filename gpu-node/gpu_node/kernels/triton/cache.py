@@ -163,7 +163,7 @@ def lay_out(
     """Lay out a step, in host memory. The rows of each sequence are consecutive, in the given order of sequences.
 
     Attention takes up to ``rows_together`` rows of a sequence at a time. ``splits_decodes=False`` is the plain path:
-    single rows like any others, none over a part of its context. ``padding``: sequences of nobody, of so many rows,
+    single rows like any others, none over a part of its context. ``padding``: sequences of no request, of so many rows,
     which come last, are written nowhere and see nothing.
     """
     blocks = array("i", chain.from_iterable(sequence.block_table for sequence in sequences))

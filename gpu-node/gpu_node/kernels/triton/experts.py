@@ -18,7 +18,7 @@ MAX_TILE_ROWS = 64
 TILE_COLUMNS = 64
 TILE_INPUTS = 64
 CHUNK_ROWS = 128
-"""Rows that are looked at together for who was chosen."""
+"""Rows that are looked at together for the chosen experts."""
 
 
 @triton.jit(do_not_specialize=["num_rows"])

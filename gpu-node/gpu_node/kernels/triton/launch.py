@@ -1,6 +1,6 @@
 """What entries share: how kernels are launched, checks of tensors, and what the interpreter cannot do as a device does.
 
-Every kernel is launched by `launch`, so that whoever records what a step queues hears of each (`recording`).
+Every kernel is launched by `launch`, so that a recorder of what a step queues hears of each (`recording`).
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def _shared_memory_bytes(device: int) -> int:
 def upload(arrays: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """The arrays on the device by one transfer, behind what was queued before, without waiting for that.
 
-    From pinned memory: a copy out of any other would wait for the whole queue. torch gives that memory to nobody else
-    before the copy is over.
+    From pinned memory: a copy out of any other would wait for the whole queue. torch does not reuse that memory before
+    the copy is over.
     """
     ends = list(accumulate(-(-array.nbytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for array in arrays))
     places = [slice(end, end + array.nbytes) for end, array in zip([0, *ends], arrays, strict=False)]

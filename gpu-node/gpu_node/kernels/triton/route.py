@@ -23,7 +23,7 @@ def _route(x, out, x_stride, out_stride, num_experts, NUM_CHOSEN: tl.constexpr, 
         chosen = chosen | (experts == best)
     chosen = chosen & here
     most = tl.max(tl.where(chosen, values, float("-inf")), 0)
-    # a share that underflows stays above 0: that is how others know who was chosen
+    # a share that underflows stays above 0: that is how others know which were chosen
     weights = tl.where(chosen, tl.maximum(tl.exp(values - most), _LEAST_SHARE), 0.0)
     shares = tl.where(chosen, weights / tl.sum(weights, 0), 0.0)
     tl.store(out + row * out_stride + experts, shares.to(out.dtype.element_ty), mask=here)

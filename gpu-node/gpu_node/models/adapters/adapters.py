@@ -1,4 +1,4 @@
-"""The adapters of a model, opened where it has any: who has none needs no package for them."""
+"""The adapters of a model, opened where it has any: without them their package is not needed."""
 
 from __future__ import annotations
 

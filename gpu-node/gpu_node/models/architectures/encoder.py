@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from gpu_node.graph.program import TOKEN_IDS, OperatorKind, Program, Rows
 from gpu_node.graph.weight import Weight
-from gpu_node.models.architectures.builder import ProgramBuilder
-from gpu_node.models.architectures.rotary import turning_angles
+from gpu_node.models.architectures.layers.builder import ProgramBuilder
+from gpu_node.models.architectures.layers.rotary import turning_angles
 from gpu_node.models.config import ModelConfig
 
 NO_SEPARATOR = -1

@@ -6,7 +6,7 @@ Llama 3 differs by numbers only: more tokens, a larger theta, and rotary embeddi
 from __future__ import annotations
 
 from gpu_node.graph.program import Program
-from gpu_node.models.architectures.rotary import build_rotary
+from gpu_node.models.architectures.layers.rotary import build_rotary
 from gpu_node.models.config import ModelConfig
 
 

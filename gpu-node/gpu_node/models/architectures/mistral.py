@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.graph.program import Program
-from gpu_node.models.architectures.rotary import build_rotary
+from gpu_node.models.architectures.layers.rotary import build_rotary
 from gpu_node.models.config import ModelConfig
 
 

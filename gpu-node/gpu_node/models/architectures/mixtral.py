@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_node.graph.program import Program
-from gpu_node.models.architectures.feed_forward import mixture_of_experts
-from gpu_node.models.architectures.rotary import build_rotary
+from gpu_node.models.architectures.layers.feed_forward import mixture_of_experts
+from gpu_node.models.architectures.layers.rotary import build_rotary
 from gpu_node.models.config import ModelConfig
 
 

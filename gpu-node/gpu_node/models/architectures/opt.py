@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.graph.program import OperatorKind, Program
-from gpu_node.models.architectures.learned import build_learned
+from gpu_node.models.architectures.layers.learned import build_learned
 from gpu_node.models.config import ModelConfig
 
 

@@ -1,1 +1,1 @@
-"""Weights that nobody trained."""
+"""Weights that were not trained."""

@@ -1,4 +1,4 @@
-"""The numbers of `DummyWeights` by numpy: for who computes without torch."""
+"""The numbers of `DummyWeights` by numpy: for devices that compute without torch."""
 
 from __future__ import annotations
 

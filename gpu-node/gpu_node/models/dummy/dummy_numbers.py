@@ -1,4 +1,4 @@
-"""What the numbers of weights are made of that nobody trained, whoever computes them: a seed, a hash, a width."""
+"""What the numbers of untrained weights are made of, whichever package computes them: a seed, a hash, a width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that nobody trained: made by shape, on the device that wants them, so that a model runs without its files.
+"""Weights that were not trained: made by shape, on the device that wants them, so that a model runs without its files.
 
 What it says is noise. What a step costs is the real thing, and so is every size: `ModelSpec.load_format`.
 """

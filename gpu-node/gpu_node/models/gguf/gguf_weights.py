@@ -1,6 +1,6 @@
 """Tensors of a GGUF file as float32 under canonical names, checked against what is wanted: by numpy alone.
 
-Whoever has quicker code for blocks of some types says so (`ReadBlocks`).
+A caller that has quicker code for blocks of some types gives it (`ReadBlocks`).
 """
 
 from __future__ import annotations

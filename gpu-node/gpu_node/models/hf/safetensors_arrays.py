@@ -1,4 +1,4 @@
-"""Tensors of a directory in Hugging Face layout as numpy's float32: for who computes without torch."""
+"""Tensors of a directory in Hugging Face layout as numpy's float32: for devices that compute without torch."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from shared.files.model_file import ModelFileError, identity
 _HEAD = "lm_head.weight"
 
 Framework = Literal["pt", "np"]
-"""Whose tensors are read; for headers alone, either will do."""
+"""The package whose tensors are read; for headers alone, either will do."""
 
 
 @dataclass(frozen=True, slots=True)

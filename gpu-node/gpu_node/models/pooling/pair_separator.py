@@ -2,7 +2,7 @@
 
 A request is token ids alone, so a row's segment is read from those before it: it is of the first text up to the first
 separator, itself included, and of the second behind that, as the post-processor of BERT's tokenizer has it. What a
-client writes stays plain text (the gateway's rule of trust), so nobody but the pair's form writes a separator.
+client writes stays plain text (the gateway's rule of trust), so only the pair's form writes a separator.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`quantization.quantized` by numpy: the very integers and scales, for who computes without torch."""
+"""`quantization.quantized` by numpy: the very integers and scales, for devices that compute without torch."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from gpu_node.graph.program import Program
 from gpu_node.graph.stack_names import is_stack
 from gpu_node.graph.weight import Piece
 from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
-from gpu_node.models.architectures.rotary import ROPE_FACTORS
+from gpu_node.models.architectures.layers.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy.dummy_arrays import DummyArrays
 from gpu_node.models.tensors.arrays import Float32s
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class UnreadWeights(Mapping[str, Float32s]):
-    """The weights of a program by name, each read when it is asked for: for who makes something else of it.
+    """The weights of a program by name, each read when it is asked for: for callers that make something else of it.
 
     Nothing is kept, so that memory holds one at a time and not the model. Some may be views of the model's file, which
     are not to be written.

@@ -1,4 +1,4 @@
-"""Whether a model's files hold its weights, in the words of those who read them, and without tensors."""
+"""Whether a model's files hold its weights, in the words of those that read them, and without tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from gpu_node.graph.program import Program
 from gpu_node.graph.stack_names import is_stack
-from gpu_node.models.architectures.rotary import ROPE_FACTORS
+from gpu_node.models.architectures.layers.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
 
 

@@ -11,7 +11,7 @@ from gpu_node.graph.program import Program
 from gpu_node.graph.stack_names import is_stack
 from gpu_node.graph.weight import Piece
 from gpu_node.models.adapters.adapters import NO_ADAPTERS, Adapters
-from gpu_node.models.architectures.rotary import ROPE_FACTORS
+from gpu_node.models.architectures.layers.rotary import ROPE_FACTORS
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.dummy.dummy_weights import DummyWeights
 from gpu_node.models.weights.weight_check import stored_shapes

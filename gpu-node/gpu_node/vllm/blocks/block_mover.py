@@ -40,7 +40,7 @@ class BlockMover:
         self._layers = [_blocks_first(name, layer, num_blocks) for name, layer in sorted(layers.items())]
 
     def out(self, move: KeptMove) -> None:
-        """Without room nothing lies there, and whoever looks knows."""
+        """Without room nothing lies there, as a reader will see."""
         path = part_of(self._folder, move.core_id, self._rank)
         try:
             with path.open("wb") as file:

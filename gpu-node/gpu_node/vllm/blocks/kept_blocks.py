@@ -116,7 +116,7 @@ class KeptBlocks(KVConnectorBase_V1):  # type: ignore[misc]
         self._mover.register(kv_caches, self._kv_cache_config.num_blocks)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """All at once, and in this order: who comes may have got the blocks of who leaves."""
+        """All at once, and in this order: a request that comes may have got the blocks of one that leaves."""
         del forward_context, kwargs
         moves = self._get_connector_metadata()
         for move in moves.out:
@@ -137,7 +137,7 @@ class KeptBlocks(KVConnectorBase_V1):  # type: ignore[misc]
         """Nothing is under way any more."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """Only whoever leaves is copied, whole."""
+        """Only a request that leaves is copied, whole."""
 
     def wait_for_save(self) -> None:
         """Nothing is under way any more."""

@@ -1,6 +1,6 @@
 """Where the KV of a continuation lies between vLLM's workers and the engine's process: a file a rank, in memory.
 
-Only on its way: who takes it removes it, and what is left goes with the folder.
+Only on its way: it is removed when it is taken, and what is left goes with the folder.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Transit:
         return True
 
     def drop(self, core_ids: Sequence[str]) -> None:
-        """Those that nobody will load any more; what is not there is ignored."""
+        """Those that will not be loaded any more; what is not there is ignored."""
         for core_id in core_ids:
             for part in self._parts(core_id):
                 part.unlink(missing_ok=True)

@@ -34,7 +34,7 @@ _WORD_TOKENS = 32  # of vLLM's masks
 
 
 def asked_output(constrained: CoreConstraint) -> StructuredOutputsParams:
-    """As it travels through vLLM: in its parameter for grammars, which nobody but our backend reads."""
+    """As it travels through vLLM: in its parameter for grammars, which only our backend reads."""
     constraint = constrained.constraint
     given = {
         "kind": constraint.kind,
@@ -62,7 +62,7 @@ class ConstrainedOutput(StructuredOutputGrammar):  # type: ignore[misc]
 
     @property
     def error(self) -> str:
-        """Why nobody can say what may follow, or ``""``."""
+        """Why it is unknown what may follow, or ``""``."""
         return self._problem if self._matcher is None else self._matcher.error
 
     @property
@@ -151,7 +151,7 @@ class Constraining:
     def _update_request_with_output(
         self, request: Any, new_token_ids: list[int], *args: Any, **kwargs: Any
     ) -> tuple[list[int], bool]:
-        """An output ends where its language says so, and where nobody can say what may follow."""
+        """An output ends where its language says so, and where it is unknown what may follow."""
         new_token_ids, stopped = super()._update_request_with_output(request, new_token_ids, *args, **kwargs)  # type: ignore[misc]
         asked = request.structured_output_request
         if asked is None or not new_token_ids:

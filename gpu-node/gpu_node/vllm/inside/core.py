@@ -151,7 +151,7 @@ class VllmCore:
         return CoreKept(num_tokens if content else 0, memoryview(content))
 
     def _watch(self) -> None:
-        """vLLM's own watch ends what is left, and tells nobody."""
+        """vLLM's own watch ends what is left, without telling."""
         processes = self._client.resources.engine_manager.processes
         connection.wait([process.sentinel for process in processes])
         processes[0].join(REAP_TIMEOUT_S)
@@ -177,7 +177,7 @@ def engine_request(
         mm_features=list(request.features) or None,
         sampling_params=_sampling(request, num_kept_tokens) if is_text else None,
         pooling_params=None if is_text else pooling_params(request.task),
-        arrival_time=float(request.core_id),  # who is due at the same time goes by when it came
+        arrival_time=float(request.core_id),  # those due at the same time go by when they came
         lora_request=adapter,
         cache_salt=request.partition or None,
         data_parallel_rank=None,

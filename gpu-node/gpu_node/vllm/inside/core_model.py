@@ -45,7 +45,7 @@ def takes_pictures(spec: ModelSpec, config: Any) -> bool:
 
 
 def _layout(config: Any) -> str:
-    """What content of a block means to whoever gets it: shapes, types, and how ranks share the heads."""
+    """What content of a block means to its receiver: shapes, types, and how ranks share the heads."""
     model, cache, parallel = config.model_config, config.cache_config, config.parallel_config
     heads = f"{model.get_num_layers(parallel)}x{model.get_num_kv_heads(parallel)}x{model.get_head_size()}"
     device = config.device_config.device_type

@@ -16,13 +16,13 @@ import time
 from pathlib import Path
 
 ROUNDS = 50
-"""Of killing who is left, until nobody is: who is about to start a process may do it once more."""
+"""Of killing what is left, until nothing is: a process that is about to start another may do so once more."""
 ROUND_S = 0.1
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the system's own
 _OPENMP = "__KMP_REGISTERED_LIB_"
 """How Intel's OpenMP calls what it shares, behind it the process; it gives that back where a process ends in order."""
 _OF_RANKS = "vllm_dist_*-cpushm_*"
-"""By which vLLM's workers on processors speak with one another; nobody gives it back."""
+"""By which vLLM's workers on processors speak with one another; they do not give it back."""
 _TRACKER = b"multiprocessing.resource_tracker"
 """Python's own, which gives back shared memory when all others are gone: it is left to end by itself."""
 
@@ -54,7 +54,7 @@ def forget_openmp(since_s: float) -> None:
 
 
 def forget_ranks(since_s: float) -> None:
-    """Remove what workers have shared since then and nobody has open any more."""
+    """Remove what workers have shared since then and no process has open any more."""
     for path in SHARED_MEMORY.glob(_OF_RANKS):
         try:
             if path.stat().st_mtime >= since_s and not is_mapped(path):
@@ -103,7 +103,7 @@ def members(group: int) -> list[int]:
 
 
 def runs(entry: Path) -> bool:
-    """Whether a process of ``/proc`` is there and no zombie, whom nobody has looked after yet."""
+    """Whether a process of ``/proc`` is there and no zombie, which its parent has yet to reap."""
     try:
         return state_and_group(entry)[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -117,7 +117,7 @@ def state_and_group(entry: Path) -> tuple[str, int]:
 
 
 def kill(pid: int) -> None:
-    """At once; who has ended meanwhile is none."""
+    """At once; a process that has ended meanwhile is ignored."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

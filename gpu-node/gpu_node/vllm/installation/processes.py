@@ -14,7 +14,7 @@ GUARD = Path(__file__).with_name("guard.py")
 
 
 def begin_group() -> Path:
-    """Make this process the head of a group, and start who ends the group should it be killed.
+    """Make this process the head of a group, and start the one that ends the group should it be killed.
 
     Returns a folder for sockets and KV on its way, which goes with it: in memory, where the system has such a place.
     """

@@ -45,7 +45,7 @@ class Change:
 
 
 class CoreBook:
-    """Of one model. Whoever is here, vLLM has; whoever is not here is forgotten, whatever comes of it yet."""
+    """Of one model. What is here, vLLM has; what is not here is forgotten, whatever comes of it yet."""
 
     def __init__(self, model: LoadedModel, options: EngineOptions, sequence_ids: Iterator[int]) -> None:
         self.model = model
@@ -156,7 +156,7 @@ class CoreBook:
         return Change(end=[one for change in changes for one in change.end])
 
     def take(self, step: CoreStep) -> Change:
-        """What a step brought. What it brings for those who are forgotten is dropped."""
+        """What a step brought. What it brings for those that are forgotten is dropped."""
         if step.kv_usage is not None:
             self._kv_usage = step.kv_usage
         self._fresh.difference_update(step.begun)
@@ -226,7 +226,7 @@ class CoreBook:
     def _told(
         self, request: EngineRequest, one: Sequence, logprob: TokenLogprob | None, reason: str
     ) -> list[OutputChunk]:
-        """Of the token that came last. Of a ranked request, nobody hears before its last candidate has ended."""
+        """Of the token that came last. Of a ranked request, none is told before its last candidate has ended."""
         if not request.sampling.is_ranked:
             logprobs = [] if logprob is None else [logprob]
             return [token_chunk(request, one, logprobs, one.num_output_tokens - 1, reason)]

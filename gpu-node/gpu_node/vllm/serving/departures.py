@@ -12,7 +12,7 @@ from gpu_node.vllm.words.border import CoreKept
 
 
 class Departures:
-    """Of one model: who was asked to leave, and what came of it."""
+    """Of one model: which requests were asked to leave, and what came of it."""
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
@@ -39,7 +39,7 @@ class Departures:
         self._kept.update(kept)
 
     def forget(self, own_id: str) -> None:
-        """It has ended, or nobody wants it any more."""
+        """It has ended, or is not wanted any more."""
         self._awaited.discard(own_id)
         self._kept.pop(own_id, None)
 

@@ -38,12 +38,12 @@ class _Resident:
 
 
 class VllmEngine:
-    """As `gpu_node.engine.process.commands.CommandedEngine`.
+    """As `gpu_node.engine.process.commands.commands.CommandedEngine`.
 
-    Of who is evicted, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
+    Of evicted requests, KV is kept as far as ``evicted_kv_bytes`` go; beyond, vLLM has its cache.
 
     Up to ``host_models`` + 1 models stay; the one that was asked for longest ago goes. It goes when the other has come,
-    so whoever cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
+    so a model that cannot be loaded changes nothing. Where they sleep, all but the current one are out of the device's
     memory, and cannot serve; what does not fit ``sleeping_bytes`` ends before another comes.
     """
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpu_node.engine.process.commands import Commands
+from gpu_node.engine.process.commands.commands import Commands
+from gpu_node.engine.process.commands.reports import reports
 from gpu_node.engine.process.connection import AgentGoneError, EngineConnection
-from gpu_node.engine.process.framing import ProtocolError
 from gpu_node.engine.process.image_files import ImageFiles
-from gpu_node.engine.process.link_protocol import LinkCommandFrame, LinkRefused
-from gpu_node.engine.process.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, TakeOut
-from gpu_node.engine.process.reports import reports
+from gpu_node.engine.process.protocol.framing import ProtocolError
+from gpu_node.engine.process.protocol.link_protocol import LinkCommandFrame, LinkRefused
+from gpu_node.engine.process.protocol.protocol import Command, EngineReady, LoadModel, ModelFailed, Shutdown, TakeOut
 from gpu_node.vllm.serving.engine import ModelsBusyError, VllmEngine
 from gpu_node.vllm.serving.translation import LACKS
 from gpu_node.vllm.words.border import CoreDiedError, CoreEvent, ModelRefusedError

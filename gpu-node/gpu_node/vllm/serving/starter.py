@@ -159,7 +159,7 @@ class CoreStarter:
         return decided
 
     def _room_for(self, adapters: Sequence[CoreAdapter]) -> dict[str, Any]:
-        """Who has none pays nothing for them."""
+        """A model without adapters pays nothing for them."""
         if not adapters:
             return {"enable_lora": False}
         num = num_slots(len(adapters), is_cpu=not self._node.cuda_devices)

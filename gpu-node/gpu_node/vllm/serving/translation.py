@@ -52,7 +52,7 @@ def core_request(
 
 
 def core_id(sequence: Sequence) -> str:
-    """Never used again in the life of the process, so that what comes late hits nobody else."""
+    """Never used again in the life of the process, so that what comes late hits no other."""
     return str(sequence.sequence_id)
 
 

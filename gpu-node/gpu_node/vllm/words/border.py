@@ -61,7 +61,7 @@ class CoreKept:
     """What was computed of a continuation, outside of vLLM."""
 
     num_tokens: int
-    """Whose KV it is; 0 where nothing was computed, or had no room."""
+    """Tokens whose KV it is; 0 where nothing was computed, or had no room."""
     content: memoryview
     """Of the blocks of these tokens, as vLLM's workers have laid it down."""
 
@@ -76,7 +76,7 @@ class CoreRequest:
     max_tokens: int
     stop_token_ids: Sequence[int]
     priority: int
-    """Who has the least comes first and gives way last."""
+    """The least comes first and gives way last."""
     temperature: float
     top_k: int
     top_p: float
@@ -116,7 +116,7 @@ class CoreOutput:
     is_whole: bool = False
     """By its constraint nothing may follow; it is the last."""
     error: str = ""
-    """Why nobody can say what its constraint allows, or what its row is; it is the last then, and what it brings is
+    """Why it is unknown what its constraint allows, or what its row is; it is the last then, and what it brings is
     worth nothing."""
     row: bytes = b""
     """Of a text that is embedded or scored: float32, little-endian, as `OutputChunk.embedding`; it is the last."""
@@ -162,7 +162,7 @@ class EngineCore(Protocol):
         ...
 
     def add(self, request: CoreRequest) -> None:
-        """Let a continuation run. `CoreDiedError` where nobody is there any more, as of the next."""
+        """Let a continuation run. `CoreDiedError` where vLLM has died, as of the next."""
         ...
 
     def abort(self, core_ids: Sequence[str]) -> None:

@@ -16,8 +16,8 @@ from gpu_node.bench.roofline import Roofline
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.graph.cost import DeviceRates
 from gpu_node.graph.lanes import ProgramLane
-from gpu_node.graph.passes.nano_batches import nano_batches
 from gpu_node.graph.passes.optimize import optimize
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.kernels.cpu import kernels_name
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import open_checkpoint

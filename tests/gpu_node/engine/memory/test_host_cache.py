@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_node.engine.border.plan import BlockSwap, StepPlan
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.tier_lookup import BroughtIn
+from gpu_node.engine.memory.tiers.tier_lookup import BroughtIn
 
 A, B, C = [1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]
 

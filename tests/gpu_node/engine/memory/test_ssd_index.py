@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gpu_node.engine.memory.ssd_index import Slot, SsdIndex
+from gpu_node.engine.memory.tiers.ssd_index import Slot, SsdIndex
 
 SIZES = (10, 15)
 

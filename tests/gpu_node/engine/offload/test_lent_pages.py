@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.memory.arena import PageArena
-from gpu_node.engine.memory.block_pool import BlockPool
+from gpu_node.engine.memory.device.block_pool import BlockPool
 from gpu_node.engine.offload.lent_pages import LentPages
 
 

@@ -8,7 +8,7 @@ from typing import cast
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.links import LinkName
 from gpu_node.engine.memory.arena import PageArena
-from gpu_node.engine.memory.block_pool import BlockPool
+from gpu_node.engine.memory.device.block_pool import BlockPool
 from gpu_node.engine.offload.offloading import Offloading
 from shared.messages.memory.link_sizes import LinkSizes
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.framing import event_decoder, frame
+from gpu_node.engine.process.protocol.protocol import (
     Command,
     EngineEvent,
     EngineRefused,

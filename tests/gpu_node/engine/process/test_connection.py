@@ -10,8 +10,8 @@ import termios
 from threading import Thread
 
 from gpu_node.engine.process.connection import EngineConnection
-from gpu_node.engine.process.framing import event_decoder, frame
-from gpu_node.engine.process.protocol import EngineRefused, RunAttempt
+from gpu_node.engine.process.protocol.framing import event_decoder, frame
+from gpu_node.engine.process.protocol.protocol import EngineRefused, RunAttempt
 from shared.messages.requests.payload import Payload, Sampling
 
 PIECE_BYTES = 1 << 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpu_node.engine.process.commands import told_of
+from gpu_node.engine.process.commands.commands import told_of
 from gpu_node.engine.process.image_files import PIECE_BYTES, ImageFiles
-from gpu_node.engine.process.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ImageOpened
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, EngineEvent, Image, ImageFile, ImageOpened
 from gpu_node.engine.requests.image import Growth, HandedOver
 from tests.image_files import laid, read
 

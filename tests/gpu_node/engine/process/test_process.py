@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     EngineReady,
     EngineRefused,

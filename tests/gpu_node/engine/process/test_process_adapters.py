@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
-from gpu_node.engine.process.protocol import LoadModel, ModelLoaded, RunAttempt, Shutdown, StepReport
+from gpu_node.engine.process.protocol.protocol import LoadModel, ModelLoaded, RunAttempt, Shutdown, StepReport
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from tests.gpu_node import tiny

@@ -6,8 +6,14 @@ import msgpack  # type: ignore[import-untyped]
 import pytest
 
 from gpu_node.engine.measures.stats import EngineStats
-from gpu_node.engine.process.framing import MAX_FRAME_BYTES, ProtocolError, command_decoder, event_decoder, frame
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.framing import (
+    MAX_FRAME_BYTES,
+    ProtocolError,
+    command_decoder,
+    event_decoder,
+    frame,
+)
+from gpu_node.engine.process.protocol.protocol import (
     AbortRequests,
     Command,
     EngineEvent,

@@ -12,7 +12,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from gpu_node.engine.process.protocol import (
+from gpu_node.engine.process.protocol.protocol import (
     EngineReady,
     EngineRefused,
     HandOverImages,

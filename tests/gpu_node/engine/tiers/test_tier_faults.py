@@ -17,7 +17,7 @@ from threading import Event
 import pytest
 
 from gpu_node.engine.memory.prefix import Chains
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.disk import PAGE_BYTES, DirectDisk, SystemDisk, disk_of
 from gpu_node.engine.tiers.record import HEADER_BYTES, DamagedError, check, decode
 from gpu_node.engine.tiers.ssd_folder import FolderError, SsdFolder
@@ -218,7 +218,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 _WRITER = """
 import os, signal, sys
 from pathlib import Path
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.disk import SystemDisk
 from gpu_node.engine.tiers.ssd_folder import SsdFolder
 from tests.gpu_node.engine.tiers.slots import SLOT_BYTES, pieces

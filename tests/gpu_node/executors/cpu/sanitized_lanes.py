@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 import torch
 
 from gpu_node.graph.lanes import LaneQueue
-from gpu_node.graph.passes.nano_batches import nano_batches
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
+from gpu_node.graph.passes.offload.polls import insert_polls
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.program import Program
 from gpu_node.kernels.cpu import CpuDevice
 from gpu_node.models.architectures.families import build_program

@@ -11,7 +11,7 @@ import torch
 
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.offload.polls import insert_polls
 from shared.config.engines.engine import EngineOptions
 from shared.config.pipelines.pipelines import Pipelines, cpu_name
 from tests.gpu_node.embedding_model import OPTIONS, embedded, engine_of, expected, texts

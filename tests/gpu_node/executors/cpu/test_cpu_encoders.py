@@ -12,7 +12,7 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.offload.polls import insert_polls
 from gpu_node.models.hf.hf_config import read_hf_config
 from shared.config.engines.engine import EngineOptions, ModelSpec, ModelTask
 from tests.gpu_node.embedding_model import OPTIONS, embedded

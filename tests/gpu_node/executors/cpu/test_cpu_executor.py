@@ -22,8 +22,8 @@ from gpu_node.executors.model_check import load_problem
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.graph.passes.draft import Pass
 from gpu_node.graph.passes.fuse import fuse as fuse_operators
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from gpu_node.kernels import cpu
 from shared.config.engines.engine import EngineOptions, ModelSpec

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_node.executors.cpu.lowering import UnsupportedOperatorError, lower
-from gpu_node.graph.passes.copy_out import copy_out
+from gpu_node.executors.cpu.lowering import lower
+from gpu_node.executors.cpu.unsupported import UnsupportedOperatorError
 from gpu_node.graph.passes.early_draws import early_draws
 from gpu_node.graph.passes.fuse import fuse
-from gpu_node.graph.passes.nano_batches import nano_batches
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.pipeline.copy_out import copy_out
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.passes.tensor_parallel import tensor_parallel
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.share import DECODE, LOCAL, PREFILL, REMOTE, Part, Range, Share

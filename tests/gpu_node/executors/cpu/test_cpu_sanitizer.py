@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_node.kernels.cpu.build import COMPILER_ENV, LIBRARY_ENV, find_compiler, library_path
+from gpu_node.kernels.cpu.library.build import COMPILER_ENV, LIBRARY_ENV, find_compiler, library_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # all of the library is compiled for it
 COMPILER = Path(__file__).with_name("g++_thread_sanitizer_O1.sh")  # a library is cached by its compiler's name

@@ -13,7 +13,7 @@ import torch
 from gpu_node.engine.engine import Engine
 from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.offload.polls import insert_polls
 from shared.config.engines.engine import EngineOptions
 from tests.gpu_node.embedding_model import OPTIONS, embedded, texts
 from tests.gpu_node.score_model import engine_of, expected, save_classifier, save_language_model, spec

@@ -18,8 +18,8 @@ from gpu_node.executors.cuda.draws import MaskedStep, QueuedStep
 from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.draws.not_finite import NOT_FINITE
 from gpu_node.executors.reference.executor import ReferenceExecutor
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.files.model_file import ModelFileError

@@ -17,9 +17,9 @@ from gpu_node.executors.cuda.program.lane_streams import CudaLaneStreams, Direct
 from gpu_node.executors.cuda.program.lowering import LOWERINGS, lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.lanes import first_ready
-from gpu_node.graph.passes.nano_batches import nano_batches
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.split import even_plan, split_operators
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.kernels.triton.attention.prefill_attention import rows_together
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places

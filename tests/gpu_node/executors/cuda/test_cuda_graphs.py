@@ -1,8 +1,8 @@
 """A step that is replayed is the step that is launched, bit by bit, whatever is in the batch this time.
 
 Where kernels are interpreted, a replay is a list of launches whose arguments were bound at the capture
-(`gpu_node.executors.cuda.program.recording`): had one of them been taken from the batch of that time, these tests would
-fail.
+(`gpu_node.executors.cuda.program.graphs.recording`): had one of them been taken from the batch of that time,
+these tests would fail.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gpu_node.executors.cuda.program.graphs import CudaGraphs, Graphs
-from gpu_node.executors.cuda.program.recording import CaptureError, RecordedGraphs, StepRecording
+from gpu_node.executors.cuda.program.graphs.graphs import CudaGraphs, Graphs
+from gpu_node.executors.cuda.program.graphs.recording import CaptureError, RecordedGraphs, StepRecording
 from gpu_node.graph.passes.draft import Pass
+from gpu_node.graph.passes.offload.polls import insert_polls
+from gpu_node.graph.passes.offload.split import even_plan, split_operators
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
-from gpu_node.graph.passes.split import even_plan, split_operators
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import cell_mark

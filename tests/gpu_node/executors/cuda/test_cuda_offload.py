@@ -17,7 +17,7 @@ from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import CudaProgram
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
 from gpu_node.graph.passes.optimize import optimize
 from gpu_node.graph.program import Program
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED

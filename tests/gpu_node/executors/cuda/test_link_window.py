@@ -91,7 +91,7 @@ BAD: dict[Callable[[Path], None], str] = {
     opened_before: "a link was open before",
     shorter: r"a link's file has \d+ bytes, and what was agreed on takes \d+",
     of_a_cpu_device: "a link's file has another format",
-    readable: r"it is not a file of user \d+ that nobody else may read \(user \d+, mode 644\)",
+    readable: r"it is not a file of user \d+ that no other user may read \(user \d+, mode 644\)",
     gone: "No such file or directory",
 }
 

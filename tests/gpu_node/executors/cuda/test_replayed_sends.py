@@ -11,11 +11,11 @@ from functools import partial
 import pytest
 import torch
 
+from gpu_node.executors.cuda.program.graphs.recording import RecordedGraphs, StepRecording
 from gpu_node.executors.cuda.program.link_ends import AskedDevice
-from gpu_node.executors.cuda.program.recording import RecordedGraphs, StepRecording
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
+from gpu_node.graph.passes.offload.polls import insert_polls
 from gpu_node.graph.passes.optimize import optimize
-from gpu_node.graph.passes.polls import insert_polls
 from gpu_node.graph.program import Program
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.attention.poll import poll

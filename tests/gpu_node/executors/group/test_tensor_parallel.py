@@ -19,7 +19,7 @@ import torch
 from gpu_node.engine.border.executor import Executor
 from gpu_node.engine.border.plan import DRAWN, Draw, ScheduledSequence, StepPlan
 from gpu_node.engine.engine import Engine
-from gpu_node.engine.process.protocol import ModelLoaded, RunAttempt
+from gpu_node.engine.process.protocol.protocol import ModelLoaded, RunAttempt
 from gpu_node.engine.requests.image import Kept
 from gpu_node.executors.group.part import RankSpec
 from gpu_node.executors.group.tensor_parallel import RankError, TensorParallelExecutor

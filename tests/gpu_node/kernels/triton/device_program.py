@@ -17,7 +17,7 @@ from gpu_node.executors.cuda.program.lowered import Lowered
 from gpu_node.executors.cuda.program.lowering import lower
 from gpu_node.executors.cuda.program.program import MAX_PROMPTS, CudaProgram
 from gpu_node.graph.passes.draft import Pass
-from gpu_node.graph.passes.nano_batches import nano_batches
+from gpu_node.graph.passes.pipeline.nano_batches import nano_batches
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.triton.attention.task_ring import PollCounters, TaskRing, Tasks
 from gpu_node.kernels.triton.cache import CacheShape, LayerCache, Places

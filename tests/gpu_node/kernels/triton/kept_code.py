@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpu_node.kernels.cpu.build import CACHE_ENV
+from gpu_node.kernels.cpu.library.build import CACHE_ENV
 
 MAX_KEPT = 500
 """Kernels, half a megabyte each; those of one state of the sources are 66."""

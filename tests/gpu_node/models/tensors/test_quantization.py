@@ -16,7 +16,7 @@ from gpu_node.executors.cpu.executor import CpuExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from gpu_node.kernels import cpu
 from gpu_node.kernels.cpu import CpuCacheShape, CpuDevice, CpuRows, Epilogue, Index, Limits, Type, View
-from gpu_node.kernels.cpu.library import failed, library
+from gpu_node.kernels.cpu.library.library import failed, library
 from gpu_node.models.tensors.quantization import int8_weights, quantized
 from gpu_node.models.tensors.quantized_array import quantized_array
 from shared.config.engines.engine import EngineOptions

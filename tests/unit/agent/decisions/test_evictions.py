@@ -20,8 +20,15 @@ from gpu_node.agent.decisions.actions import (
     Tell,
 )
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.engine.process import protocol
-from gpu_node.engine.process.protocol import NO_IMAGE, AbortRequests, HandOverImages, ImageFile, LoadModel, RunAttempt
+from gpu_node.engine.process.protocol import protocol
+from gpu_node.engine.process.protocol.protocol import (
+    NO_IMAGE,
+    AbortRequests,
+    HandOverImages,
+    ImageFile,
+    LoadModel,
+    RunAttempt,
+)
 from gpu_node.engine.requests.chunk import LOST
 from shared.messages.requests.requests import (
     HANDED_OVER,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from gpu_node.agent.decisions.actions import AgentAction, LeasesDue, SayLease, Tell
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.engine.border.links import LinkName
-from gpu_node.engine.process import link_protocol, protocol
+from gpu_node.engine.process.protocol import link_protocol, protocol
 from shared.messages.memory.leases import (
     LEASE_S,
     EndLease,

@@ -21,8 +21,8 @@ from gpu_node.agent.decisions.actions import (
 )
 from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefilled import MAX_MOVED_ATTEMPTS
-from gpu_node.engine.process.growth_protocol import OpenImages
-from gpu_node.engine.process.protocol import HandOverImages, StepReport, TakeOut
+from gpu_node.engine.process.protocol.growth_protocol import OpenImages
+from gpu_node.engine.process.protocol.protocol import HandOverImages, StepReport, TakeOut
 from shared.messages.nodes.nodes import Serve
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Sampling

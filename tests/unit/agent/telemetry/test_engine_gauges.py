@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpu_node.agent.telemetry.engine_gauges import EngineGauges
-from gpu_node.engine.process.protocol import StepReport
+from gpu_node.engine.process.protocol.protocol import StepReport
 from shared.config.engines.engine import EngineOptions
 from shared.config.engines.tiers import TierOptions
 from tests.samples import samples_of

@@ -9,7 +9,7 @@ from prometheus_client import REGISTRY
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.telemetry.metrics import EpochMetrics, observe_published
 from gpu_node.engine.measures.counts import Counts, KeptCounts, TierCounts, looked_up
-from gpu_node.engine.process.protocol import StepReport, TakenOut
+from gpu_node.engine.process.protocol.protocol import StepReport, TakenOut
 from shared.messages.requests.requests import HANDED_OVER, EvictedRequest
 from tests.unit.agent.events import loaded, make_agent, stats
 

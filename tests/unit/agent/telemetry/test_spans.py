@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from gpu_node.agent.decisions.actions import Publish
 from gpu_node.agent.telemetry.spans import RunSpans
-from gpu_node.engine.process.protocol import RunAttempt
+from gpu_node.engine.process.protocol.protocol import RunAttempt
 from shared.messages.requests.requests import Chunk, EvictedRequest, FinishedRequest, Tokens
 from tests.unit.agent.events import entry, payload_of, tokens
 

@@ -11,7 +11,7 @@ from services.queue_manager.queues.immediate_start import ImmediateStarts
 from services.queue_manager.queues.warm_prefix import WarmPrefix
 from services.queue_manager.state.node import Node, Unread
 from services.queue_manager.state.state import State
-from services.scheduler.solving.tables import make_instance
+from services.scheduler.solving.problem.tables import make_instance
 from shared.estimator.batching import batching
 from shared.estimator.estimator import cold_s
 from shared.messages.memory.blocks import WarmNode

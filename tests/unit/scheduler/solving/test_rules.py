@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.scheduler.solving.current import current_order
-from services.scheduler.solving.instance import Instance
+from services.scheduler.solving.problem.current import current_order
+from services.scheduler.solving.problem.instance import Instance
 from tests.unit.scheduler.instances import Load, Place, instance, instances, keeps_rules
 
 RUNS = Load(waits=0, runs=1, home=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cli.cluster.process_plan import process_plan
+from cli.cluster.processes.process_plan import process_plan
 from shared.config.addresses import batches_url, gateway_of_batches
 from shared.config.config import (
     CONFIG_ENV,

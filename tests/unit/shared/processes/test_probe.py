@@ -6,10 +6,10 @@ import asyncio
 import os
 import sys
 
-from cli.cluster.ports import free_port
+from cli.cluster.processes.ports import free_port
 from shared.config.config import ADMIN_PORT_ENV
 from shared.processes.probe import ADMIN_PORT_ENV as PROBED_ENV
-from shared.service.admin import Admin, serve_admin
+from shared.service.admin.admin import Admin, serve_admin
 
 HOST = "127.0.0.1"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.service.cluster_clock import STEP_S, STILL_S, ClusterClock, id_order, id_time
+from shared.service.log.cluster_clock import STEP_S, STILL_S, ClusterClock, id_order, id_time
 
 
 class Redis:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from services.simulator.cluster.cluster import SimulatedCluster
-from services.simulator.cluster.node import Loading
+from services.simulator.cluster.engine_process import Loading
 from services.simulator.devices.device import ModelOnDevice, SimulatedDevice
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions, ModelSpec

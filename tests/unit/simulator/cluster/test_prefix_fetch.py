@@ -8,8 +8,8 @@ import pytest
 
 from gpu_node.agent.decisions.actions import FetchPrefix, PrefixFetched, StopFetch
 from gpu_node.engine.measures.counts import Counts
-from gpu_node.engine.process.prefix_protocol import CopyPrefix, PrefixCopied
-from gpu_node.engine.process.protocol import NO_IMAGE, Command, ImageFile, ReleaseImages
+from gpu_node.engine.process.protocol.prefix_protocol import CopyPrefix, PrefixCopied
+from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Command, ImageFile, ReleaseImages
 from gpu_node.engine.requests.image import HandedOver
 from services.simulator.cluster.cluster import stepped
 from services.simulator.cluster.memory_bus import MemoryBus

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_node.engine.memory.prefix import Chains
-from gpu_node.engine.memory.ssd_index import Slot
+from gpu_node.engine.memory.tiers.ssd_index import Slot
 from gpu_node.engine.tiers.block_jobs import BlockJob, Done
 from services.simulator.devices.simulated_disk import READ_BYTES_PER_S, WRITE_BYTES_PER_S, SimulatedDisk
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpu_node.engine.measures.counts import Counts, KeptCounts
 from services.simulator.cluster.clients import UNSERVED, ClientOutcome
-from services.simulator.cluster.node import Loading
+from services.simulator.cluster.engine_process import Loading
 from services.simulator.cluster.node_prefixes import PrefixCounts
 from services.simulator.recording import Departure, Prediction, Recording
 from services.simulator.reports.report import attainment, keeps, quantiles, report, rounded

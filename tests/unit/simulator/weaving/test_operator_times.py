@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_node.graph.cost import NumberBytes, program_costs
-from gpu_node.graph.passes.offload import offload
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.offload.offload import offload
+from gpu_node.graph.passes.offload.polls import insert_polls
 from gpu_node.graph.program import OperatorKind
 from gpu_node.graph.step_shape import SequencePart, StepShape
 from services.simulator.weaving.operator_times import DecodeStep, DeviceSpeed, OperatorTimes

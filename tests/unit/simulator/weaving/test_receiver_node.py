@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_node.graph.passes.polls import insert_polls
+from gpu_node.graph.passes.offload.polls import insert_polls
 from services.simulator.weaving.decode_books import DecodeBooks
 from services.simulator.weaving.operator_times import OperatorTimes
 from services.simulator.weaving.receiver_node import ReceiverNode

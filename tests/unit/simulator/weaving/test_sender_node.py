@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from gpu_node.graph.passes.offload import offload
+from gpu_node.graph.passes.offload.offload import offload
 from gpu_node.graph.program import OperatorKind
 from services.simulator.weaving.decode_books import DecodeBooks
 from services.simulator.weaving.operator_times import OperatorTimes

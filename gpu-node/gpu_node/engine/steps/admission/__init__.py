@@ -1,1 +1,1 @@
-"""Who begins, who is preempted, and what memory that takes."""
+"""Which requests begin, which are preempted, and what memory that takes."""

@@ -23,10 +23,10 @@ and 12): each further preemption spared 30 rows of steps where 10 to 20 were pre
 
 
 class _OtherAdmission(KvAdmission):
-    """Has a rule of its own where there are places, and somebody runs."""
+    """Has a rule of its own where there are places, and requests run."""
 
     retry_steps = UNTIL_ONE_ENDS
-    """After which one that does not fit may, although nobody has ended."""
+    """After which one that does not fit may, although none has ended."""
 
     def num_blocked_steps(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> int:
         """As of every rule; alone, a request always has its try."""
@@ -42,10 +42,10 @@ class _OtherAdmission(KvAdmission):
 
 
 class GreedyAdmission(_OtherAdmission):
-    """While the tokens so far fit, and one more block for who comes back (vLLM)."""
+    """While the tokens so far fit, and one more block for each sequence that comes back (vLLM)."""
 
     def _fits(self, candidate: EngineRequest, running: Collection[EngineRequest]) -> bool:
-        """Whether blocks are free beside what those who run have yet to fill with tokens that they have."""
+        """Whether blocks are free beside what running requests have yet to fill with tokens that they have."""
         leader = candidate.sequences[0]
         if self._blocks.is_swapped_out(leader.sequence_id):
             holders = [sequence.sequence_id for sequence in candidate.holders]
@@ -85,10 +85,10 @@ class PricedAdmission(_OtherAdmission):
     """While what a row earns until memory runs out exceeds the price of giving way then.
 
     A step costs ``step_s`` however many rows it has, so one more row beside n saves the others ``step_s / (n + 1)`` of
-    each step that it is in. Who came last gives way first: when the blocks are predicted to run out after t steps, it
-    is this candidate, with t tokens more than now. Giving way costs the cheaper of a swap, if host memory has room, and
-    of computing again (`gpu_node.engine.steps.admission.held_kv`). So a cheap preemption is risked where a dear one is
-    not.
+    each step that it is in. The request that came last gives way first: when the blocks are predicted to run out after
+    t steps, it is this candidate, with t tokens more than now. Giving way costs the cheaper of a swap, if host memory
+    has room, and of computing again (`gpu_node.engine.steps.admission.held_kv`). So a cheap preemption is risked where
+    a dear one is not.
     """
 
     retry_steps = 8
@@ -103,7 +103,7 @@ class PricedAdmission(_OtherAdmission):
         demands = self._demands_beside(candidate, running)
         num_steps = steps_until_full(demands, self._model.block_size, self._blocks.num_usable_blocks)
         if num_steps is None or num_steps >= demands[-1].num_growth_tokens:
-            return True  # nobody gives way, or not while it is here
+            return True  # none gives way, or not while it is here
         cost = self._costs.step_cost
         if cost is None:
             return False
@@ -126,9 +126,9 @@ class PricedAdmission(_OtherAdmission):
 
 
 class SwappableAdmission(_OtherAdmission):
-    """What another rule admits, while host memory could take all who run at their full length.
+    """What another rule admits, while host memory could take all that run at their full length.
 
-    So whoever has to give way is swapped, nothing is ever computed again, and host memory bounds the batch:
+    So a request that has to give way is swapped, nothing is ever computed again, and host memory bounds the batch:
     AdaptiveLLM's baseline vLLM_s (§4.3).
     """
 

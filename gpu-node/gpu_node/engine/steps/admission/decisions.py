@@ -1,4 +1,4 @@
-"""What a scheduler asks when memory is short: who goes, how, who comes back, and who begins."""
+"""What a scheduler asks when memory is short: which requests go, how, which come back, and which begin."""
 
 from __future__ import annotations
 

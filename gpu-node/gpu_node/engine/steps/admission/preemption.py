@@ -1,4 +1,4 @@
-"""Who gives up its blocks when memory runs out, and what becomes of what they hold."""
+"""Which request gives up its blocks when memory runs out, and what becomes of what they hold."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class LowestFirst:
     """The victim is the running request of lowest priority (AdaptiveLLM, Algorithm 1)."""
 
     def __init__(self, order: RequestOrder | None = None) -> None:
-        """By default who came last gives way."""
+        """By default the request that came last gives way."""
         self._order = order or FirstComeFirstServed()
 
     def victim(self, running: Collection[EngineRequest], now: float) -> EngineRequest:
-        """The highest is never a victim while there is another, so somebody always advances."""
+        """The highest is never a victim while there is another, so one always advances."""
         return min(running, key=lambda request: by_priority(self._order, request, now))
 
     def fate(self, request: EngineRequest, blocks: BlockManager) -> KvFate:

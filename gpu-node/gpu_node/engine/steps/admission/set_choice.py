@@ -1,4 +1,4 @@
-"""Who comes next, while memory is to spare: those in host memory or those that wait (AdaptiveLLM, Algorithm 2)."""
+"""Which requests come next, while memory is to spare: swapped or waiting ones (AdaptiveLLM, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpu_node.engine.steps.batch.order import RequestOrder, by_priority
 from gpu_node.engine.steps.batch.roster import Roster
 
 RANKED_CHOICES = 16
-"""Choices for which those that wait stay ranked: priorities change with time, but who is before whom seldom."""
+"""Choices for which those that wait stay ranked: priorities change with time, but their order seldom does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class FreeRoom:
 class SetChoice:
     """Builds the largest set that fits of each kind, by priority, and takes the one of the higher mean priority.
 
-    Nobody behind one that does not fit is taken, so the first of a kind waits no longer than until it fits.
+    None behind one that does not fit is taken, so the first of a kind waits no longer than until it fits.
     """
 
     def __init__(self, order: RequestOrder) -> None:
@@ -51,7 +51,7 @@ class SetChoice:
         return chosen
 
     def _rank(self, roster: Roster, now: float) -> None:
-        """Newcomers find their places; who has been aborted loses its own."""
+        """Newcomers find their places; one that has been aborted loses its own."""
         if self._num_choices % RANKED_CHOICES == 0:
             self._ranked, self._known = [], set()
         self._num_choices += 1

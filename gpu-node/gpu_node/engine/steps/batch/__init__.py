@@ -1,1 +1,1 @@
-"""Who is in the batch, and what a step has of each."""
+"""Which sequences are in the batch, and what a step has of each."""

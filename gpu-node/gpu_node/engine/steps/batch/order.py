@@ -1,4 +1,4 @@
-"""Who matters more: the order in which requests keep their blocks, and get them back (AdaptiveLLM, §3.4 and §3.5)."""
+"""The order in which requests keep their blocks, and get them back (AdaptiveLLM, §3.4 and §3.5)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class RequestOrder(Protocol):
     ``pop()`` would not)."""
 
     is_line: bool
-    """Who waits stands in one line, so nobody need be compared: the preempted in front, then by arrival."""
+    """Requests wait in one line, so none need be compared: the preempted in front, then by arrival."""
 
     def priority(self, request: EngineRequest, now: float) -> float:
-        """Higher for who matters more, at ``now`` in seconds. Of equals, who came first matters more."""
+        """Higher for one that matters more, at ``now`` in seconds. Of equals, the first to come matters more."""
         ...
 
 
 class FirstComeFirstServed:
-    """Who came last gives way (PagedAttention, SOSP'23, §4.5): the oldest always advances."""
+    """The last to come gives way (PagedAttention, SOSP'23, §4.5): the oldest always advances."""
 
     is_line = True
 
@@ -33,7 +33,7 @@ class FirstComeFirstServed:
 
 
 class Fair:
-    """Who has waited longest for its length: (now - first enqueued) / length (AdaptiveLLM, §3.5).
+    """First the one that has waited longest for its length: (now - first enqueued) / length (AdaptiveLLM, §3.5).
 
     The wait of one that stands grows for ever while newcomers begin at 0, so each comes to be first in its time.
     """
@@ -41,12 +41,12 @@ class Fair:
     is_line = False
 
     def priority(self, request: EngineRequest, now: float) -> float:
-        """Seconds a token; 0 for who comes from a clock that is ahead."""
+        """Seconds a token; 0 for one that comes from a clock that is ahead."""
         return max(0.0, now - request.first_enqueued_s) / request.num_tokens
 
 
 class LeastSlack:
-    """Who has least time left beside what its promise asks for yet (deadlines: AdaptiveLLM, §6, its future work)."""
+    """First the one with the least slack until its promise is due (deadlines: AdaptiveLLM, §6, its future work)."""
 
     is_line = False
 
@@ -56,7 +56,7 @@ class LeastSlack:
     def priority(self, request: EngineRequest, now: float) -> float:
         """Minus the slack: what is left until the promise is due, less a step for each token that may still come.
 
-        A promise that is broken already goes first of all: nobody waits for ever.
+        A promise that is broken already goes first of all: no request waits for ever.
         """
         left_s = request.due_s - now
         return request.num_left_tokens * self._costs.usual_step_s - left_s

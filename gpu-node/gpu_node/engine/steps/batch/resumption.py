@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.memory.block_manager import BlockManager
-from gpu_node.engine.memory.device_blocks import BlockPlace
+from gpu_node.engine.memory.device.device_blocks import BlockPlace
 from gpu_node.engine.requests.image import BlockFormat, RequestState, SequenceState
 from gpu_node.engine.requests.sequence import EngineRequest, Sequence
 from shared.messages.memory.tiers import Tier

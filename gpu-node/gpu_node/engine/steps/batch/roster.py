@@ -217,7 +217,7 @@ class Roster:
         assert not waiting.keys() & self.running.keys(), "waiting or running"
         assert {**waiting, **self.running} == self.requests, "all are waiting or running"
         away = {one for one in waiting.values() if self.blocks.is_swapped_out(one.sequences[0].sequence_id)}
-        assert away == set(self.swapped.values()), "who is in host memory waits"
+        assert away == set(self.swapped.values()), "a request in host memory waits"
         assert len(self.steps) <= MAX_STEPS_IN_FLIGHT
         assert all(step.plan is not None for step in list(self.steps)[:-1]), "only the last is a draft"
         for request in self.requests.values():
@@ -226,8 +226,8 @@ class Roster:
         held = {block for one in holders for block in self.blocks.table(one.sequence_id)}
         assert self.blocks.num_used_blocks == len(held), "no block is lost"
         parts = [part for step in self.steps for part in step.parts()]
-        assert all(part.request.request_id in self.running for part in parts), "who left is in no step"
-        assert all(any(part.sequence is one for one in part.request.sequences) for part in parts), "nor is who ended"
+        assert all(part.request.request_id in self.running for part in parts), "a request that left is in no step"
+        assert all(any(part.sequence is one for one in part.request.sequences) for part in parts), "nor one that ended"
 
     def _check_request(self, request: EngineRequest) -> None:
         assert request.sequences, "a request without sequences is over"
@@ -245,7 +245,7 @@ class Roster:
             if request.parked is not None:
                 assert not is_running, "blocks are on the device or in an image"
             elif not any(sequence is one for one in holders):
-                assert sequence.num_computed_tokens == sequence.num_drawn_tokens == 0, "who holds nothing has nothing"
+                assert sequence.num_computed_tokens == sequence.num_drawn_tokens == 0, "no blocks, nothing computed"
             elif is_running:
                 num_slots = len(self.blocks.table(sequence.sequence_id)) * self.blocks.block_size
                 assert num_slots >= sequence.num_computed_tokens, "computed tokens lie in blocks"

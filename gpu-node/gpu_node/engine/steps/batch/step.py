@@ -46,7 +46,7 @@ class StepPart:
     draft_token_ids: tuple[int, ...] = ()
     """Guesses behind ``end``, which are computed too."""
     draft_draw_ids: tuple[int, ...] = ()
-    """Whose the draw behind each guess is (`Draw.sequence_id`): of nobody else."""
+    """`Draw.sequence_id` of the draw behind each guess, and of no other draw."""
 
     def drawn_ids(self, result: StepResult) -> list[int]:
         """Of its draws, those behind tokens that are the sequence's: behind ``end``, and behind each guess that holds.
@@ -134,7 +134,7 @@ class Step:
         return self.plan
 
     def remote_requests(self) -> list[EngineRequest]:
-        """Who is computed at a receiver in it, and has not left since."""
+        """Those that are computed at a receiver in it, and have not left since."""
         return [part.request for part in self._parts.values() if part.scheduled and part.scheduled.is_remote]
 
     def parts(self) -> list[StepPart]:

@@ -1,10 +1,10 @@
 """Which running sequences have guessed tokens in a step, and whether steps in flight are worth waiting for.
 
 A sequence with guesses in a step in flight is planned again when it is known which of them hold. Guesses take nothing
-from others: they have budget and blocks that the rows of all who run leave, and give blocks back with the step.
+from others: they have budget and blocks that the rows of all that run leave, and give blocks back with the step.
 
 A constrained sequence is guessed for by its language, each guess with the mask of what may follow it. Not guessed for
-are beams, whose tokens are chosen together, and who lies at a receiver, or is about to, where a sequence has one row.
+are beams, whose tokens are chosen together, and sequences at a receiver, or on the way there, which have one row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Constraint, Sampling
 
 MAX_LANGUAGES = 64
-"""Whose habits are kept; those of the one that was asked for longest ago go."""
+"""Languages whose habits are kept; those of the one that was asked for longest ago go."""
 
 DraftTokens = dict[int, list[Guess]]
 """Guesses by sequence id."""
@@ -145,7 +145,7 @@ class Speculation:
         return DraftCandidate(drafter.chances(num_unknown + most, least * needed)[num_unknown:], row_s * needed)
 
     def _with_blocks(self, wanted: Iterable[tuple[Sequence, int]]) -> Iterator[tuple[int, list[Guess]]]:
-        """As far as blocks are free beside those that all who run may take in this step."""
+        """As far as blocks are free beside those that all running requests may take in this step."""
         blocks = self._roster.blocks
         num_spare = blocks.num_free_blocks
         for request in self._roster.running.values():

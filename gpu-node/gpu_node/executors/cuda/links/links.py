@@ -148,7 +148,7 @@ class CudaLinks:
         receiver = CudaLinkReceiver(window, pages, arena.page_lines, self._device, self._drain)
         self._receiver = link, receiver
         self._serve(receiver)
-        for looks in (1, IDLE_LOOKS):  # compiled before anybody waits for it
+        for looks in (1, IDLE_LOOKS):  # compiled before a sender waits for it
             self._poll(receiver.tasks, arena, looks)
         receiver.look()
 
@@ -230,7 +230,7 @@ class CudaLinks:
         self._left.clear()
 
     def _close_left(self) -> None:
-        """Memory is freed when nobody maps it: before, what a late receiver does there would be undefined."""
+        """Memory is freed when no process maps it: before, what a late receiver does there would be undefined."""
         for window in [one for one in self._left if not one.is_mapped_elsewhere]:
             self._left.remove(window)
             window.close()

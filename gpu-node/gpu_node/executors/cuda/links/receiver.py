@@ -12,7 +12,7 @@ from gpu_node.kernels.triton.attention.poll import num_instances
 from gpu_node.kernels.triton.attention.task_ring import LentLines, PartMemory, PollCounters, Tasks
 
 _NO_MORE = 1 << 62
-"""As tasks that were served: nobody waits."""
+"""As tasks that were served: no sender waits."""
 
 
 class CudaLinkReceiver:
@@ -46,7 +46,7 @@ class CudaLinkReceiver:
         generation = self._window.generation
         if generation == self._window.accepted:
             return
-        self._drain()  # nobody serves a task of before
+        self._drain()  # no task of before is served
         counters = self.tasks.counters
         num_asked, num_served = int(counters.asked), int(counters.served)
         self._num_before += num_served - self._first

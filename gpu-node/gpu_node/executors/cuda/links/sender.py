@@ -69,7 +69,7 @@ class CudaLinkSender:
             self._window.next_generation()
 
     def close(self) -> LinkWindow:
-        """Ask no more; no step that does is in the queue. The window is to be closed when nobody maps it."""
+        """Ask no more; no step that does is in the queue. The window is to be closed when no process maps it."""
         if self._asking.ring is not None:
             self._asking.ring = None
             self._forget_graphs()

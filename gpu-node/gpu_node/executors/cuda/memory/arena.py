@@ -18,7 +18,7 @@ _LINE_WORDS = LINE_BYTES // WORD_BYTES
 
 
 class CudaArena:
-    """One memory. Holds nothing that has a meaning until somebody writes to it."""
+    """One memory. Holds nothing that has a meaning until it is written."""
 
     def __init__(self, paging: Paging, device: torch.device, *, is_pinned: bool = False) -> None:
         """``is_pinned``: host memory that the CUDA device here reaches by itself, in the order of a queue."""

@@ -3,8 +3,8 @@
 Of two makers. Where kernels are interpreted it is a part of a shared file. On a CUDA device it is memory of that
 device, which another process opens by a handle of 64 bytes (CUDA IPC: ``cuIpcGetMemHandle``, ``cuIpcOpenMemHandle``),
 from the same device or from one that reaches it. torch has the same for its own tensors, with a handle of several parts
-and files that count who maps them; here the driver is asked itself, so that who frees what is said in one place: the
-maker, when nobody maps it any more.
+and files that count the processes that map them; here the driver is asked itself, so that one place frees the memory:
+its maker, when no process maps it any more.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class DeviceMapping:
 
 
 def tensor_at(address: int, num_bytes: int, device: torch.device) -> torch.Tensor:
-    """uint8 [bytes] that somebody else frees, for launches on ``device``.
+    """uint8 [bytes] that its owner frees, for launches on ``device``.
 
     Memory that lies on another device stays where it is. Torch's way from arrays of others (CUDA Array Interface) would
     ask the driver where that is, and make a copy.

@@ -50,7 +50,7 @@ class InputLimits:
         """Numbers of each input. Block tables come last: of a step, only those that it has are sent."""
         by_row = dict.fromkeys(("token_ids", "positions", "row_lines"), self.num_rows)
         names = ("first_blocks", "first_rows", "starts", "num_rows", "decodes", "draw_rows")
-        by_sequence = dict.fromkeys(names, self.num_sequences + 1)  # rows of nobody may be one more
+        by_sequence = dict.fromkeys(names, self.num_sequences + 1)  # padding rows may be one more
         num_tiles = self.num_rows // self.rows_together + self.num_sequences + 1
         return {
             "counts": NUM_COUNTS,

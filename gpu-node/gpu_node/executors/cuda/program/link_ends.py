@@ -25,6 +25,6 @@ class Serving:
 
 @dataclass(slots=True)
 class AskedDevice:
-    """Of a model's program: whom it asks. Likewise."""
+    """Of a model's program: the device that it asks. Likewise."""
 
     ring: RemoteRing | None = None

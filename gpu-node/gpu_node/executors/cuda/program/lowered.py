@@ -43,7 +43,7 @@ class Lowered:
     lanes: LaneLaunches | None = None
     """The same in lanes, for steps in a pipeline."""
     asking: AskedDevice = field(default_factory=AskedDevice)
-    """Who attends its remote rows, if it sends."""
+    """The device that attends its remote rows, if it sends."""
     most_under_way: int = 0
     """Tasks that are sent before the oldest is gathered."""
     splits_on_device: bool = False

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from gpu_node.executors.collectives import ALONE, DeviceGroup
-from gpu_node.executors.cuda.program import products
-from gpu_node.executors.cuda.program.device_rows import DeviceRows
-from gpu_node.executors.cuda.program.kernels import (
+from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
+from gpu_node.executors.cuda.program.launches import products
+from gpu_node.executors.cuda.program.launches.device_rows import DeviceRows
+from gpu_node.executors.cuda.program.launches.kernels import (
     ACTIVATIONS,
     JOINED_NORMS,
     NORMS,
@@ -21,10 +22,9 @@ from gpu_node.executors.cuda.program.kernels import (
     WITHOUT_WINDOW,
     feeds_norm,
 )
-from gpu_node.executors.cuda.program.lane_streams import LaneLaunches
+from gpu_node.executors.cuda.program.launches.link_launches import gather_launch, poll_launch, send_launch
+from gpu_node.executors.cuda.program.launches.lora_launch import lora_launch
 from gpu_node.executors.cuda.program.link_ends import AskedDevice, Serving
-from gpu_node.executors.cuda.program.link_launches import gather_launch, poll_launch, send_launch
-from gpu_node.executors.cuda.program.lora_launch import lora_launch
 from gpu_node.executors.cuda.program.lowered import BufferColumns, Launch, Lowered
 from gpu_node.executors.cuda.program.step import CudaStep
 from gpu_node.graph.program import (
@@ -70,7 +70,7 @@ def lower(
     """Buffers and launches for ``program``; ``weights`` lie on the device, in the type of its buffers.
 
     ``piped``: the same with lanes, over the same buffers; there, each operator is a launch, and none polls.
-    ``serving``: what its polls look for, if it has any. ``asking``: who attends its remote rows, if it sends.
+    ``serving``: what its polls look for, if it has any. ``asking``: what attends its remote rows, if it sends.
     ``joins_norms=False`` is the plain path: a sum that a norm reads is a launch of its own. ``group``: the devices that
     run the other parts of a divided program.
     """

@@ -1,6 +1,6 @@
 """A model's program on a device: its launches over fixed buffers, and its steps captured as graphs.
 
-A step of single rows that all draw is filled up to one of a few sizes with rows of nobody, so that a graph of each size
+A step of single rows that all draw is filled up to one of a few sizes with padding rows, so that a graph of each size
 serves all such steps. Other steps are filled up likewise: a graph has what is done for all rows, and what follows for
 those that draw is launched one operator after the other. So are steps in lanes, and those of more prompts than
 `MAX_PROMPTS`. Of a step with remote rows, a graph finds on the device which these are; where local rows run ahead of
@@ -18,8 +18,8 @@ from itertools import accumulate
 
 import torch
 
-from gpu_node.executors.cuda.program.buckets import bucket_of, bucket_sizes, row_sizes
-from gpu_node.executors.cuda.program.graphs import Graphs, Replay
+from gpu_node.executors.cuda.program.graphs.buckets import bucket_of, bucket_sizes, row_sizes
+from gpu_node.executors.cuda.program.graphs.graphs import Graphs, Replay
 from gpu_node.executors.cuda.program.inputs import StepInputs
 from gpu_node.executors.cuda.program.lane_streams import LaneStreams
 from gpu_node.executors.cuda.program.lowered import Lowered
@@ -168,7 +168,7 @@ class CudaProgram:
             self._run_prompts(num_rows)
 
     def _run_prompts(self, num_rows: int) -> None:
-        """Prompts of nobody, of so many tokens in all, each as long as may be."""
+        """Padding prompts, of so many tokens in all, each as long as may be."""
         longest = self._inputs.limits.context_tokens
         nums_rows = [min(longest, num_rows - first) for first in range(0, num_rows, longest)]
         draw_rows = [end - 1 for end in accumulate(nums_rows)]
@@ -184,7 +184,7 @@ class CudaProgram:
         num_remote: int = 0,
         adapters: Sequence[int] = (),
     ) -> None:
-        """The inputs of a decode step of ``size`` rows, those that are missing being nobody's."""
+        """The inputs of a decode step of ``size`` rows, those that are missing being padding."""
         num_padding = size - len(sequences)
         batch = self._batch(sequences, [1] * num_padding, num_remote=num_remote)
         self._inputs.send([*token_ids, *[0] * num_padding], range(size), batch, _span(sequences, num_remote), adapters)
@@ -196,7 +196,7 @@ class CudaProgram:
         batch = lay_out(sequences, self._block_size, self._places, rows_together=together, padding=padding)
         if num_remote:
             ring = self.lowered.asking.ring
-            assert ring is not None, "who has remote sequences has a receiver"
+            assert ring is not None, "remote sequences have a receiver"
             first_row, first_sequence, _ = _span(sequences, num_remote)
             batch.row_lines[first_row : first_row + num_remote] = NOWHERE
             batch.starts[first_sequence : first_sequence + num_remote] = SEES_NOTHING

@@ -31,7 +31,7 @@ class CudaStep:
         max_tiles: int | None = None,
         is_divided: bool = False,
     ) -> None:
-        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: whose logits are wanted.
+        """``num_rows`` of each sequence, the last ``num_remote`` remote; ``draw_rows``: those whose logits are wanted.
 
         ``max_tiles``: it is of any sequences that have as many rows together and no more tiles: what there is of each
         is read on the device. Its only share is the whole.
@@ -49,7 +49,7 @@ class CudaStep:
         self._before_tile = [0, *accumulate(nums_tiles)]
         # every operator asks, layer after layer
         self.views: dict[object, torch.Tensor] = {}
-        """What those who cut buffers for this step have cut already."""
+        """What has been cut of buffers for this step already."""
         self._rows: dict[tuple[Rows, Share], slice] = {}
         self._attended: dict[Share, DeviceBatch] = {}
         self._written: dict[Share, DeviceBatch] = {}
@@ -115,7 +115,7 @@ class CudaStep:
         """For attention of the sequences of a share, over buffers of the whole step."""
         share = self._seen(share)
         if share not in self._attended and self._max_tiles is not None:
-            assert share.is_whole, "where sequences are read on the device, nobody knows how to cut them"
+            assert share.is_whole, "sequences that are read on the device cannot be cut here"
             whole, num_rows = self._inputs.batch, self._layout.num_rows
             self._attended[share] = replace(
                 whole,

@@ -178,7 +178,7 @@ class _Parts:
     results: torch.Tensor
     logs: torch.Tensor
     num_decodes: int
-    """Whose contexts may be split."""
+    """Decodes whose contexts may be split."""
     num_splits: int
     """Of each, at most."""
 

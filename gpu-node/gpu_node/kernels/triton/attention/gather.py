@@ -4,8 +4,8 @@ A gather does what others ask of this device meanwhile: two devices that send to
 has as many instances as a poll, all of which a device runs at the same time; an interpreter, which runs one after the
 other, serves others in a gather with one instance alone.
 
-Whoever has not answered after so many looks, or refuses, is *lost*: the rows of that step are zeros, nothing is sent
-any more, and no later answer is read.
+A receiver that has not answered after so many looks, or refuses, is *lost*: the rows of that step are zeros, nothing is
+sent any more, and no later answer is read.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What others wait for this device to do, looked at between two operators (Weaver, ATC'25, §4.1).
 
 A task is the attention of some single rows over blocks of this device, which are cut as the sender's are; the rows' own
-keys and values come with it and are written there first. Or it moves such blocks, one way or the other. Whoever asks
-writes the task into its slot of a ring, then adds to ``asked``; who has asked waits for ``served``.
+keys and values come with it and are written there first. Or it moves such blocks, one way or the other. The sender
+writes the task into its slot of a ring, adds to ``asked``, and waits for ``served``.
 
 No instance of the kernel waits for another one, so a poll needs no launch in which all run at the same time. Each looks
-at ``asked`` for itself and does its tiles of all tasks that it has not done; whoever is the last at a task adds to
+at ``asked`` for itself and does its tiles of all tasks that it has not done; the last instance at a task adds to
 ``served``. An instance that looked too early for a task does its tiles at the next poll, and so does the one that comes
-last there. Tasks are served in order: the last at a task has seen everybody's arrival at those before it.
+last there. Tasks are served in order: the last at a task has seen all arrivals at those before it.
 
 A tile is one row and one KV head, so no instance reads keys and values that another one writes within a task. Where
 there are fewer tiles than instances, contexts are split among them (`PartMemory`), as decode attention does it. Rows of
@@ -16,7 +16,7 @@ never unserved together with another one.
 
 A tile that names anything beyond what is lent (`LentLines`) touches no block, and ``refused`` says so.
 
-Counters only grow and wrap nowhere (int64); whoever asks keeps fewer than a ring of tasks unserved.
+Counters only grow and wrap nowhere (int64); a sender keeps fewer than a ring of tasks unserved.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def serve(
                 move_part(kind, lines, number, content, numbers, block_numbers, LINE_NUMBERS)
             tl.debug_barrier()  # all threads have written before one says so
             if tl.atomic_add(arrived + slot, 1, sem="acq_rel", scope="gpu") == num_instances - 1:
-                tl.atomic_xchg(arrived + slot, 0, sem="relaxed", scope="gpu")  # before anybody may ask for it again
+                tl.atomic_xchg(arrived + slot, 0, sem="relaxed", scope="gpu")  # before it may be asked for again
                 tl.atomic_add(served, 1, sem="acq_rel", scope="sys")
             task += 1
     tl.store(done + instance, task)

@@ -71,7 +71,7 @@ def _prefill(
             task = own + turn * step
             tile, kv_head = tl.full([], task // num_kv_heads, tl.int64), task % num_kv_heads
         else:
-            # the last rows of a prompt have most to do: whoever begins with them does not end with them
+            # the last rows of a prompt have most to do: an instance that begins with them does not end with them
             tile, kv_head = tl.num_programs(0) - 1 - tl.program_id(0).to(tl.int64), tl.program_id(1)
             if IS_COUNTED:
                 is_there = tile < tl.load(counts + 1)

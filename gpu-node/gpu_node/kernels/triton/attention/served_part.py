@@ -180,7 +180,7 @@ def _attend_tile(
 ):
     """The attention of one row and one KV head over one of ``num_splits`` parts of its context.
 
-    Whoever has the last part writes the row's own key and value before; who comes last of all puts parts together.
+    The instance with the last part writes the row's own key and value before; the last to come puts parts together.
     ``own_arrived`` and ``first_part``: where in `PartMemory` arrivals are counted, and where the first part stands.
     """
     shared, dims = tl.arange(0, PADDED_SHARED), tl.arange(0, PADDED_DIM)

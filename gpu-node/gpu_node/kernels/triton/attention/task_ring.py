@@ -1,4 +1,4 @@
-"""What one device asks of another: tasks by slot of a ring, and how far everybody is with them."""
+"""What one device asks of another: tasks by slot of a ring, and how far both are with them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class TaskRing:
 
 @dataclass(frozen=True, slots=True)
 class PollCounters:
-    """How far everybody is. All int64, all 0 at first."""
+    """How far sender and instances are. All int64, all 0 at first."""
 
     asked: torch.Tensor
     """[1]: tasks that have been asked for."""
@@ -124,7 +124,7 @@ class PollCounters:
 
 @dataclass(frozen=True, slots=True)
 class PartMemory:
-    """Where polls keep parts of contexts until they are put together; who polls owns it.
+    """Where polls keep parts of contexts until they are put together; owned by the device that polls.
 
     As many parts a slot as there are instances: rows whose KV heads are fewer than these have their contexts split.
     """

@@ -68,7 +68,7 @@ class Adjustments:
     penalties: torch.Tensor
     """float64 [adjusted, 3]: repetition, frequency, presence."""
     prior_rows: torch.Tensor
-    """int32 [prior tokens]: whose."""
+    """int32 [prior tokens]: the adjusted row of each."""
     prior_tokens: torch.Tensor
     """int32 [prior tokens]: ids, or below 0 the marks of cells."""
     are_output: torch.Tensor

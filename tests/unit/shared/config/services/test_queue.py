@@ -46,7 +46,7 @@ def test_a_file_with_one_names_its_place() -> None:
         parse_config("queue: {policy: fcfs, operations: {pace: true}}", "cluster.yaml")
 
 
-def test_nobody_reads_in_other_nodes_caches_where_nobody_knows_what_is_there() -> None:
+def test_no_node_reads_in_other_nodes_caches_where_it_is_not_known_what_is_there() -> None:
     assert "fetch" in used("qlm", warm=False), "of no effect"
-    with pytest.raises(ValidationError, match=r"operations\.fetch: nobody knows what nodes have cached without warm"):
+    with pytest.raises(ValidationError, match=r"operations\.fetch: what nodes have cached is not known without warm"):
         used("qlm", warm=False, fetch=True)

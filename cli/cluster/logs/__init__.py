@@ -1,0 +1,1 @@
+"""Logs of the cluster's processes, as one stream by time."""

@@ -1,0 +1,1 @@
+"""The processes of a cluster: which there are, where they answer, and how they are."""

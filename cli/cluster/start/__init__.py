@@ -1,0 +1,1 @@
+"""From nothing to a cluster that serves, and what is shown meanwhile."""

@@ -1,0 +1,1 @@
+"""Models from buckets of a storage that speaks S3."""

@@ -1,0 +1,1 @@
+"""Answers of the Responses API, written from the blocks of a chat's answer."""

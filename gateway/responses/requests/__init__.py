@@ -1,0 +1,1 @@
+"""Requests of the Responses API, read as chats."""

@@ -1,0 +1,1 @@
+"""One call as each family writes it, read character by character and made a JSON object."""

@@ -1,0 +1,1 @@
+"""What calls are made of, read character by character: values, literals, words."""

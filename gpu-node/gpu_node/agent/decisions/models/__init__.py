@@ -1,0 +1,1 @@
+"""What a node knows of models and adapters in this epoch."""

@@ -1,0 +1,1 @@
+"""What gateways, the queue manager and the KV manager are told."""

@@ -1,0 +1,1 @@
+"""Blocks of one model on devices: its own, and others that lend pages."""

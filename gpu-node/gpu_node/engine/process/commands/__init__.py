@@ -1,0 +1,1 @@
+"""What an engine does about the commands of its agent, and what the agent hears of it."""

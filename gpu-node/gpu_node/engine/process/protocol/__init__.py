@@ -1,0 +1,1 @@
+"""What agent and engine process say to each other, and how it becomes bytes."""

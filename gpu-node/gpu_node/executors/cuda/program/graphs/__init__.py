@@ -1,0 +1,1 @@
+"""Launches that are recorded for sizes of steps, and replayed."""

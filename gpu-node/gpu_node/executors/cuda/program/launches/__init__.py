@@ -1,0 +1,1 @@
+"""Operators as launches on a device."""

@@ -1,0 +1,1 @@
+"""Parts of a batch in lanes that overlap (NanoFlow)."""

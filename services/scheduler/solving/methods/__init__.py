@@ -1,0 +1,1 @@
+"""Ways to find an order of groups: exact, greedy, by local search, by turns."""

@@ -1,0 +1,1 @@
+"""What a process answers to operators: health, metrics, status."""

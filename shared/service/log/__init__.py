@@ -1,0 +1,1 @@
+"""A service's inbox as its log: its time, its commits, and who may write it."""
