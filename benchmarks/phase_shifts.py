@@ -13,7 +13,7 @@ was looked at for the formulas but 0. The same options give the same figures on 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
@@ -76,7 +76,7 @@ def drawn(parts: Sequence[tuple[float, Mix]], seed: int) -> list[WorkloadRequest
     return found
 
 
-def compared(name: str, seed: int) -> list[dict[str, Any]]:
+def compared(name: str, seed: int) -> Iterator[dict[str, Any]]:
     """All splits, for the same requests; ``kept_first``: of those that came within the first part."""
     requests, (first_s, _) = drawn(DAYS[name], seed), DAYS[name][0]
     lengths = {MODEL: MAX_MODEL_LEN}
@@ -84,7 +84,6 @@ def compared(name: str, seed: int) -> list[dict[str, Any]]:
         node: replace(one, network_bytes_per_s=NETWORK_PER_S)
         for node, one in devices_of({"a100": NUM_NODES}, [MODEL], max_model_lens=lengths).items()
     }
-    found = []
     for split, phases in SPLITS.items():
         config = cluster_config(list(devices), [MODEL], QueueOptions(), NUM_SEQS, lengths, phases=phases)
         config = config.model_copy(update={"slo_classes": {CLASS: SloClass(ttft_s=TTFT_S, tpot_s=TPOT_S)}})
@@ -93,8 +92,7 @@ def compared(name: str, seed: int) -> list[dict[str, Any]]:
         line = {"load": name, "nodes": split, **figures(run, config), "kept_first": attainment(early, config)}
         line["answers_s"] = len(requests) / (run.end_s - run.start_s)
         line["changes"] = [[one.time_s - run.start_s, one.node, one.phases] for one in run.recording.turns]
-        found.append(line)
-    return found
+        yield rounded(line)
 
 
 @click.command()
@@ -103,9 +101,9 @@ def compared(name: str, seed: int) -> list[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of lines.")
 def main(names: tuple[str, ...], seed: int, as_json: bool) -> None:
     """Compare nodes that follow the load with every fixed split."""
-    lines = [rounded(line) for name in names for line in compared(name, seed)]
+    lines = (line for name in names for line in compared(name, seed))
     if as_json:
-        click.echo(json.dumps({"seed": seed, "lines": lines}, indent=2))
+        click.echo(json.dumps({"seed": seed, "lines": list(lines)}, indent=2))
         return
     for line in lines:
         click.echo("  ".join(f"{name} {value}" for name, value in line.items()))

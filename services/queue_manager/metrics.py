@@ -88,8 +88,6 @@ def _planning(state: State) -> Iterator[Metric]:
 def _phases(state: State) -> Iterator[Metric]:
     """Where nodes follow the load."""
     followers = [node for node in state.nodes.values() if node.known.follows_load]
-    if not followers and not state.phase_changes:
-        return
     options: tuple[Phases, ...] = (PREFILL, DECODE, BOTH)
     yield gauges(
         "treadle_follower_phases",
@@ -100,7 +98,7 @@ def _phases(state: State) -> Iterator[Metric]:
     changes = CounterMetricFamily(
         "treadle_phase_changes", "Times that a node was told to change to these phases", labels=["phases"]
     )
-    for one in options:
+    for one in options if followers or state.phase_changes else ():
         changes.add_metric([one], state.phase_changes.get(one, 0))
     yield changes
 

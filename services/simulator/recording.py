@@ -50,7 +50,7 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PhaseTurn:
     """A node that follows the load changed its phases."""
 
     time_s: float
@@ -66,7 +66,7 @@ class Recording:
     outcomes: list[ClientOutcome] = field(default_factory=list)
     stays: dict[tuple[str, str], Stay] = field(default_factory=dict)
     departures: list[Departure] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[PhaseTurn] = field(default_factory=list)
 
 
 class Recorder:
@@ -101,7 +101,7 @@ class Recorder:
                     self.recording.departures.append(departure)
             case NodeUp(known=known) if known.follows_load:
                 if self._phases.get(known.node, BOTH) != known.phases:
-                    self.recording.turns.append(Turn(now, known.node, known.phases))
+                    self.recording.turns.append(PhaseTurn(now, known.node, known.phases))
                 self._phases[known.node] = known.phases
 
     def over(self, outcome: ClientOutcome) -> None:

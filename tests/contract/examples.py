@@ -174,6 +174,7 @@ HEARTBEAT = Heartbeat(
         rates=[_RATE],
         door=_DOOR,
         reads_ahead=True,
+        follows_load=True,
     ),
     model="smol",
     num_blocks=1024,

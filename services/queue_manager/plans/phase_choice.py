@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from services.queue_manager.state.phase_gains import TOGETHER, Gains
-from shared.estimator.splits.costs import Judged, Split, change_cost, judged
+from shared.estimator.splits.costs import Judged, NodeSplit, change_cost, judged
 from shared.estimator.splits.works import KindWork, PhaseLoad
 from shared.messages.nodes.nodes import BOTH, DECODE, PREFILL, Phases
 
@@ -50,12 +50,12 @@ class Holders(NamedTuple):
     num_both: int = 0
 
     @property
-    def split(self) -> Split:
+    def split(self) -> NodeSplit:
         """As it is."""
         return self._with([one.phases for one in self.followers])
 
-    def _with(self, phases: Sequence[Phases]) -> Split:
-        return Split(
+    def _with(self, phases: Sequence[Phases]) -> NodeSplit:
+        return NodeSplit(
             self.num_prefill + phases.count(PREFILL),
             self.num_decode + phases.count(DECODE),
             self.num_both + phases.count(BOTH),
@@ -80,7 +80,7 @@ class Holders(NamedTuple):
         order = sorted(self.followers, key=lambda one: (_ORDER[one.phases], one.num_running, one.node))
         return {one.node: PREFILL if place < num_prefill else DECODE for place, one in enumerate(order)}
 
-    def after(self, choice: Mapping[str, Phases]) -> Split:
+    def after(self, choice: Mapping[str, Phases]) -> NodeSplit:
         """The split that it makes."""
         return self._with(list(choice.values()))
 
@@ -126,12 +126,12 @@ def _is_paid(
     return gains.saved[_key(holders.after(choice))] >= cost
 
 
-def _is_void(split: Split) -> bool:
+def _is_void(split: NodeSplit) -> bool:
     """Nodes decode to whom nobody hands over, or prefill with nobody who goes on."""
     if split.num_prefill:
         return not split.num_decode and not split.num_both
     return bool(split.num_decode)
 
 
-def _key(split: Split) -> int:
+def _key(split: NodeSplit) -> int:
     return split.num_prefill if split.num_prefill or split.num_decode else TOGETHER

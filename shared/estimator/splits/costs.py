@@ -40,7 +40,7 @@ SECONDS_WEIGHT = 0.05  # of shares of promised times beside promises that are br
 NUM_ROUNDS = 12  # of n = z TPOT, each a step nearer: n grows in them, and not beyond the batch
 
 
-class Split(NamedTuple):
+class NodeSplit(NamedTuple):
     """How many nodes serve what."""
 
     num_prefill: int
@@ -48,14 +48,14 @@ class Split(NamedTuple):
     num_both: int
 
     @property
-    def serving(self) -> Split:
+    def serving(self) -> NodeSplit:
         """What it comes to (`shared.estimator.phases`): nobody's part is done by all, and none hands over to nobody."""
         prefill, decode, both = self
         if prefill and decode:
             return self
         if prefill or not both:
-            return Split(0, 0, sum(self))
-        return Split(0, 0, both)
+            return NodeSplit(0, 0, sum(self))
+        return NodeSplit(0, 0, both)
 
 
 class Judged(NamedTuple):
@@ -67,7 +67,7 @@ class Judged(NamedTuple):
     """At a node that decodes."""
 
 
-def judged(works: Sequence[KindWork], load: PhaseLoad, split: Split) -> Judged:
+def judged(works: Sequence[KindWork], load: PhaseLoad, split: NodeSplit) -> Judged:
     """What it costs that nodes are split like this; 0.0 where nothing comes. O(kinds)."""
     if not works:
         return Judged(0.0, 0.0)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.estimator.splits.costs import SECONDS_WEIGHT, Split, change_cost, judged
+from shared.estimator.splits.costs import SECONDS_WEIGHT, NodeSplit, change_cost, judged
 from shared.estimator.splits.works import KindOfLoad, PhaseLoad, works_of
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.placement import RequestShape
 from shared.messages.nodes.step_cost import ModelRate, StepCost
 
 COST = StepCost(step_s=0.01, token_s=0.001, context_token_s=0.0)
-TOGETHER, APART = Split(0, 0, 2), Split(1, 1, 0)
+TOGETHER, APART = NodeSplit(0, 0, 2), NodeSplit(1, 1, 0)
 
 
 def node(network_bytes_per_s: float = 1e9) -> NodeState:
@@ -38,7 +38,7 @@ def kind(
     return KindOfLoad(shape, rate, start_s, token_s, end_s)
 
 
-def cost(split: Split, *kinds: KindOfLoad, network_bytes_per_s: float = 1e9, waiting: float = 0.0) -> float:
+def cost(split: NodeSplit, *kinds: KindOfLoad, network_bytes_per_s: float = 1e9, waiting: float = 0.0) -> float:
     load = PhaseLoad(kinds, waiting)
     return judged(works_of([node(network_bytes_per_s)], load), load, split).cost
 
@@ -77,8 +77,8 @@ def test_long_prompts_beside_a_tight_pace_are_better_parted_and_a_small_load_is_
 
 def test_many_prompts_want_nodes_that_prefill_and_long_answers_nodes_that_decode() -> None:
     prompts, answers = kind(1000, 10, 1.5), kind(100, 400, 3.0)
-    assert cost(Split(3, 1, 0), prompts) < cost(Split(2, 2, 0), prompts) < cost(Split(1, 3, 0), prompts)
-    assert cost(Split(1, 3, 0), answers) < cost(Split(2, 2, 0), answers) < cost(Split(3, 1, 0), answers)
+    assert cost(NodeSplit(3, 1, 0), prompts) < cost(NodeSplit(2, 2, 0), prompts) < cost(NodeSplit(1, 3, 0), prompts)
+    assert cost(NodeSplit(1, 3, 0), answers) < cost(NodeSplit(2, 2, 0), answers) < cost(NodeSplit(3, 1, 0), answers)
 
 
 def test_a_network_that_is_too_slow_is_no_reason_to_part() -> None:
@@ -103,7 +103,7 @@ def test_a_promised_end_is_broken_by_both() -> None:
 def test_whatever_comes_has_a_finite_cost(kinds: list[tuple[float, float, float]], split: tuple[int, int, int]) -> None:
     load = PhaseLoad([kind(*one) for one in kinds], 1e6, 1e6)
     works = works_of([node()], load)
-    found = judged(works, load, Split(*split))
+    found = judged(works, load, NodeSplit(*split))
     assert 0.0 <= found.cost < math.inf
     assert 0.0 <= found.num_running <= 10.0 + 1e-9
     assert 0.0 < change_cost(works, 1, found.num_running) < math.inf
@@ -114,7 +114,7 @@ def test_whatever_comes_has_a_finite_cost(kinds: list[tuple[float, float, float]
     [((2, 0, 0), (0, 0, 2)), ((0, 2, 0), (0, 0, 2)), ((0, 1, 2), (0, 0, 2)), ((1, 0, 2), (0, 0, 3)), ((1, 1, 1),) * 2],
 )
 def test_where_a_phase_has_no_node_the_others_do_it(split: tuple[int, ...], serving: tuple[int, ...]) -> None:
-    assert Split(*split).serving == serving
+    assert NodeSplit(*split).serving == serving
 
 
 def test_nobody_comes() -> None:
