@@ -76,15 +76,16 @@ def drawn(parts: Sequence[tuple[float, Mix]], seed: int) -> list[WorkloadRequest
     return found
 
 
-def compared(name: str, seed: int) -> Iterator[dict[str, Any]]:
-    """All splits, for the same requests; ``kept_first``: of those that came within the first part."""
+def compared(name: str, seed: int, splits: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """These splits, for the same requests; ``kept_first``: of those that came within the first part."""
     requests, (first_s, _) = drawn(DAYS[name], seed), DAYS[name][0]
     lengths = {MODEL: MAX_MODEL_LEN}
     devices = {
         node: replace(one, network_bytes_per_s=NETWORK_PER_S)
         for node, one in devices_of({"a100": NUM_NODES}, [MODEL], max_model_lens=lengths).items()
     }
-    for split, phases in SPLITS.items():
+    for split in splits:
+        phases = SPLITS[split]
         config = cluster_config(list(devices), [MODEL], QueueOptions(), NUM_SEQS, lengths, phases=phases)
         config = config.model_copy(update={"slo_classes": {CLASS: SloClass(ttft_s=TTFT_S, tpot_s=TPOT_S)}})
         run = simulate(Scenario(config, devices, requests, fast))
@@ -97,11 +98,12 @@ def compared(name: str, seed: int) -> Iterator[dict[str, Any]]:
 
 @click.command()
 @click.option("--load", "names", type=click.Choice(list(DAYS)), multiple=True, default=list(DAYS))
+@click.option("--nodes", "splits", type=click.Choice(list(SPLITS)), multiple=True, default=list(SPLITS))
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of lines.")
-def main(names: tuple[str, ...], seed: int, as_json: bool) -> None:
+def main(names: tuple[str, ...], splits: tuple[str, ...], seed: int, as_json: bool) -> None:
     """Compare nodes that follow the load with every fixed split."""
-    lines = (line for name in names for line in compared(name, seed))
+    lines = (line for name in names for line in compared(name, seed, splits))
     if as_json:
         click.echo(json.dumps({"seed": seed, "lines": list(lines)}, indent=2))
         return

@@ -77,6 +77,11 @@ def num_resumed(cluster: Cluster, node: str) -> float:
     return cluster.metric(node, "treadle_resumed_requests_total", tier="evicted")
 
 
+def num_serving(cluster: Cluster) -> list[float]:
+    """Nodes for each phase."""
+    return [cluster.metric("scheduler", "treadle_phase_nodes", phase=phase) for phase in ("prefill", "decode")]
+
+
 @pytest.mark.parametrize(("prefills", "decodes"), [NODES, NODES[::-1]])
 async def test_what_one_node_prefills_the_other_decodes_once_they_are_told(
     cluster: Cluster, expected: list[str], prefills: str, decodes: str
@@ -137,12 +142,11 @@ async def test_where_nobody_decodes_the_queue_manager_ends_that(cluster: Cluster
     assert cluster.metric("queue-manager", "treadle_phase_changes_total") > before
 
     def known() -> dict[str, str]:
-        nodes = cluster.status("scheduler")["core"]["nodes"]
+        nodes = cluster.status("scheduler").get("nodes", {})
         return {name: node["state"].get("phases", "both") for name, node in nodes.items()}
 
     wait_for("everybody to say the same", lambda: known() == serving(cluster))
-    served = {phase: cluster.metric("scheduler", "treadle_phase_nodes", phase=phase) for phase in ("prefill", "decode")}
-    assert min(served.values()) >= 1
+    wait_for("nodes for both phases", lambda: min(num_serving(cluster)) >= 1)
     async with openai_client(cluster) as client:
         answers = await complete(client, ASKS)
     assert [answer.text for answer in answers] == expected

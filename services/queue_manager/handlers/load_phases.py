@@ -12,6 +12,7 @@ ends there; what waits there and is not of its phase any more goes elsewhere (`l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import fsum, inf
 
 from services.queue_manager.groups.groups import RequestGroups
@@ -27,7 +28,7 @@ from services.queue_manager.state.state import State
 from shared.bus import streams
 from shared.estimator.batching import residual_tokens, takes_kv
 from shared.estimator.splits.works import KindOfLoad, PhaseLoad, works_of
-from shared.messages.nodes.nodes import DECODE, PREFILL, Serve
+from shared.messages.nodes.nodes import BOTH, DECODE, PREFILL, Phases, Serve
 from shared.service.core import Effect, Send
 
 LOOK_S = 1.0  # between two looks: what an order takes until it is a fact, and less than the load takes to change
@@ -96,13 +97,15 @@ class LoadPhases:
         fixed = [node.known.phases for node in nodes if not node.known.follows_load]
         followers = [Follower(node.node, node.phases, node.num_running) for node in nodes if node.known.follows_load]
         num_prefill, num_decode = fixed.count(PREFILL), fixed.count(DECODE)
-        load = self._load(model, now)
         known = [node.known for node in nodes]
-        is_known = all(any(rate.model == model for rate in one.rates) for one in known)
-        if not is_known or not all(takes_kv(known[0], one, model) for one in known):
+        if not all(any(rate.model == model for rate in one.rates) for one in known):
             return
-        holders = Holders(followers, num_prefill, num_decode, len(fixed) - num_prefill - num_decode)
-        chosen = choose(gains, holders, works_of(known, load, reads_ahead=self._reads_ahead), load, dt_s)
+        chosen: Mapping[str, Phases] | None = dict.fromkeys([one.node for one in followers], BOTH)
+        if all(takes_kv(known[0], one, model) for one in known):  # else nobody can go on with it elsewhere
+            holders = Holders(followers, num_prefill, num_decode, len(fixed) - num_prefill - num_decode)
+            load = self._load(model, now)
+            works = works_of(known, load, reads_ahead=self._reads_ahead)
+            chosen = choose(gains, holders, works, load, dt_s)
         for name, phases in (chosen or {}).items():
             node = self._state.nodes[name]
             if node.phases != phases:

@@ -151,6 +151,15 @@ def test_a_new_epoch_begins_with_both_and_is_told_anew() -> None:
     assert {name: node.phases for name, node in world.nodes.items()} == told(world), "whatever it was told before"
 
 
+def test_nodes_that_have_no_use_for_each_others_kv_do_both() -> None:
+    world = World(CONFIG)
+    for name, kv_format in (("a", "x"), ("b", "y")):
+        world.start(name, "m", kv_format, phases="decode", follows_load=True)
+    world.settle()
+    submit(world, 1)
+    assert told(world) == {"a": "both", "b": "both"}
+
+
 def test_a_snapshot_has_all_of_it() -> None:
     world = begin(a="decode", b="decode")
     submit(world, 2)
