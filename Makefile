@@ -52,8 +52,8 @@ FAST    := not (redis or model or e2e or slow or docker or peers or vllm)
 # Tests that compute with tensors, or beside transformers: to import these takes as long as all that test-fast runs.
 TENSORS := $(addprefix tests/gpu_node/,bench executors graph kernels models offload engine/tiers engine/evictions vllm/test_adapter_shapes.py vllm/test_block_mover.py vllm/test_draw_rule.py engine/process/test_process.py engine/process/test_process_adapters.py engine/process/test_without_torch.py \
 	$(addprefix engine/,memory/test_kv_memory.py offload/test_served_time.py test_needs_torch_alone.py test_real_model.py \
-	$(addprefix test_,adapters.py adapters_change.py bars.py common_beginnings.py embeddings.py encoders.py engine_choices.py engine_swap.py executor.py gguf_encoders.py guesses.py nomic_encoders.py partitions.py piped_engine.py \
-	prefix_exchange.py scores.py structured_guesses.py structured_output.py))) \
+	$(addprefix test_,adapters.py adapters_change.py bars.py common_beginnings.py embeddings.py encoders.py engine_choices.py engine_swap.py executor.py gguf_encoders.py gguf_modern_bert.py guesses.py nomic_encoders.py partitions.py piped_engine.py \
+	prefix_exchange.py scores.py structured_guesses.py structured_output.py turned_encoders.py))) \
 	tests/gateway/models/tokenizer/test_gguf_encoders.py tests/gateway/models/test_hf_model.py tests/gateway/models/tokenizer/test_hf_tokenizer.py \
 	tests/fuzz tests/vllm tests/e2e/test_embeddings.py tests/e2e/test_encoders.py tests/cli/bench/test_bench_conversations.py tests/cli/bench/test_bench_engine.py tests/cli/bench/test_profile.py
 

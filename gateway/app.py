@@ -61,6 +61,8 @@ from gateway.tenants.auth import KeyRing
 from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange, RateMetrics
 from gateway.tenants.slots import Slots
+from gateway.tenants.turn_threads import THREADS, PreparingThreads
+from gateway.tenants.turns import TenantTurns
 from gateway.tenants.turnstile import ENTRANCE, ENTRIES_A_ROUND, REQUESTS_A_ROUND, TURNSTILE, Turnstile
 from shared import __version__
 from shared.messages.batches.batches import TOKEN_HEADER
@@ -100,12 +102,14 @@ def build_app(context: GatewayContext, timeouts: TimeOuts = TimeOuts()) -> web.A
         context.config, lambda: view.shortest_wait_s(clock()), clock, has_others=lambda: keys.ring.has_tenants
     )
     app[ENTRANCE], app[TURNSTILE] = Turnstile(ENTRIES_A_ROUND), Turnstile(REQUESTS_A_ROUND)
+    app[THREADS] = PreparingThreads()
+    app.on_cleanup.append(_close_threads)
     app[METRICS].inflight.set_function(lambda: slots.num_taken)
     app[METRICS].inflight_bytes.set_function(lambda: slots.bytes_taken)
     app[CONNECTIONS] = Connections(options.most_connections, timeouts)
     context.registry.register(ConnectionCollector(app[CONNECTIONS]))
     app.cleanup_ctx.append(_watch_loop(LoopLag(context.registry)))
-    app[LARGE_BODIES] = asyncio.Lock()
+    app[LARGE_BODIES] = TenantTurns(1)  # one at a time: threads share the interpreter
     app[STARTED_S] = int(time.time())
     pulse = Pulse()
     app.cleanup_ctx.append(pulse.beating)
@@ -219,3 +223,7 @@ async def _name_request(request: web.Request, response: web.StreamResponse) -> N
 
 def _new_request_id(request: web.Request) -> str:
     return request.app[CONTEXT].random_bytes(16).hex()
+
+
+async def _close_threads(app: web.Application) -> None:
+    app[THREADS].close()

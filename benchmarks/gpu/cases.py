@@ -16,7 +16,7 @@ from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
 from gpu_node.kernels.token_draw import NOT_DRAWN, TokenDraw
 from gpu_node.kernels.triton import activations, norms
-from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
+from gpu_node.kernels.triton.attention import attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
 from gpu_node.kernels.triton.attention.gather import gather
@@ -115,12 +115,13 @@ def _norms(sizes: Sizes, numbers: random.Random) -> float:
 
 def _activations(sizes: Sizes, numbers: random.Random) -> float:
     gate, up = sizes.numbers(2, numbers.randint(1, 33), 3 * sizes.columns)
-    out = sizes.poisoned(gate)
-    activations.silu_mul(gate, up, out)
-    error = _error(out, reference.silu_mul(_wide(gate), _wide(up)))
-    out = sizes.poisoned(gate)
-    activations.gelu(gate, out)
-    return max(error, _error(out, reference.gelu(_wide(gate))))
+    silu, gated, gelu = (sizes.poisoned(gate) for _ in range(3))
+    activations.silu_mul(gate, up, silu)
+    activations.erf_gelu_mul(gate, up, gated)
+    activations.gelu(gate, gelu)
+    wide = _wide(gate)
+    error = max(_error(silu, reference.silu_mul(wide, _wide(up))), _error(gelu, reference.gelu(wide)))
+    return max(error, _error(gated, reference.erf_gelu(wide) * _wide(up)))
 
 
 def _rope(sizes: Sizes, numbers: random.Random) -> float:
@@ -172,21 +173,26 @@ class _Paged:
 
 def _prefill(sizes: Sizes, numbers: random.Random) -> float:
     paged = _Paged(sizes, numbers, decodes=False)
-    paged_attention(paged.q, paged.cache, paged.batch(paged.sequences), paged.out)
+    attention.paged_attention(paged.q, paged.cache, paged.batch(paged.sequences), paged.out)
     return paged.error()
 
 
 def _window(sizes: Sizes, numbers: random.Random) -> float:
-    paged = _Paged(sizes, numbers, decodes=False)
-    window = numbers.randint(1, sizes.longest)
-    window_attention(paged.q, paged.cache, paged.batch(paged.sequences), window, paged.out)
+    paged, window = _Paged(sizes, numbers, decodes=False), numbers.randint(1, sizes.longest)
+    attention.window_attention(paged.q, paged.cache, paged.batch(paged.sequences), window, paged.out)
     return paged.error(window)
+
+
+def _both_sides(sizes: Sizes, numbers: random.Random) -> float:
+    paged = _Paged(sizes, numbers, decodes=False)
+    window, batch = numbers.randint(1, sizes.longest), paged_batch(paged.sequences, 16)
+    attention.bidirectional_window_attention(paged.q, paged.cache, paged.batch(paged.sequences), window, paged.out)
+    return _error(paged.out, reference.bidirectional_attention(_wide(paged.q), paged.expected, batch, window))
 
 
 def _decode(sizes: Sizes, numbers: random.Random) -> float:
     paged = _Paged(sizes, numbers, decodes=True)
-    batch = paged.batch(paged.sequences)
-    decode_attention(paged.q, paged.cache, batch, UNBOUNDED, paged.out, numbers.randint(1, 5))
+    decode_attention(paged.q, paged.cache, paged.batch(paged.sequences), UNBOUNDED, paged.out, numbers.randint(1, 5))
     return paged.error()
 
 
@@ -334,6 +340,7 @@ _CASES: dict[str, Case] = {
     "rope": _rope,
     "prefill attention": _prefill,
     "attention in a window": _window,
+    "attention to both sides": _both_sides,
     "decode attention": _decode,
     "poll": _poll,
     "send, poll, gather": _remote,

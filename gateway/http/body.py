@@ -25,8 +25,8 @@ BODY_READ_TIMEOUT_S = 10.0
 MIN_BODY_BYTES_PER_S = 64 << 10
 
 # Whatever is in a body of this size, it holds other requests up for a few milliseconds at most. What is larger is
-# looked at in steps, then decoded in a thread, and one at a time: threads share the interpreter, so several would only
-# take turns with the event loop.
+# looked at in steps, then decoded in a thread, and one at a time, the tenants by turns: threads share the interpreter,
+# so several would only take turns with the event loop.
 MAX_INLINE_BYTES = 16 << 10
 _large_bodies = ThreadPoolExecutor(1, "large-bodies")
 
@@ -63,11 +63,12 @@ async def read_body(request: web.Request, model: type[RequestModel]) -> RequestM
     data = received
     if encoding:
         inflate = partial(encodings.inflated, received, encoding, request.client_max_size)
-        data = await asyncio.get_running_loop().run_in_executor(_large_bodies, inflate)
+        async with request.app[LARGE_BODIES].one(request[CLIENT].tenant):
+            data = await asyncio.get_running_loop().run_in_executor(_large_bodies, inflate)
     request[BODY_BYTES] = max(len(received), len(data))
     if len(data) <= MAX_INLINE_BYTES:
         return parse_body(data, model)
-    async with request.app[LARGE_BODIES]:
+    async with request.app[LARGE_BODIES].one(request[CLIENT].tenant):
         for _ in check_steps(data):
             await asyncio.sleep(0)
         return await asyncio.get_running_loop().run_in_executor(_large_bodies, parse_body, data, model)
@@ -78,7 +79,7 @@ async def read_kept(request: web.Request, num_bytes: int, read: Callable[[], Non
     if num_bytes <= MAX_INLINE_BYTES:
         read()
         return
-    async with request.app[LARGE_BODIES]:
+    async with request.app[LARGE_BODIES].one(request[CLIENT].tenant):
         await asyncio.get_running_loop().run_in_executor(_large_bodies, read)
 
 

@@ -25,6 +25,7 @@ from gateway.tenants.auth import Client
 from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange
 from gateway.tenants.slots import Slots
+from gateway.tenants.turns import TenantTurns
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
 from shared.service.admin.admin import Admin
@@ -77,7 +78,7 @@ BATCHES = web.AppKey("BATCHES", BatchService)  # where there are batches, like t
 MESSAGE_BATCHES = web.AppKey("MESSAGE_BATCHES", BatchService)  # the same, as Anthropic's interface finds it
 BATCH_CALLS = web.AppKey("BATCH_CALLS", BatchCalls)
 TRANSFERS = web.AppKey("TRANSFERS", Transfers)
-LARGE_BODIES = web.AppKey("LARGE_BODIES", asyncio.Lock)  # whose holder works on a body that takes long
+LARGE_BODIES = web.AppKey("LARGE_BODIES", TenantTurns)  # who has one works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)
 ADMIN = web.AppKey("ADMIN", Admin)  # what the admin port answers

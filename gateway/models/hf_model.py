@@ -17,7 +17,7 @@ from gateway.models.tokenizer.hf_encoding import build_encoders
 from gateway.models.tokenizer.tokenizer import PromptTokenizer, TokenizerParts
 from shared.config.engines.scoring import DOCUMENT, QUERY
 from shared.files.classifier import num_labels_of
-from shared.files.encoder import is_encoder_type, max_length, text_positions
+from shared.files.encoder import has_gpt2_keys, is_encoder_type, max_length, text_positions
 from shared.files.model_file import ModelFileError
 from shared.files.vision import text_values
 from shared.vocabulary.hf_vocabulary import HfFiles, HfVocabulary, read_vocabulary, special_text
@@ -120,10 +120,10 @@ def _context_length(config: ModelFields) -> int | None:
     Llama 3, YaRN and LongRoPE write the scaled length there. For linear scaling some files write the length before it,
     but a node takes the number as it stands too, and here must not be room that no node has.
     """
-    length = config.get("max_position_embeddings", int)
+    length = config.get("n_positions" if has_gpt2_keys(config.values) else "max_position_embeddings", int)
     if length is None and "text_config" in config.values:
         return None  # `transformers` leaves out what is its default
     if length is None:
-        return config.need("n_positions", int)
+        length = config.need("n_positions", int)
     is_encoder = is_encoder_type(config.values.get("model_type"))
     return max_length(text_positions(config.values, length)) if is_encoder else length

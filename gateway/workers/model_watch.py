@@ -74,6 +74,8 @@ class ServedModelWatch:
         self._known = KnownModels(specs)
         """Every model and adapter that was ever served here: each name stays what it is."""
         self._models = {spec.name: served[spec.name] for spec in specs}
+        self._is_sure = False
+        """Of what was known at the start: the file may have been half written then."""
 
     async def run(self) -> None:
         """Look again and again, for ever."""
@@ -90,16 +92,28 @@ class ServedModelWatch:
         except ConfigError as error:
             self._judge([str(error)])
             return
-        changes = self._known.changed(told)
-        problems = changes.problems
+        if not self._is_sure:
+            self._correct(told)
+        problems = self._known.changed(told).problems
         new = await self._read_new([spec for spec in told if spec.name not in self._models], problems)
         checked = await self._check_adapters([spec for spec in told if spec.name in self._models | new], problems)
         if not await asyncio.to_thread(self._file.is_still):
             return  # it has changed meanwhile: it is unknown what was read
+        self._is_sure = True
         if not problems:
             self._file.settle()
         self._adopt(told, new, checked)
         self._judge(problems)
+
+    def _correct(self, told: Sequence[ModelSpec]) -> None:
+        """What was read at the start is not held to, where the file says something else now that it stands still.
+
+        Prompts that were made for what it was say so, and are refused by nodes (`weights_mark`).
+        """
+        wrong = self._known.changed(told)
+        self._known.forget(wrong)
+        for name in wrong.models:
+            self._models.pop(name, None)
 
     async def _read_new(self, specs: Sequence[ModelSpec], problems: list[str]) -> dict[str, ServedModel]:
         """One after another, so that each that can be used is. A model that is, is served without adapters that are
@@ -124,9 +138,10 @@ class ServedModelWatch:
         for spec in specs:
             usable = []
             for told in spec.adapters:
-                one = self._known.adapter(spec.name, told.name) or told
+                known = self._known.adapter(spec.name, told.name)
+                one = known or told
                 try:
-                    if not self._serves(spec.name, one.name):
+                    if known is None or not self._serves(spec.name, one.name):
                         await asyncio.to_thread(checked_path, one)
                     usable.append(one)
                 except ModelFileError as error:

@@ -93,10 +93,12 @@ TREADLE_API std::int32_t treadle_attention(Program* program, View q, std::int32_
   });
 }
 
-// Each row sees all rows of its sequence.
-TREADLE_API std::int32_t treadle_bidirectional_attention(Program* program, View q, std::int32_t layer, View out) {
+// `window`: positions that a row sees up to its own, and as many from its own on; or 0 for all of its sequence.
+TREADLE_API std::int32_t treadle_bidirectional_attention(Program* program, View q, std::int32_t layer,
+                                                         std::int32_t window, View out) {
   return guarded(-1, [&] {
-    program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer, treadle::Sight{.all = true},
+    program->add_operator<treadle::Attention>(program->kernels(), program->cache(), layer,
+                                              treadle::Sight{window > 0 ? window : treadle::Sight::kNoWindow, true},
                                               columns(*program, q), columns(*program, out));
     return 0;
   });
@@ -158,8 +160,16 @@ TREADLE_API std::int32_t treadle_tanh(Program* program, View x, View out) {
 
 TREADLE_API std::int32_t treadle_silu_mul(Program* program, View gate, View up, View out) {
   return guarded(-1, [&] {
-    program->add_operator<treadle::SiluMul>(program->kernels(), columns(*program, gate), columns(*program, up),
-                                            columns(*program, out));
+    program->add_operator<treadle::GatedActivation>(program->kernels().silu_mul, columns(*program, gate),
+                                                    columns(*program, up), columns(*program, out));
+    return 0;
+  });
+}
+
+TREADLE_API std::int32_t treadle_erf_gelu_mul(Program* program, View gate, View up, View out) {
+  return guarded(-1, [&] {
+    program->add_operator<treadle::GatedActivation>(program->kernels().erf_gelu_mul, columns(*program, gate),
+                                                    columns(*program, up), columns(*program, out));
     return 0;
   });
 }

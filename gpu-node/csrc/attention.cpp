@@ -83,7 +83,7 @@ void attend(const Kernels& kernels, const Cache& cache, int layer, Sight sight, 
   if (out.wide != nullptr) out.wide += column;
   if (out.narrow != nullptr) out.narrow += column;
   kernels.attention({q + column, q_stride, group.num_rows, num_shared, group.first_position,
-                     sight.all ? group.end_of_sequence : group.first_position + group.num_rows, sight.all, sight.window,
+                     sight.end_of(group), sight.both_sides, sight.window,
                      1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
                      HeadCache{cache.layer(layer, 0) + kv_head * cache.head_stride(), cache.value_offset(),
                                shape.block_size, shape.head_dim},

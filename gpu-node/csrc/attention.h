@@ -1,6 +1,8 @@
 // The KV cache and the operators that write and read it.
 #pragma once
 
+#include <algorithm>
+
 #include "arena.h"
 #include "buffer.h"
 #include "row_operators.h"
@@ -75,12 +77,18 @@ class WriteKv final : public RowOperator {
   Turn turn_;
 };
 
-// What of its sequence a row sees: with `all`, whatever there is; else at most so many positions, the last its own.
+// What of its sequence a row sees: at most so many positions, the last its own; and to both sides, as many behind that.
 struct Sight {
   static constexpr int kNoWindow = 1 << 30;
 
   int window = kNoWindow;
-  bool all = false;
+  bool both_sides = false;
+
+  // Behind what the last row of a group sees.
+  int end_of(const RowGroup& group) const {
+    const int end = group.first_position + group.num_rows;
+    return both_sides ? std::min(group.end_of_sequence, end - 1 + window) : end;
+  }
 };
 
 // A group's rows, the heads that share KV head `kv_head`, over the blocks of their sequence. `q` and `out` are the first

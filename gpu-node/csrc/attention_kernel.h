@@ -137,9 +137,11 @@ struct Attention {
 
   // Scores become weights, relative to the largest score so far; what was summed before is brought to the same scale.
   void weigh(int query, int tile) {
-    const int position = task.sees_all ? task.end_position - 1 : task.first_position + query / task.num_heads;
-    const int num_visible = position + 1 - tile;  // of the tile's positions: these, without the first few
-    const int num_passed = num_visible - task.window;
+    const int position = task.first_position + query / task.num_heads;
+    const int behind = position + task.window;
+    const int end = !task.sees_behind ? position + 1 : behind < task.end_position ? behind : task.end_position;
+    const int num_visible = end - tile;  // of the tile's positions: these, without the first few
+    const int num_passed = position + 1 - task.window - tile;
     Bf16* row = weights + query * kContextTile;
     Floats tile_scores[kTileVectors];
     for (int v = 0; v < kTileVectors; ++v) tile_scores[v] = load<Floats>(scores + query * kContextTile + v * kLanes);

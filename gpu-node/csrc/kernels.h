@@ -81,8 +81,8 @@ struct AttentionTask {
   int num_heads;
   int first_position;  // of the first row
   int end_position;    // behind what the last row sees
-  bool sees_all;       // each row sees all up to there; else its own position and those before it
-  int window;  // positions that a row sees, the last of them its own
+  bool sees_behind;    // each row sees positions behind its own, too, up to there
+  int window;          // positions that a row sees, the last of them its own; with `sees_behind`, as many behind it, too
   float scale;
   HeadCache cache;
   const std::int32_t* block_lines;  // of the sequence's blocks
@@ -120,6 +120,7 @@ struct Kernels {
   void (*erf_gelu)(const float* x, int num_columns, RowOut out);
   void (*tanh)(const float* x, int num_columns, RowOut out);
   void (*silu_mul)(const float* gate, const float* up, int num_columns, RowOut out);
+  void (*erf_gelu_mul)(const float* gate, const float* up, int num_columns, RowOut out);
   void (*add)(const float* a, const float* b, int num_columns, float* out);
   void (*rope)(float* x, const float* angles, int num_heads, int head_dim);
   void (*round)(const float* x, int num_columns, Bf16* out);

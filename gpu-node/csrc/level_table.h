@@ -14,6 +14,6 @@ namespace treadle::TREADLE_LEVEL {
 
 extern const Kernels kTable;
 const Kernels kTable{TREADLE_NAME, TREADLE_LINEAR, attention, rms_norm, layer_norm, relu, gelu,
-                     erf_gelu, tanh, silu_mul, add, rope, round, argmax, find_maxima, weigh};
+                     erf_gelu, tanh, silu_mul, erf_gelu_mul, add, rope, round, argmax, find_maxima, weigh};
 
 }  // namespace treadle::TREADLE_LEVEL

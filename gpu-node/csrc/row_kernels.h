@@ -79,18 +79,20 @@ static void gelu(const float* x, int num_columns, RowOut out) {
 
 // As it is defined: x / 2 * (1 + erf(x / sqrt 2)). The error function by its approximation with five terms, which is off
 // by 1.5e-7 at most (Abramowitz, Stegun, 1964, 7.1.26); the sign is taken first, so that nothing near 0 is a difference.
+TREADLE_INLINE Floats erf_gelu(Floats value) {
+  const Floats size = (value < 0.0F ? -value : value) * 0.7071067812F;
+  const Floats t = 1.0F / (1.0F + 0.3275911F * size);
+  Floats rest = t * 1.061405429F - 1.453152027F;
+  rest = rest * t + 1.421413741F;
+  rest = rest * t - 0.284496736F;
+  rest = rest * t + 0.254829592F;
+  rest = rest * t * exponential(-size * size);  // 1 - erf of the size
+  return 0.5F * value * (value < 0.0F ? rest : 2.0F - rest);
+}
+
 static void erf_gelu(const float* x, int num_columns, RowOut out) {
-  for (int column = 0; column < whole_vectors(num_columns); column += kLanes) {
-    const Floats value = load<Floats>(x + column);
-    const Floats size = (value < 0.0F ? -value : value) * 0.7071067812F;
-    const Floats t = 1.0F / (1.0F + 0.3275911F * size);
-    Floats rest = t * 1.061405429F - 1.453152027F;
-    rest = rest * t + 1.421413741F;
-    rest = rest * t - 0.284496736F;
-    rest = rest * t + 0.254829592F;
-    rest = rest * t * exponential(-size * size);  // 1 - erf of the size
-    put(out, column, 0.5F * value * (value < 0.0F ? rest : 2.0F - rest));
-  }
+  for (int column = 0; column < whole_vectors(num_columns); column += kLanes)
+    put(out, column, erf_gelu(load<Floats>(x + column)));
 }
 
 static void tanh(const float* x, int num_columns, RowOut out) {
@@ -101,6 +103,11 @@ static void tanh(const float* x, int num_columns, RowOut out) {
 static void silu_mul(const float* gate, const float* up, int num_columns, RowOut out) {
   for (int column = 0; column < whole_vectors(num_columns); column += kLanes)
     put(out, column, silu(load<Floats>(gate + column)) * load<Floats>(up + column));
+}
+
+static void erf_gelu_mul(const float* gate, const float* up, int num_columns, RowOut out) {
+  for (int column = 0; column < whole_vectors(num_columns); column += kLanes)
+    put(out, column, erf_gelu(load<Floats>(gate + column)) * load<Floats>(up + column));
 }
 
 static void add(const float* a, const float* b, int num_columns, float* out) {

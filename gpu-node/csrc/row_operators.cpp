@@ -50,8 +50,8 @@ void AddBias::run_row(int row, const Step&) const {
 
 void Activation::run_row(int row, const Step&) const { kernel_(x_.wide(row), x_.num_columns, out_.out(row)); }
 
-void SiluMul::run_row(int row, const Step&) const {
-  kernels_.silu_mul(gate_.wide(row), up_.wide(row), out_.num_columns, out_.out(row));
+void GatedActivation::run_row(int row, const Step&) const {
+  kernel_(gate_.wide(row), up_.wide(row), out_.num_columns, out_.out(row));
 }
 
 void Add::run_row(int row, const Step&) const {

@@ -124,15 +124,18 @@ class Activation final : public RowOperator {
   Columns x_, out_;
 };
 
-class SiluMul final : public RowOperator {
+// SiLU or GELU of one buffer, times another.
+class GatedActivation final : public RowOperator {
  public:
-  SiluMul(const Kernels& kernels, Columns gate, Columns up, Columns out)
-      : RowOperator(out.rows), kernels_(kernels), gate_(gate), up_(up), out_(out) {}
+  using Kernel = void (*)(const float* gate, const float* up, int num_columns, RowOut out);
+
+  GatedActivation(Kernel kernel, Columns gate, Columns up, Columns out)
+      : RowOperator(out.rows), kernel_(kernel), gate_(gate), up_(up), out_(out) {}
 
  private:
   void run_row(int row, const Step& step) const override;
 
-  const Kernels& kernels_;
+  Kernel kernel_;
   Columns gate_, up_, out_;
 };
 

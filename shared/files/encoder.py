@@ -12,10 +12,14 @@ from typing import Final
 
 from shared.config.engines.engine import EngineOptions, ModelSpec
 
-ENCODER_TYPES: Final = frozenset({"bert", "roberta", "xlm-roberta"})
-"""Their ``model_type``."""
-_ENCODER_ARCHITECTURES: Final = frozenset({"bert", "nomic-bert"})
+_COUNTED_BEHIND_PADDING: Final = frozenset({"roberta", "xlm-roberta"})
+_NOMIC: Final = "nomic_bert"
+ENCODER_TYPES: Final = _COUNTED_BEHIND_PADDING | {"bert", _NOMIC, "new", "gte", "modernbert"}
+"""Their ``model_type``; ``new`` is what the code beside GTE's files calls them."""
+_ENCODER_ARCHITECTURES: Final = frozenset({"bert", "nomic-bert", "modern-bert"})
 """What GGUF files call them (``general.architecture``); RoBERTa's kin are ``bert`` there, too."""
+NOMIC_TRAINED_POSITIONS: Final = 2048
+"""Where a file of Nomic's does not say it."""
 WHOLE_TEXT_TOKENS: Final = 512
 """For which a step of an encoder has room at least: most encoders have no more positions."""
 _ANSWER_TOKENS: Final = 1
@@ -34,20 +38,36 @@ def is_encoder_file(metadata: Mapping[str, object]) -> bool:
 
 def default_padding(model_type: str) -> int:
     """The id of the padding token, where ``config.json`` does not say it, as `transformers` has it."""
-    return 0 if model_type == "bert" else 1
+    return 1 if model_type in _COUNTED_BEHIND_PADDING else 0
 
 
 def num_skipped_positions(model_type: str, padding_id: int) -> int:
     """Rows of the table of positions before that of a text's first token: RoBERTa counts from behind its padding's."""
-    return 0 if model_type == "bert" else padding_id + 1
+    return padding_id + 1 if model_type in _COUNTED_BEHIND_PADDING else 0
 
 
 def text_positions(config: Mapping[str, object], num_positions: int) -> int:
-    """Tokens of the longest text, by an encoder's ``config.json`` and the rows of its table of positions."""
+    """Tokens of the longest text, by an encoder's ``config.json`` and the rows of its table of positions, or how many
+    positions there are where those are rotary."""
     model_type, padding_id = str(config.get("model_type")), config.get("pad_token_id")
+    if model_type == _NOMIC and has_gpt2_keys(config):
+        trained = config.get("max_trained_positions")
+        return trained_positions(num_positions, trained if isinstance(trained, int) else NOMIC_TRAINED_POSITIONS)
     if not isinstance(padding_id, int):
         padding_id = default_padding(model_type)
     return num_positions - num_skipped_positions(model_type, padding_id)
+
+
+def has_gpt2_keys(config: Mapping[str, object]) -> bool:
+    """Whether a ``config.json`` names its sizes as GPT-2 does (``n_embd``), which Nomic's own files do, too."""
+    model_type = config.get("model_type")
+    return model_type == "gpt2" or (model_type == _NOMIC and config.get("n_embd") is not None)
+
+
+def trained_positions(num_positions: int, num_trained: int) -> int:
+    """Of Nomic's own files: for longer texts than it was trained with, the code beside them may stretch the rotary
+    embedding by the length of the text."""
+    return min(num_positions, num_trained)
 
 
 def max_length(num_positions: int) -> int:

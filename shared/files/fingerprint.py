@@ -30,7 +30,7 @@ def fingerprint(spec: ModelSpec | AdapterSpec) -> str:
     digest = blake2b(digest_size=DIGEST_BYTES)
     try:
         for name, file in _files(path) if path.is_dir() else [("", path)]:
-            digest.update(f"{name}\n".encode())
+            digest.update(os.fsencode(f"{name}\n"))  # it need be no text
             _sample(file, digest)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error}") from error

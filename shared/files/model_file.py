@@ -44,7 +44,7 @@ def model_path(spec: ModelSpec | AdapterSpec) -> Path:
         # a digest of the source keeps apart two of them whose files have the same name
         mark = hashlib.sha256(spec.source.encode()).hexdigest()[:8]
         return models_dir() / mark / fetched_name(spec.source)
-    return Path(spec.source).expanduser()
+    return Path(os.path.expanduser(spec.source))  # noqa: PTH111 (which raises nothing where there is no such user)
 
 
 def sha256_of(path: Path) -> str:
@@ -69,8 +69,8 @@ def sha256_of_directory(path: Path) -> str:
     """
     digest = hashlib.sha256()
     names = (file.name for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-    for name in sorted(names, key=str.encode):
-        digest.update(f"{sha256_of(path / name)}  {name}\n".encode())
+    for name in sorted(names, key=os.fsencode):  # which need be no text
+        digest.update(os.fsencode(f"{sha256_of(path / name)}  {name}\n"))
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from shared.files.encoder import is_encoder_file, is_encoder_type, max_length, text_positions
+from shared.files.encoder import has_gpt2_keys, is_encoder_file, is_encoder_type, max_length, text_positions
 from shared.files.gguf_file import open_gguf
 from shared.files.model_file import ModelFileError
 from shared.files.model_length import KvSizes, ModelSizes
@@ -59,7 +59,7 @@ def _open(path: Path) -> _Counts:
     if not isinstance(values, dict):
         raise ModelFileError(f"{file}: expected a mapping at the top, found {type(values).__name__}")
     values = text_values(values)
-    return _Counts(values, _GPT2_KEYS if values.get("model_type") == "gpt2" else _OTHER_KEYS, file)
+    return _Counts(values, _GPT2_KEYS if has_gpt2_keys(values) else _OTHER_KEYS, file)
 
 
 _GGUF_KEYS = {

@@ -3,7 +3,7 @@ already: one way from text to tokens for both kinds of file.
 
 llama.cpp's converter writes what BERT's kin have of three kinds (``tokenizer.ggml.model``): ``bert``, word pieces with
 "▁" before what begins a word and without the "##" of what goes on with one; ``t5``, the Unigram model of XLM-RoBERTa;
-``gpt2``, the byte pairs of RoBERTa.
+``gpt2``, the byte pairs of RoBERTa or of ModernBERT.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # where models are directories alone, what reads GGUF files i
 
 _CONTINUED: Final = "##"
 _MAX_WORD_CHARACTERS: Final = 100  # of BERT's tokenizer; a longer word is unknown
-_BYTE_PAIR_CUTS: Final = ("roberta-bpe", "gpt-2")
+_MODERN: Final = "modern-bert"
+_BYTE_PAIR_CUTS: Final = ("roberta-bpe", "gpt-2", _MODERN)
 """``tokenizer.ggml.pre`` of byte pairs that are cut as GPT-2's."""
 _CAPITAL: Final = re.compile("[A-Z]")
 _SPECIAL = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
@@ -106,7 +107,8 @@ class _Tokens:
 def _word_pieces(fields: ModelFields, tokens: _Tokens) -> tuple[Spec, Spec]:
     """Of BERT. Whether it was made of texts of lower case no field says: a vocabulary that was has no capital."""
     unknown = tokens.need("[UNK]", "unknown")
-    first, last = tokens.need("[CLS]", "cls", "bos"), tokens.need("[SEP]", "seperator", "eos")
+    for text, *roles in (("[CLS]", "cls", "bos"), ("[SEP]", "seperator", "eos")):
+        tokens.need(text, *roles)
     vocab: dict[str, int] = {}
     for index, text in enumerate(tokens.texts):
         if tokens.is_plain(index):
@@ -132,10 +134,9 @@ def _word_pieces(fields: ModelFields, tokens: _Tokens) -> tuple[Spec, Spec]:
             "lowercase": is_lower,
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "BertProcessing", "sep": tokens.named(last), "cls": tokens.named(first)},
         "decoder": {"type": "WordPiece", "prefix": _CONTINUED, "cleanup": True},
     }
-    return spec, {"sep_token": tokens.texts[last], "cls_token": tokens.texts[first]}
+    return spec, _pair_of_bert(tokens, spec)
 
 
 def _unigram(fields: ModelFields, tokens: _Tokens) -> tuple[Spec, Spec]:
@@ -186,7 +187,7 @@ def _charsmap(fields: ModelFields) -> Spec | None:
 
 
 def _byte_pairs(fields: ModelFields, tokens: _Tokens) -> tuple[Spec, Spec]:
-    """Of RoBERTa."""
+    """Of RoBERTa; or of ModernBERT, with BERT's tokens around a text, which is of composed characters (NFC)."""
     cut = fields.get(f"{PREFIX}pre", str)
     if cut not in _BYTE_PAIR_CUTS:
         raise fields.error(f"{PREFIX}pre of an encoder is {cut!r}; supported are {', '.join(_BYTE_PAIR_CUTS)}")
@@ -198,11 +199,18 @@ def _byte_pairs(fields: ModelFields, tokens: _Tokens) -> tuple[Spec, Spec]:
             "vocab": {tokens.texts[index]: index for index in plain},
             "merges": vocabulary_entries(fields, "merges", str),
         },
-        "normalizer": None,
+        "normalizer": {"type": "NFC"} if cut == _MODERN else None,
         "pre_tokenizer": bytes_cut,
         "decoder": bytes_cut,
     }
-    return spec, _pair_of_roberta(tokens, spec)
+    return spec, (_pair_of_bert if cut == _MODERN else _pair_of_roberta)(tokens, spec)
+
+
+def _pair_of_bert(tokens: _Tokens, spec: Spec) -> Spec:
+    """The post-processor; returns the tokens by their roles."""
+    first, last = tokens.need("[CLS]", "cls", "bos"), tokens.need("[SEP]", "seperator", "eos")
+    spec["post_processor"] = {"type": "BertProcessing", "sep": tokens.named(last), "cls": tokens.named(first)}
+    return {"sep_token": tokens.texts[last], "cls_token": tokens.texts[first]}
 
 
 def _pair_of_roberta(tokens: _Tokens, spec: Spec) -> Spec:

@@ -53,6 +53,10 @@ class ObjectStore:
     released: threading.Event = field(default_factory=threading.Event)
     ignores_match: bool = False
     """It does not know conditions."""
+    is_sizeless: bool = False
+    """It tells no sizes of objects, as what only looks like S3 may not."""
+    sends_away: bool = False
+    """It answers whatever is asked with an address that is its own."""
     asked: list[str] = field(default_factory=list)
     """Reads of objects, with the range where a part was asked for, and others by their names."""
     regions: set[str] = field(default_factory=set)
@@ -114,6 +118,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
     def _answer(self) -> None:
+        if self.store.sends_away:
+            self._send(b"", {"Location": self.store.url}, HTTPStatus.TEMPORARY_REDIRECT)
+            return
         parts = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
         bucket, _, key = unquote(parts.path).removeprefix("/").partition("/")
@@ -156,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
         told = self.store.headers.get(key, {})
         num_bytes = told.get("listed-size", len(content))
         etag = escape(f'"{self.store.etag(key, content)}"')
-        return f"<Contents><Key>{quote(key)}</Key><Size>{num_bytes}</Size><ETag>{etag}</ETag></Contents>"
+        size = "" if self.store.is_sizeless else f"<Size>{num_bytes}</Size>"
+        return f"<Contents><Key>{quote(key)}</Key>{size}<ETag>{etag}</ETag></Contents>"
 
     def _send_object(self, key: str, version: str) -> None:
         content = self.store.content(key, version)
@@ -205,7 +213,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, body: bytes, headers: Mapping[str, str], status: HTTPStatus) -> None:
         self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        is_chunked = self.store.is_sizeless and "Accept-Ranges" in headers and self.command == "GET"
+        size = {"Transfer-Encoding": "chunked"} if is_chunked else {"Content-Length": str(len(body))}
+        for name, value in {**headers, **size}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command == "HEAD":
@@ -214,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
         if is_object and self.store.is_cut():
             body = body[: len(body) // 2]
             self.close_connection = True
-        self.wfile.write(body)
+        self.wfile.write(body if not is_chunked else b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
 
     def _refuse(self, status: HTTPStatus, code: str) -> None:
         text = f"<Error><Code>{code}</Code><Message>of {code}</Message></Error>"

@@ -20,9 +20,12 @@ from tests.e2e.traffic import PROMPTS, Ask, complete, openai_client
 from tests.gpu_node.encoder_model import LONGEST, label_logits, means, save_encoder, scores
 from tests.gpu_node.gguf_encoders import write_encoder_gguf
 from tests.gpu_node.nomic_model import save_nomic
+from tests.gpu_node.turned_encoders import as_gte_writes_it, save_turned
 
 ROUNDED = 0.999
 """Least cosine of the CPU device's bfloat16 beside float32."""
+ROUNDED_TURNED = 0.998
+"""The same of longer texts and more layers."""
 CLOSE = 0.05
 """Of scores, likewise."""
 TEXTS = (
@@ -66,12 +69,30 @@ def nomic(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 
 @pytest.fixture(scope="module")
+def modern(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A ModernBERT that scores by the mean of its states, and what `transformers` has of it."""
+    folder = tmp_path_factory.mktemp("modern")
+    return folder, save_turned("modernbert", folder, is_classifier=True, classifier_pooling="mean")
+
+
+@pytest.fixture(scope="module")
+def gte(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """As its own files have it."""
+    folder = tmp_path_factory.mktemp("gte")
+    model = save_turned("gte", folder)
+    as_gte_writes_it(folder)
+    return folder, model
+
+
+@pytest.fixture(scope="module")
 def cluster(
     tmp_path_factory: pytest.TempPathFactory,
     embedder: Bert,
     judge: Bert,
     moods: Bert,
     nomic: tuple[Path, Any],
+    modern: tuple[Path, Any],
+    gte: tuple[Path, Any],
     model_file: Path,
 ) -> Iterator[Cluster]:
     """Models that take turns on a node."""
@@ -84,6 +105,9 @@ def cluster(
             {"name": "texts", "source": str(embedder.path), "task": "embed"},
             {"name": "texts-gguf", "source": str(file), "task": "embed"},
             {"name": "nomic", "source": str(nomic[0]), "task": "embed"},
+            {"name": "modern", "source": str(modern[0]), "task": "embed"},
+            {"name": "modern-judge", "source": str(modern[0]), "task": "score"},
+            {"name": "gte", "source": str(gte[0]), "task": "embed"},
             {"name": "judge", "source": str(judge.path), "task": "score"},
             {"name": "moods", "source": str(moods.path), "task": "classify"},
             chat,
@@ -122,6 +146,30 @@ async def test_nomics_are_those_of_transformers(cluster: Cluster, nomic: tuple[P
         found = await embedded(client, TEXTS, "nomic")
     expected = normalize(means(model, [tokenizer.encode(text).ids for text in TEXTS]))
     assert float((found * expected).sum(dim=1).min()) > ROUNDED
+
+
+@pytest.mark.parametrize("name", ["modern", "gte"])
+async def test_with_rotary_positions(cluster: Cluster, name: str, request: pytest.FixtureRequest) -> None:
+    path, model = request.getfixturevalue(name)
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    async with openai_client(cluster) as client:
+        found = await embedded(client, TEXTS, name)
+    expected = normalize(means(model, [tokenizer.encode(text).ids for text in TEXTS]))
+    assert float((found * expected).sum(dim=1).min()) > ROUNDED_TURNED
+
+
+async def test_a_modern_bert_judges_pairs(cluster: Cluster, modern: tuple[Path, Any]) -> None:
+    path, model = modern
+    query, documents = "which loom weaves?", list(TEXTS[:3])
+    body = {"model": "modern-judge", "query": query, "documents": documents}
+    async with aiohttp.ClientSession(cluster.url) as http, http.post("/v1/rerank", json=body) as response:
+        assert response.status == 200
+        answer = await response.json()
+    found = {one["index"]: one["relevance_score"] for one in answer["results"]}
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    pairs = [tokenizer.encode(query, document).ids for document in documents]
+    expected = label_logits(model, pairs).sigmoid().flatten().tolist()
+    assert [found[number] for number in range(3)] == pytest.approx(expected, abs=CLOSE)
 
 
 async def test_a_text_that_is_too_long_is_refused(cluster: Cluster) -> None:

@@ -26,6 +26,7 @@ from gateway.openai.answers.answers import Usage
 from gateway.openai.errors.errors import ApiError
 from gateway.tenants.auth import ANYONE
 from gateway.tenants.promises import choose_promise
+from gateway.tenants.turn_threads import PreparingThreads, TenantThreads
 from shared.config.config import ClusterConfig
 from shared.messages.codec import decode_payload, encode
 from shared.messages.requests.payload import Payload
@@ -203,6 +204,11 @@ def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
+@cache
+def _threads() -> TenantThreads:
+    return PreparingThreads().of("")
+
+
 def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     """As `gateway.endpoints.call.endpoint` makes them, up to the queue."""
     context = _context()
@@ -210,9 +216,9 @@ def _payloads(endpoint: Endpoint[Any], data: bytes) -> list[Payload]:
     asked = endpoint.asked(body)
     model = job_parts.find_model(context, asked.model)
     choose_promise(context.config, ANYONE, asked.slo, None)
-    constraint = _loop().run_until_complete(endpoint.constraint(body, model))
-    pictures = _loop().run_until_complete(endpoint.pictures(body, model, context.models_with_pictures))
-    prompts = _loop().run_until_complete(endpoint.prompts(body, model))
+    constraint = _loop().run_until_complete(endpoint.constraint(body, model, _threads()))
+    pictures = _loop().run_until_complete(endpoint.pictures(body, model, context.models_with_pictures, _threads()))
+    prompts = _loop().run_until_complete(endpoint.prompts(body, model, _threads()))
     room, candidates = endpoint.room(body), asked.num_candidates
     extra, param = num_extra_tokens(pictures), endpoint.prompt_param
     limits = [job_parts.max_tokens(model, len(one) + extra, room, param, candidates) for one in prompts]

@@ -68,6 +68,22 @@ def xlm_roberta() -> Spec:
     return _spec(tokenizer)
 
 
+def modern_bert() -> Spec:
+    """As ModernBERT: bytes, and BERT's tokens around a text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=350, special_tokens=BERT_SPECIAL, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(LINES, trainer)
+    tokenizer.add_tokens(["  ", "   "])  # indents
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)]
+    )
+    return _spec(tokenizer)
+
+
 def _spec(tokenizer: Tokenizer) -> Spec:
     spec: Spec = json.loads(tokenizer.to_str())
     return spec
@@ -80,6 +96,7 @@ ENCODERS: Mapping[str, tuple[str, Callable[[], Spec], Spec]] = {
     "old-bert": ("bert", old_bert, _BERT),
     "roberta": ("roberta", roberta, _ROBERTA),
     "xlm-roberta": ("xlm-roberta", xlm_roberta, _ROBERTA),
+    "modern-bert": ("modernbert", modern_bert, _BERT),
 }
 """``model_type``, tokenizer and its configuration."""
 
@@ -98,7 +115,7 @@ def write_encoder(path: Path, style: str = "bert", /, tokenizer: Spec | None = N
     """A directory without weights, whose texts have 62 tokens at most; keys of both files may be changed."""
     vocab_size = write_tokenizer(path, style, **tokenizer or {})
     model_type = ENCODERS[style][0]
-    num_positions = 62 if model_type == "bert" else 64
+    num_positions = 64 if model_type in ("roberta", "xlm-roberta") else 62
     values = {"model_type": model_type, "max_position_embeddings": num_positions, "vocab_size": vocab_size}
     values |= {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
     (path / "config.json").write_text(json.dumps(values | config))

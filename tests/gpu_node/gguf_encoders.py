@@ -49,18 +49,28 @@ def tokenizer_keys(directory: Path) -> dict[str, Any]:
     else:
         ids |= model["vocab"]
     texts = {index: text for text, index in ids.items()}
-    special = BERT_SPECIAL if kind == "bert" else ROBERTA_SPECIAL
+    like_bert = config["model_type"] in ("bert", "modernbert")
+    special = BERT_SPECIAL if like_bert and kind != "t5" else ROBERTA_SPECIAL
+    added = {token["id"] for token in spec["added_tokens"] if token["content"] not in special}
     kinds = [
-        TokenType.UNUSED if index not in texts else TokenType.CONTROL if texts[index] in special else TokenType.NORMAL
+        TokenType.UNUSED
+        if index not in texts
+        else TokenType.CONTROL
+        if texts[index] in special
+        else TokenType.USER_DEFINED
+        if index in added
+        else TokenType.NORMAL
         for index in range(config["vocab_size"])
     ]
     tokens = [texts.get(index, f"[PAD{index}]") for index in range(len(kinds))]
     if kind == "bert":
         tokens = [text if of is TokenType.CONTROL else phantom(text) for text, of in zip(tokens, kinds, strict=True)]
     keys: dict[str, Any] = {"model": kind, "tokens": tokens, "token_type": [int(one) for one in kinds]}
-    keys |= {"pre": "roberta-bpe" if kind == "gpt2" else "default"}
-    keys |= {"token_type_count": config.get("type_vocab_size", 2)}
-    roles = _ROLES["bert" if kind == "bert" else "roberta"]
+    byte_pairs = "modern-bert" if like_bert else "roberta-bpe"
+    keys |= {"pre": byte_pairs if kind == "gpt2" else "default"}
+    if config["model_type"] != "modernbert":
+        keys |= {"token_type_count": config.get("type_vocab_size", 2)}
+    roles = _ROLES["bert" if special is BERT_SPECIAL else "roberta"]
     keys |= {f"{role}_token_id": ids[text] for role, text in roles.items()}
     if kind == "t5":
         scores = [float(score) for _, score in model["vocab"]]

@@ -43,6 +43,8 @@ _ALIKE = {
 }
 _OF_STORAGE = {"GetObject", "HeadObject", "ListObjectsV2"}
 """What is asked here; botocore asks others for credentials."""
+_SENSELESS = (LookupError, TypeError, ValueError, RecursionError)
+"""What reading an answer without size or sense raises, and botocore where it is sent from place to place."""
 _USER = re.compile(r"//[^/@\s]*@")
 _NO_CREDENTIALS = (
     "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give the pod's service "
@@ -76,6 +78,11 @@ def telling(model: BucketModel) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise CliError(f"{model.address} was not fetched: {error}") from error
+    except _SENSELESS as error:
+        raise CliError(
+            f"{model.address}: its storage does not answer as S3 does ({type(error).__name__}): look at "
+            "AWS_ENDPOINT_URL_S3, and at what stands between"
+        ) from error
 
 
 def _shown(error: Exception) -> str:

@@ -97,7 +97,7 @@ class ModelBucket:
         part = {} if (start, end) == (0, one.num_bytes) else {"Range": f"bytes={start}-{end - 1}"}
         whole = {} if part else {"ChecksumMode": "ENABLED"}
         answer: Mapping[str, Any] = self._client.get_object(**self._named(one), **part, **whole)
-        if unquoted(answer) != one.etag or answer["ContentLength"] != end - start:
+        if unquoted(answer) != one.etag or answer.get("ContentLength") != end - start:
             answer["Body"].close()
             raise CliError(
                 f"s3://{self.model.bucket}/{one.key} changed while it was fetched, or its storage sends no parts of "

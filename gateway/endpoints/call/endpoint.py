@@ -43,6 +43,7 @@ from gateway.openai.requests.schema import GenerationRequest
 from gateway.reasoning.marks import ThoughtReading
 from gateway.tenants.promises import SLO_HEADER, choose_promise
 from gateway.tenants.slots import Held
+from gateway.tenants.turn_threads import THREADS, TenantThreads
 from gateway.tenants.turnstile import ENTRANCE
 from shared.config.engines.engine import ModelTask
 from shared.config.services.queue import cache_partition
@@ -72,13 +73,13 @@ class Endpoint(Protocol[Body]):
     def asked(self, body: Body) -> GenerationRequest:
         """What is to be generated, in the words that all endpoints have in common."""
 
-    async def constraint(self, body: Body, model: ServedModel) -> Constraint | None:
-        """What the answer has to be; `ApiError` 400 for what it cannot."""
+    async def constraint(self, body: Body, model: ServedModel, threads: TenantThreads) -> Constraint | None:
+        """What the answer has to be; `ApiError` 400 for what it cannot. ``threads``: what takes long is done there."""
 
-    async def prompts(self, body: Body, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: Body, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The prompts as the model reads them; at least one."""
 
-    async def pictures(self, body: Body, model: ServedModel, able: list[str]) -> list[Picture]:
+    async def pictures(self, body: Body, model: ServedModel, able: list[str], threads: TenantThreads) -> list[Picture]:
         """Images of its one prompt; ``able``: names of the models that take any. `ApiError` 400 for others."""
 
     def token_bytes(self, body: Body, model: ServedModel) -> Sequence[bytes]:
@@ -158,9 +159,10 @@ class Handler(Generic[Body]):
         promise = choose_promise(
             context.config, http[CLIENT], asked.slo, http.headers.get(SLO_HEADER), http.get(BATCH_DEADLINE_S)
         )
-        constraint = await endpoint.constraint(body, model)
-        pictures = await endpoint.pictures(body, model, context.models_with_pictures)
-        prompts = await endpoint.prompts(body, model)
+        threads = app[THREADS].of(record.tenant)
+        constraint = await endpoint.constraint(body, model, threads)
+        pictures = await endpoint.pictures(body, model, context.models_with_pictures, threads)
+        prompts = await endpoint.prompts(body, model, threads)
         app[SLOTS].check_fits(http[CLIENT], len(prompts), endpoint.prompt_param)
         await self._meter(http, record, sum(map(len, prompts)) + num_extra_tokens(pictures), room)
         payload_bytes = job_parts.payload_bytes(model.tokenizer.vocab_size, prompts, constraint, pictures)

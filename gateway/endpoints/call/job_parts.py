@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.models.tokenizer.tokenizer import PromptTokenizer
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import GenerationRequest
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint, Sampling
 from shared.messages.requests.pictures import Picture
@@ -72,9 +72,9 @@ def check_token_ids(tokenizer: PromptTokenizer, token_ids: Collection[int], para
         raise errors.invalid(f"token ids are numbers from 0 to {tokenizer.vocab_size - 1}", param)
 
 
-async def tokenise(work: Callable[[], list[list[int]]], num_characters: int) -> list[list[int]]:
+async def tokenise(work: Callable[[], list[list[int]]], num_characters: int, threads: TenantThreads) -> list[list[int]]:
     """Run a tokenisation where it holds up no other request."""
-    return work() if num_characters <= MAX_INLINE_CHARACTERS else await asyncio.to_thread(work)
+    return work() if num_characters <= MAX_INLINE_CHARACTERS else await threads.run_text(work)
 
 
 def max_tokens(model: ServedModel, num_prompt: int, room: Room, prompt_param: str, num_candidates: int) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 
 from gateway.models.models import ServedModel
@@ -16,14 +15,12 @@ from gateway.models.pictures.picture_file import PictureFileError, picture_size
 from gateway.openai.errors import errors
 from gateway.openai.errors.picture_errors import bad_image, takes_no_images
 from gateway.openai.requests.chat_messages import ChatMessage
+from gateway.tenants.turn_threads import TenantThreads
 from shared.messages.requests.pictures import MAX_PICTURES, MAX_PICTURES_BYTES, MAX_PICTURES_PIXELS, Picture
 
 _TYPES = "image/png, image/jpeg, image/webp, image/gif"
 _DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp|gif);base64,", re.IGNORECASE)
 _INLINE = f"images are taken inline alone, and nothing is fetched: send 'data:TYPE;base64,…' (TYPE: {_TYPES})"
-
-# One after the other: each may take the memory of its pixels, and most of its time without the interpreter's lock.
-_reading = ThreadPoolExecutor(1, "pictures")
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,9 @@ class _Given:
     url: str
 
 
-async def read_pictures(messages: Sequence[ChatMessage], model: ServedModel, able: list[str]) -> list[Picture]:
+async def read_pictures(
+    messages: Sequence[ChatMessage], model: ServedModel, able: list[str], threads: TenantThreads
+) -> list[Picture]:
     """The images of a conversation, in its order; ``able``: models that take any. `ApiError` 400 names a field."""
     given = [
         _Given(f"messages[{number}].content[{place}].image_url.url", part.image_url.url)
@@ -45,7 +44,7 @@ async def read_pictures(messages: Sequence[ChatMessage], model: ServedModel, abl
         raise takes_no_images(model.name, able)
     if len(given) > MAX_PICTURES:
         raise errors.invalid(f"{len(given)} images are more than the {MAX_PICTURES} of a request", "messages")
-    return await asyncio.get_running_loop().run_in_executor(_reading, _read, given, model)
+    return await threads.run_pictures(partial(_read, given, model))
 
 
 def _read(given: Sequence[_Given], model: ServedModel) -> list[Picture]:

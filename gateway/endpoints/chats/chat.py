@@ -37,6 +37,7 @@ from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.tools import num_told_characters
 from gateway.reasoning.marks import ThoughtReading
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
@@ -56,13 +57,18 @@ class ChatEndpoint(SelfContained):
         """The body itself."""
         return body
 
-    async def constraint(self, body: ChatCompletionRequest, model: ServedModel) -> Constraint | None:
+    async def constraint(
+        self,
+        body: ChatCompletionRequest,
+        model: ServedModel,
+        threads: TenantThreads,
+    ) -> Constraint | None:
         """Calls where ``tool_choice`` asks for them, else as the request says; thoughts may stand before either."""
         if body.is_call_forced:
-            return with_lead(await forced_constraint(body, model), body, model)
-        return with_lead(await checked_constraint(body), body, model)
+            return with_lead(await forced_constraint(body, model, threads), body, model)
+        return with_lead(await checked_constraint(body, threads), body, model)
 
-    async def prompts(self, body: ChatCompletionRequest, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: ChatCompletionRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The conversation in the model's own format; `ApiError` 400 when the model's template refuses it."""
         body = with_effort(body, model)
         num_characters = sum(message.num_characters for message in body.messages)
@@ -71,11 +77,18 @@ class ChatEndpoint(SelfContained):
         return await job_parts.tokenise(
             lambda: [encode_messages(body.messages, model, body.told_tools, settings=body.chat_template_kwargs)],
             num_characters,
+            threads,
         )
 
-    async def pictures(self, body: ChatCompletionRequest, model: ServedModel, able: list[str]) -> list[Picture]:
+    async def pictures(
+        self,
+        body: ChatCompletionRequest,
+        model: ServedModel,
+        able: list[str],
+        threads: TenantThreads,
+    ) -> list[Picture]:
         """Those of its messages."""
-        return await read_pictures(body.messages, model, able)
+        return await read_pictures(body.messages, model, able, threads)
 
     def token_bytes(self, body: ChatCompletionRequest, model: ServedModel) -> Sequence[bytes]:
         """Marks of calls are seen where there may be calls, those of thoughts where these are told apart."""

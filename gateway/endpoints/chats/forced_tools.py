@@ -9,13 +9,14 @@ from gateway.models.models import ServedModel
 from gateway.openai.errors import errors
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.structured_output import schema_text
+from gateway.tenants.turn_threads import TenantThreads
 from gateway.tools.forced_calls import ForcedFunction, forced_calls
 from shared.messages.requests.payload import Constraint
 
 NAMING_S = 0.5  # to find the function that is at fault: many hostile ones would take a thread for half a minute
 
 
-async def forced_constraint(body: ChatCompletionRequest, model: ServedModel) -> Constraint:
+async def forced_constraint(body: ChatCompletionRequest, model: ServedModel, threads: TenantThreads) -> Constraint:
     """Calls in the model's notation, of one function or of any; `ApiError` 400 names the function that cannot be.
 
     All of them together are built first: their sum is bounded by that, so looking at each of them is, too.
@@ -24,13 +25,14 @@ async def forced_constraint(body: ChatCompletionRequest, model: ServedModel) -> 
     constraint = forced_calls(
         model.notation, list(functions.values()), model.control_markers, is_single=body.is_call_single
     )
-    problem = await build_problem(constraint)
+    problem = await build_problem(constraint, threads)
     clock = asyncio.get_running_loop().time
     until = clock() + NAMING_S
     for field, function in functions.items():
         if problem and clock() > until:
             break
-        await check_constraint(Constraint("json_schema", schema_text(function.schema)), f"{field}.function.parameters")
+        of_function = Constraint("json_schema", schema_text(function.schema))
+        await check_constraint(of_function, f"{field}.function.parameters", threads)
     if problem:
         raise errors.no_grammar(problem, "tools")
     return constraint

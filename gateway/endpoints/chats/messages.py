@@ -56,7 +56,9 @@ async def count_tokens(http: web.Request) -> web.Response:
         with body.in_own_words():
             chat = _thinking(body, model)
             num_characters = num_characters_of(chat.messages, chat.told_tools)
-            return await worked_out(lambda: _counted(chat, model, is_open=not body.is_last_turn_open), num_characters)
+            return await worked_out(
+                http, lambda: _counted(chat, model, is_open=not body.is_last_turn_open), num_characters
+            )
 
 
 def _counted(chat: ChatCompletionRequest, model: ServedModel, *, is_open: bool) -> TokenCount:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -25,6 +24,7 @@ from gateway.openai.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
+from gateway.tenants.turn_threads import THREADS
 
 
 async def tokenize(http: web.Request) -> web.Response:
@@ -33,7 +33,7 @@ async def tokenize(http: web.Request) -> web.Response:
         body = await read_body(http, TokenizeRequest)
         held.shrink(http[BODY_BYTES])
         model = _model(http.app[CONTEXT], body.model)
-        return await worked_out(lambda: _tokenized(body, model), _num_characters(body))
+        return await worked_out(http, lambda: _tokenized(body, model), _num_characters(body))
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -42,7 +42,7 @@ async def detokenize(http: web.Request) -> web.Response:
         body = await read_body(http, DetokenizeRequest)
         held.shrink(http[BODY_BYTES])
         tokenizer = _model(http.app[CONTEXT], body.model).tokenizer
-        return await worked_out(lambda: _detokenized(body, tokenizer), len(body.tokens))
+        return await worked_out(http, lambda: _detokenized(body, tokenizer), len(body.tokens))
 
 
 def _model(context: GatewayContext, name: str | None) -> ServedModel:
@@ -93,11 +93,12 @@ def _detokenized(body: DetokenizeRequest, tokenizer: PromptTokenizer) -> Detoken
     return DetokenizeAnswer(prompt=tokenizer.written(body.tokens))
 
 
-async def worked_out(work: Callable[[], msgspec.Struct], size: int) -> web.Response:
+async def worked_out(http: web.Request, work: Callable[[], msgspec.Struct], size: int) -> web.Response:
     """An answer that takes as long as a text of this many characters; a long one is made on a thread."""
 
     def body() -> bytes:
         return msgspec.json.encode(work())
 
-    data = body() if size <= job_parts.MAX_INLINE_CHARACTERS else await asyncio.to_thread(body)
+    is_short = size <= job_parts.MAX_INLINE_CHARACTERS
+    data = body() if is_short else await http.app[THREADS].of(http[CLIENT].tenant).run_text(body)
     return web.Response(body=data, content_type="application/json")

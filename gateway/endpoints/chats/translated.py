@@ -10,6 +10,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.requests.schema import ChatCompletionRequest
 from gateway.openai.requests.translated import TranslatedRequest
 from gateway.reasoning.marks import ThoughtReading
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 from shared.messages.requests.pictures import Picture
@@ -37,20 +38,31 @@ class TranslatedEndpoint(Generic[Translated]):
         """The same, as this model is asked; `ApiError` 400 for what it cannot do."""
         return body.chat
 
-    async def constraint(self, body: Translated, model: ServedModel) -> Constraint | None:
+    async def constraint(
+        self,
+        body: Translated,
+        model: ServedModel,
+        threads: TenantThreads,
+    ) -> Constraint | None:
         """As for a chat."""
         with body.in_own_words():
-            return await self._chat.constraint(self.chat_for(body, model), model)
+            return await self._chat.constraint(self.chat_for(body, model), model, threads)
 
-    async def prompts(self, body: Translated, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: Translated, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """As for a chat; one."""
         with body.in_own_words():
-            return await self._chat.prompts(self.chat_for(body, model), model)
+            return await self._chat.prompts(self.chat_for(body, model), model, threads)
 
-    async def pictures(self, body: Translated, model: ServedModel, able: list[str]) -> list[Picture]:
+    async def pictures(
+        self,
+        body: Translated,
+        model: ServedModel,
+        able: list[str],
+        threads: TenantThreads,
+    ) -> list[Picture]:
         """As for a chat."""
         with body.in_own_words():
-            return await self._chat.pictures(self.chat_for(body, model), model, able)
+            return await self._chat.pictures(self.chat_for(body, model), model, able, threads)
 
     def token_bytes(self, body: Translated, model: ServedModel) -> Sequence[bytes]:
         """As for a chat."""

@@ -13,6 +13,7 @@ from gateway.models.models import ServedModel
 from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.pooled.classes import Classification, ClassificationList, ClassifyRequest
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.files.classifier import ClassLabels
 
@@ -25,9 +26,9 @@ class ClassifyEndpoint(VectorEndpoint[ClassifyRequest]):
     body_model = ClassifyRequest
     task: ModelTask = "classify"
 
-    async def prompts(self, body: ClassifyRequest, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: ClassifyRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The inputs' tokens, with what the model wants around a text."""
-        return await text_prompts(body.input, model, "input", 1, model.tokenizer.encode_whole)
+        return await text_prompts(body.input, model, "input", 1, model.tokenizer.encode_whole, threads)
 
     def renderer(
         self, body: ClassifyRequest, model: ServedModel, request_id: str, created: int

@@ -15,6 +15,7 @@ from gateway.openai.answers.answers import Usage
 from gateway.openai.answers.delta import Delta
 from gateway.openai.errors import errors
 from gateway.openai.pooled.embeddings import Embedding, EmbeddingList, EmbeddingRequest
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 
 
@@ -26,9 +27,9 @@ class EmbeddingEndpoint(VectorEndpoint[EmbeddingRequest]):
     body_model = EmbeddingRequest
     task: ModelTask = "embed"
 
-    async def prompts(self, body: EmbeddingRequest, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: EmbeddingRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The inputs' tokens, with what the model wants around a text (EOS, mostly)."""
-        return await text_prompts(body.input, model, "input", 1, model.tokenizer.encode_whole)
+        return await text_prompts(body.input, model, "input", 1, model.tokenizer.encode_whole, threads)
 
     def renderer(
         self,

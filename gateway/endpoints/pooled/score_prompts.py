@@ -9,13 +9,19 @@ from gateway.models.models import ServedModel
 from gateway.models.score_form import Cut, Question
 from gateway.openai.errors import errors
 from gateway.openai.pooled.scores import ScoringRequest
+from gateway.tenants.turn_threads import TenantThreads
 
 MAX_REPEATED_CHARACTERS = 1 << 22
 """Of queries and instruction, counted once for each document: they are tokenised as often, in a second or two."""
 
 
 async def score_prompts(
-    body: ScoringRequest, pairs: Sequence[tuple[str, str]], model: ServedModel, document_tokens: int | None, param: str
+    body: ScoringRequest,
+    pairs: Sequence[tuple[str, str]],
+    model: ServedModel,
+    document_tokens: int | None,
+    param: str,
+    threads: TenantThreads,
 ) -> list[list[int]]:
     """A prompt for each query and document. ``document_tokens``: the most of each that is read.
 
@@ -44,7 +50,7 @@ async def score_prompts(
     def encoded() -> list[list[int]]:
         return [form.tokens(model.tokenizer, Question(query, instruction), document, cut) for query, document in pairs]
 
-    prompts = await job_parts.tokenise(encoded, num_repeated + sum(len(document) for _, document in pairs))
+    prompts = await job_parts.tokenise(encoded, num_repeated + sum(len(document) for _, document in pairs), threads)
     longest = max(map(len, prompts))
     if cut.prompt_tokens is not None and longest > cut.prompt_tokens:
         raise errors.invalid(

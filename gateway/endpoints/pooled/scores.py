@@ -21,6 +21,7 @@ from gateway.openai.pooled.scores import (
     ScoreList,
     ScoreRequest,
 )
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 
 
@@ -32,10 +33,10 @@ class RerankEndpoint(VectorEndpoint[RerankRequest]):
     body_model = RerankRequest
     task: ModelTask = "score"
 
-    async def prompts(self, body: RerankRequest, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: RerankRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """One a document."""
         pairs = [(body.query, document) for document in body.documents]
-        return await score_prompts(body, pairs, model, body.max_tokens_per_doc, self.prompt_param)
+        return await score_prompts(body, pairs, model, body.max_tokens_per_doc, self.prompt_param, threads)
 
     def renderer(
         self,
@@ -77,11 +78,11 @@ class ScoreEndpoint(VectorEndpoint[ScoreRequest]):
     body_model = ScoreRequest
     task: ModelTask = "score"
 
-    async def prompts(self, body: ScoreRequest, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: ScoreRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """One a pair."""
         queries = body.text_1 * len(body.text_2) if len(body.text_1) == 1 else body.text_1
         pairs = list(zip(queries, body.text_2, strict=True))
-        return await score_prompts(body, pairs, model, None, self.prompt_param)
+        return await score_prompts(body, pairs, model, None, self.prompt_param, threads)
 
     def renderer(
         self,

@@ -17,6 +17,7 @@ from gateway.openai.errors.errors import ApiError
 from gateway.openai.pooled.embeddings import EmbeddingUsage
 from gateway.openai.requests.schema import CacheSalt, CompletionRequest, GivenSlo
 from gateway.reasoning.marks import ThoughtReading
+from gateway.tenants.turn_threads import TenantThreads
 from shared.messages.requests.payload import Constraint
 
 
@@ -56,7 +57,12 @@ class VectorEndpoint(SelfContained, TextOnly, Generic[Asking]):
             cache_salt=body.cache_salt,
         )
 
-    async def constraint(self, body: Asking, model: ServedModel) -> Constraint | None:  # noqa: ARG002
+    async def constraint(
+        self,
+        body: Asking,  # noqa: ARG002
+        model: ServedModel,  # noqa: ARG002
+        threads: TenantThreads,  # noqa: ARG002
+    ) -> Constraint | None:
         """None: there is no text."""
         return None
 

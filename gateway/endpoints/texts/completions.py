@@ -21,6 +21,7 @@ from gateway.openai.answers.delta import Delta
 from gateway.openai.errors.errors import ApiError
 from gateway.openai.requests.schema import DEFAULT_COMPLETION_TOKENS, CompletionRequest
 from gateway.reasoning.marks import ThoughtReading
+from gateway.tenants.turn_threads import TenantThreads
 from shared.config.engines.engine import ModelTask
 from shared.messages.requests.payload import Constraint
 
@@ -37,13 +38,18 @@ class CompletionEndpoint(SelfContained, TextOnly):
         """The body itself."""
         return body
 
-    async def constraint(self, body: CompletionRequest, model: ServedModel) -> Constraint | None:  # noqa: ARG002
+    async def constraint(
+        self,
+        body: CompletionRequest,
+        model: ServedModel,  # noqa: ARG002
+        threads: TenantThreads,
+    ) -> Constraint | None:
         """As the request says."""
-        return await checked_constraint(body)
+        return await checked_constraint(body, threads)
 
-    async def prompts(self, body: CompletionRequest, model: ServedModel) -> list[list[int]]:
+    async def prompts(self, body: CompletionRequest, model: ServedModel, threads: TenantThreads) -> list[list[int]]:
         """The prompts' tokens; ids are taken as they are, if the model has them."""
-        return await text_prompts(body.prompt, model, "prompt", body.max_tokens or 1, model.tokenizer.encode)
+        return await text_prompts(body.prompt, model, "prompt", body.max_tokens or 1, model.tokenizer.encode, threads)
 
     def token_bytes(self, body: CompletionRequest, model: ServedModel) -> Sequence[bytes]:  # noqa: ARG002
         """Control tokens have no text."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from gateway.endpoints.call import job_parts
 from gateway.models.models import ServedModel
 from gateway.openai.errors import errors
+from gateway.tenants.turn_threads import TenantThreads
 
 
 async def text_prompts(
@@ -15,6 +16,7 @@ async def text_prompts(
     param: str,
     num_answer_tokens: int,
     encode: Callable[[str], list[int]],
+    threads: TenantThreads,
 ) -> list[list[int]]:
     """Tokens of each text by ``encode``; ids are taken as they are, if the model has them.
 
@@ -34,4 +36,4 @@ async def text_prompts(
     def encoded() -> list[list[int]]:
         return [prompt if isinstance(prompt, list) else encode(prompt) for prompt in given]
 
-    return await job_parts.tokenise(encoded, sum(len(prompt) for prompt in given if isinstance(prompt, str)))
+    return await job_parts.tokenise(encoded, sum(len(prompt) for prompt in given if isinstance(prompt, str)), threads)

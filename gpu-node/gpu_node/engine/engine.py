@@ -130,6 +130,7 @@ class Engine:
     def prepare(self, spec: ModelSpec) -> None:
         """As `PreparesBeside`, in any thread; `load_model` is to follow in the engine's own."""
         assert isinstance(self._executor, PreparesBeside)
+        self._residents.check_files(spec)
         self._executor.prepare(spec)
 
     def make_link(self, link: LinkName, model: str) -> LinkSizes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpu_node.engine.border.executor import BlocksLostError, Executor, LateMasks
 from gpu_node.engine.border.model import LoadedModel
 from gpu_node.engine.evictions.move_rates import measured_rates
+from gpu_node.engine.loaded_files import LoadedFiles
 from gpu_node.engine.measures.cost_learner import CostLearner
 from gpu_node.engine.measures.counts import Counts, KeptCounts, SumOfCounts
 from gpu_node.engine.measures.kv_costs import KvCosts, KvCostTables
@@ -35,6 +36,7 @@ class Resident:
     model: LoadedModel
     scheduler: Scheduler
     costs: KvCosts
+    files: LoadedFiles
     _sum_of_counts: SumOfCounts = field(default_factory=SumOfCounts)
 
     @property
@@ -136,6 +138,12 @@ class Residents:
         resident = self._by_name.get(spec.name)
         return resident is not None and resident.spec.adapters != spec.adapters
 
+    def check_files(self, spec: ModelSpec) -> None:
+        """As `LoadedFiles.check`, of a model that is loaded; in any thread."""
+        resident = self._by_name.get(spec.name)
+        if resident is not None:
+            resident.files.check(spec)
+
     # --- what is cached where -----------------------------------------------------------------------------------------
 
     def tell_blocks_again(self) -> None:
@@ -191,13 +199,14 @@ class Residents:
             raise
         self._join_store(model, blocks)
         costs = self._kv_costs(model)
-        return Resident(spec, model, self._scheduler(model, blocks, costs), costs)
+        return Resident(spec, model, self._scheduler(model, blocks, costs), costs, LoadedFiles(model))
 
     def _renewed(self, resident: Resident, spec: ModelSpec) -> Resident:
         """With other adapters. Blocks stay where they are: each is named by the adapter that has computed it."""
         missing = resident.scheduler.adapters - {one.name for one in spec.adapters}
         if missing:
             raise EngineBusyError(f"requests of {spec.name!r} are for {', '.join(sorted(missing))}, which would leave")
+        self.check_files(spec)
         self._offload.leave(spec.name)  # what is to be sent is made anew; sequences there are computed again
         self._leave_store(spec.name)
         blocks = resident.scheduler.blocks
@@ -206,6 +215,7 @@ class Residents:
         except BaseException:
             self._join_store(resident.model, blocks)
             raise
+        resident.files.learn(model)
         resident.scheduler.renew(model)
         blocks.renew(model)
         self._join_store(model, blocks)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gpu_node.graph.program import (
     ATTENTIONS,
+    BOTH_SIDES,
     KV_WRITERS,
     PRODUCTS,
     Buffer,
@@ -37,6 +38,7 @@ _FLOPS_PER_NUMBER: Mapping[OperatorKind, float] = {
     OperatorKind.RELU: 1,
     OperatorKind.GELU: 9,
     OperatorKind.ERF_GELU: 18,
+    OperatorKind.ERF_GELU_MUL: 19,
     OperatorKind.TANH: 4,
     OperatorKind.ROUTE: 5,  # compare, and a softmax
     OperatorKind.ADD: 1,
@@ -183,11 +185,10 @@ class _Meter:
     def attention(self, operator: Operator) -> Cost:
         """For each attended token and head, a product with its key and one with its value; the softmax is left out."""
         (query,) = operator.inputs
-        window = operator.attributes.get("window")
-        attended = self._step.num_attended(None if window is None else int(window))
-        if operator.kind is OperatorKind.BIDIRECTIONAL_ATTENTION:
-            attended = self._step.num_attended_whole
-        context = self._step.num_context_tokens(None if window is None else int(window))
+        stated = operator.attributes.get("window")
+        window = None if stated is None else int(stated)
+        attended = self._step.num_attended(window, both_sides=operator.kind in BOTH_SIDES)
+        context = self._step.num_context_tokens(window)
         return Cost(
             flops=4.0 * attended * self._buffers[query].num_columns,
             kv_bytes=context * self._kv_columns[operator.layer] * self._sizes.kv,

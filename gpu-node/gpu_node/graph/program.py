@@ -63,7 +63,9 @@ class OperatorKind(StrEnum):
     PAGED_ATTENTION = "paged_attention"
     WINDOW_ATTENTION = "window_attention"
     BIDIRECTIONAL_ATTENTION = "bidirectional_attention"
+    BIDIRECTIONAL_WINDOW_ATTENTION = "bidirectional_window_attention"
     SILU_MUL = "silu_mul"
+    ERF_GELU_MUL = "erf_gelu_mul"
     RELU = "relu"
     GELU = "gelu"
     ERF_GELU = "erf_gelu"
@@ -88,22 +90,16 @@ PRODUCTS = frozenset(
 )
 """Kinds whose first input is multiplied with their first weight."""
 
-ATTENTIONS = frozenset(
-    {OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENTION, OperatorKind.BIDIRECTIONAL_ATTENTION}
-)
+BOTH_SIDES = frozenset({OperatorKind.BIDIRECTIONAL_ATTENTION, OperatorKind.BIDIRECTIONAL_WINDOW_ATTENTION})
+"""Attentions in which a row sees rows behind it, too."""
+
+ATTENTIONS = BOTH_SIDES | {OperatorKind.PAGED_ATTENTION, OperatorKind.WINDOW_ATTENTION}
 """Kinds that read a layer's KV blocks."""
 
 SELECTIONS = frozenset({OperatorKind.SELECT_DRAWS, OperatorKind.SELECT_FIRST})
 """Kinds that copy one row of each sequence that draws."""
 
-OF_WHOLE_TEXTS = frozenset(
-    {
-        OperatorKind.SEGMENT_EMBEDDING,
-        OperatorKind.BIDIRECTIONAL_ATTENTION,
-        OperatorKind.SELECT_FIRST,
-        OperatorKind.MEAN_POOL,
-    }
-)
+OF_WHOLE_TEXTS = BOTH_SIDES | {OperatorKind.SEGMENT_EMBEDDING, OperatorKind.SELECT_FIRST, OperatorKind.MEAN_POOL}
 """Kinds of encoders: they need all rows of a sequence in one step, of which the last one draws."""
 
 KV_WRITERS = frozenset({OperatorKind.WRITE_KV, OperatorKind.ROPE_WRITE_KV})

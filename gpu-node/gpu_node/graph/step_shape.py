@@ -14,13 +14,22 @@ class SequencePart:
     start: int
     num_rows: int
 
-    def num_attended(self, window: int | None) -> int:
-        """Pairs of a row and a token that it attends to; the row at position p sees p + 1, or ``window`` at most."""
+    def num_attended(self, window: int | None, *, both_sides: bool = False) -> int:
+        """Pairs of a row and a token that it attends to; the row at position p sees p + 1, or ``window`` at most. With
+        ``both_sides``, as many from its own on, and itself once."""
+        return self._num_before(window) + (self._num_behind(window) if both_sides else 0)
+
+    def _num_before(self, window: int | None) -> int:
         first, last = self.start + 1, self.start + self.num_rows
         if window is None or last <= window:
             return (first + last) * self.num_rows // 2
         num_growing = max(window - self.start, 0)
         return (first + window) * num_growing // 2 + (self.num_rows - num_growing) * window
+
+    def _num_behind(self, window: int | None) -> int:
+        if window is None or self.num_rows <= window:
+            return self.num_rows * (self.num_rows - 1) // 2
+        return window * (window - 1) // 2 + (self.num_rows - window) * (window - 1)
 
     def num_context_tokens(self, window: int | None) -> int:
         """Tokens whose keys and values are read, each once."""
@@ -51,14 +60,9 @@ class StepShape:
         num_remote = max(0, sequences.stop - max(sequences.start, len(self.parts) - self.num_remote))
         return StepShape(self.parts[sequences.start : sequences.stop], before[1] - before[0], num_remote)
 
-    def num_attended(self, window: int | None = None) -> int:
+    def num_attended(self, window: int | None = None, *, both_sides: bool = False) -> int:
         """Pairs of a row and a token that it attends to, all sequences together."""
-        return sum(part.num_attended(window) for part in self.parts)
-
-    @property
-    def num_attended_whole(self) -> int:
-        """Likewise where each row attends to all of its sequence."""
-        return sum(part.num_rows * (part.start + part.num_rows) for part in self.parts)
+        return sum(part.num_attended(window, both_sides=both_sides) for part in self.parts)
 
     def num_context_tokens(self, window: int | None = None) -> int:
         """Tokens whose keys and values are read, all sequences together."""

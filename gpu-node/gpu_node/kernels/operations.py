@@ -105,12 +105,12 @@ def head_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Te
     return reference.head_norm(x, weight, epsilon)
 
 
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """Each row of ``x`` [rows, columns] with mean 0 and variance 1, times ``weight``, plus ``bias`` [columns]."""
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float) -> torch.Tensor:
+    """Each row of ``x`` [rows, columns] with mean 0, variance 1, times ``weight`` [columns], plus ``bias`` if any."""
     _require_float(x, 2)
-    _require_float(weight, 1)
-    _require_float(bias, 1)
-    _require(x.shape[1:] == weight.shape == bias.shape, "layer_norm: columns of x, weight and bias differ")
+    for parameter in (weight,) if bias is None else (weight, bias):
+        _require_float(parameter, 1)
+        _require(x.shape[1:] == parameter.shape, "layer_norm: columns of x, weight and bias differ")
     return reference.layer_norm(x, weight, bias, epsilon)
 
 
@@ -171,11 +171,17 @@ def window_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, wi
     return reference.paged_attention(q, cache, batch, window)
 
 
-def bidirectional_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
-    """Attention of rows ``q`` [rows, heads * head_dim] over all of their sequence, which is in the batch → as q."""
+def bidirectional_attention(
+    q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, window: int | None = None
+) -> torch.Tensor:
+    """Attention of rows ``q`` [rows, heads * head_dim] over all of their sequence, which is in the batch → as q.
+
+    With ``window``, a row sees so many tokens up to its own, and as many from its own on.
+    """
     _require_attention(q, cache, batch)
     _require_whole("bidirectional_attention", batch)
-    return reference.bidirectional_attention(q, cache, batch)
+    _require(window is None or window > 0, "bidirectional_attention: a row sees at least itself")
+    return reference.bidirectional_attention(q, cache, batch, window)
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -184,6 +190,13 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     _require_float(up, 2)
     _require(gate.shape == up.shape, "silu_mul: gate and up have one shape")
     return reference.silu_mul(gate, up)
+
+
+def erf_gelu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """``erf_gelu(gate) * up``, all [rows, columns]."""
+    _require(gate.shape == up.shape, "erf_gelu_mul: gate and up have one shape")
+    _require_float(up, 2)
+    return erf_gelu(gate) * up
 
 
 def relu(x: torch.Tensor) -> torch.Tensor:

@@ -52,10 +52,11 @@ def head_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Te
     return rms_norm(x.view(len(x), x.shape[1] // len(weight), len(weight)), weight, epsilon).view_as(x)
 
 
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float) -> torch.Tensor:
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float) -> torch.Tensor:
     """Layer normalisation (Ba, Kiros, Hinton, 2016)."""
     centred = x - x.mean(dim=-1, keepdim=True)
-    return weight * (centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + epsilon)) + bias
+    normed = weight * (centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + epsilon))
+    return normed if bias is None else normed + bias
 
 
 def rope_angles(positions: torch.Tensor, head_dim: int, theta: float) -> torch.Tensor:
@@ -93,11 +94,17 @@ def write_kv(k: torch.Tensor, v: torch.Tensor, cache: torch.Tensor, batch: Paged
     cache[batch.blocks, 1, batch.offsets] = v.view(len(v), *head_shape)
 
 
-def bidirectional_attention(q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch) -> torch.Tensor:
-    """softmax(q k^T / sqrt(head_dim)) v over all of each row's sequence (BERT, NAACL'19), group by group."""
+def bidirectional_attention(
+    q: torch.Tensor, cache: torch.Tensor, batch: PagedBatch, window: int | None = None
+) -> torch.Tensor:
+    """softmax(q k^T / sqrt(head_dim)) v over all of each row's sequence (BERT, NAACL'19), or over less than ``window``
+    tokens to either side (Longformer, 2020, §3.1), group by group."""
     output = torch.empty_like(q)
     for group in batch.groups:
         visible = group.visible[:, -1:].expand_as(group.visible)
+        if window is not None:
+            away = torch.arange(visible.shape[-1]) - batch.positions[group.rows][:, :, None]
+            visible = visible & (away.abs() < window)
         output[group.rows] = _group_attention(q[group.rows], cache, group, visible)
     return output
 

@@ -19,11 +19,17 @@ class Family(StrEnum):
     BERT = "bert"
     ROBERTA = "roberta"
     XLM_ROBERTA = "xlm-roberta"
-    NOMIC_BERT = "nomic-bert"
-    """In GGUF files alone."""
+    NOMIC_BERT = "nomic_bert"
+    NEW = "new"
+    """GTE's, as the code beside their files calls it."""
+    GTE = "gte"
+    """The same, as `transformers` calls it."""
+    MODERN_BERT = "modernbert"
 
 
-ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA, Family.NOMIC_BERT})
+TURNED_ENCODERS = frozenset({Family.NOMIC_BERT, Family.NEW, Family.GTE, Family.MODERN_BERT})
+"""Encoders with rotary positions; all of them have gated feed-forward networks."""
+ENCODERS = frozenset({Family.BERT, Family.ROBERTA, Family.XLM_ROBERTA}) | TURNED_ENCODERS
 """Families whose tokens see those behind them, too: they embed and score whole texts, and write none."""
 
 
@@ -58,7 +64,10 @@ class ModelConfig:
     rope: Rope | None = None
     """None: positions are learned."""
     windows: tuple[int | None, ...] = ()
-    """For each layer, how many tokens a token attends to, itself included; None or no entry: all before it."""
+    """For each layer, how many tokens a token attends to, itself included; None or no entry: all before it. Of an
+    encoder, as many from itself on, too."""
+    window_rope: Rope | None = None
+    """Of layers that have a window, where theirs is another one."""
     num_experts: int = 0
     num_experts_per_token: int = 0
     num_segments: int = 0

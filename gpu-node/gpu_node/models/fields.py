@@ -38,6 +38,10 @@ class Fields:
         """An error about this file."""
         return ModelFileError(f"{self._path}: {text}")
 
+    def has(self, key: str) -> bool:
+        """Whether there is such a value, of any type."""
+        return self._lookup(key) is not None
+
     def text(self, key: str, default: str) -> str:
         """A string, or ``default`` where there is none."""
         value = self._lookup(key)

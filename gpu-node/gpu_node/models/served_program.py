@@ -7,7 +7,7 @@ from gpu_node.models.architectures.encoder import build_classifier, build_encode
 from gpu_node.models.architectures.families import build_program
 from gpu_node.models.checkpoint import Checkpoint
 from gpu_node.models.pooling.pair_separator import pair_separator
-from gpu_node.models.pooling.pooling import check_causal, check_pooling, encoder_pooling
+from gpu_node.models.pooling.pooling import check_causal, check_pooling, classifier_pooling, encoder_pooling
 from gpu_node.models.pooling.score_head import check_labels, label_head, score_head
 from shared.config.engines.engine import ModelSpec
 from shared.files.encoder import encoder_task_problem
@@ -34,8 +34,10 @@ def _encoder_program(spec: ModelSpec, checkpoint: Checkpoint) -> Program:
         program = build_encoder(checkpoint.config, encoder_pooling(checkpoint))
     elif spec.task == "score":
         check_labels(checkpoint)
-        program = build_classifier(checkpoint.config, 1, pair_separator(checkpoint))
+        separator, pooling = pair_separator(checkpoint), classifier_pooling(checkpoint)
+        program = build_classifier(checkpoint.config, 1, separator, pooling)
     else:
-        program = build_classifier(checkpoint.config, label_head(checkpoint).shape[0])
+        num_labels, pooling = label_head(checkpoint).shape[0], classifier_pooling(checkpoint)
+        program = build_classifier(checkpoint.config, num_labels, pooling=pooling)
     program.check()
     return program

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpu_node.models.architectures.families import build_program
-from gpu_node.models.config import ENCODERS, Family, ModelConfig
+from gpu_node.models.config import ENCODERS, TURNED_ENCODERS, Family, ModelConfig
 from shared.config.hardware import FeedForward, ModelShape
 
-_WITHOUT_GATE = (ENCODERS - {Family.NOMIC_BERT}) | {Family.OPT, Family.GPT2}
+_WITHOUT_GATE = (ENCODERS - TURNED_ENCODERS) | {Family.OPT, Family.GPT2}
 
 
 def shape_of(name: str, config: ModelConfig, weight_bytes: float) -> ModelShape:

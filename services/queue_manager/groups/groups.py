@@ -136,6 +136,7 @@ class RequestGroups:
             )
         request.done_tokens, request.warm_tokens = evicted.output_tokens, 0
         request.kv_tokens, request.image = evicted.kv_tokens, evicted.image
+        request.giver = evicted.image.node if evicted.image is not None else ""
         self._enter(group, request)
         return group
 

@@ -129,8 +129,16 @@ class Requests:
         return [*self._free(request), *self.leave(request)]
 
     def _free(self, request: Request) -> list[Effect]:
-        kept_at = request.image.node if request.image is not None else self._state.groups[request.group].kv_at
-        node = self._state.nodes.get(request.node or kept_at)
+        node = self._state.nodes.get(request.node or self._state.groups[request.group].kv_at)
+        attempt = Attempt(request.request_id, request.attempt)
+        return [*(abort(node, [attempt]) if node is not None else []), *self._drop_image(request)]
+
+    def _drop_image(self, request: Request) -> list[Effect]:
+        """Of an attempt that is over; one that has been fetched is gone already.
+
+        Its giver would hold it until its time is over, and have no room meanwhile for those that follow.
+        """
+        node, request.giver = self._state.nodes.get(request.giver), ""
         return abort(node, [Attempt(request.request_id, request.attempt)]) if node is not None else []
 
     def leave(self, request: Request) -> list[Effect]:
@@ -159,6 +167,7 @@ class Requests:
         by_gateway: dict[str, list[Attempt]] = {}
         for request in requests:
             by_gateway.setdefault(request.gateway, []).append(Attempt(request.request_id, request.attempt))
+            effects += self._drop_image(request)
             effects += self.leave(request)  # it stays known, with its time of arrival, until it is submitted again
         for gateway, attempts in by_gateway.items():
             message = Resubmit(requests=attempts, gave_way=gave_way, has_crashed=has_crashed)

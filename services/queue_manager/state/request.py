@@ -45,6 +45,8 @@ class Request(msgspec.Struct, array_like=True, gc=False):
     """While it waits with KV that was handed over: where that is fetched."""
     reader: str = ""
     """The node that reads its KV while ``node`` computes its prompt (`readers`)."""
+    giver: str = ""
+    """The node that has handed its KV over, which the one that pulled this attempt may have yet to fetch."""
 
     @property
     def start_by_s(self) -> float:
@@ -53,5 +55,6 @@ class Request(msgspec.Struct, array_like=True, gc=False):
 
     def begin_attempt(self, message: Submit) -> None:
         """Its gateway submits it once more, with what is left to do. It must not stand in a group."""
-        self.attempt, self.prompt_tokens, self.reader = message.attempt, message.prompt_tokens, ""
+        self.attempt, self.prompt_tokens = message.attempt, message.prompt_tokens
+        self.reader = self.giver = ""
         self.done_tokens = max(0, self.max_tokens - message.max_tokens)

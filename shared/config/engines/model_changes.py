@@ -61,6 +61,13 @@ class KnownModels:
         for adapter in spec.adapters:
             known.setdefault(adapter.name, adapter)
 
+    def forget(self, changes: Changes) -> None:
+        """What these names stood for was read of a file that may have been half written: they may be learnt anew."""
+        for name in changes.models:
+            del self._models[name]
+        for model, adapter in changes.adapters:
+            del self._adapters[model][adapter]
+
     def model(self, name: str) -> ModelSpec | None:
         """A model, with the adapters that it had first; None for one that is not known."""
         return self._models.get(name)

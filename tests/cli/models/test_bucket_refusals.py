@@ -131,3 +131,14 @@ def test_a_service_account_s_token_is_given_for_a_role(
     pull(config())
     assert content(place(config())) == MODEL
     assert (store.tokens, store.regions) == (["of-the-pod"], {"eu-west-1"})
+
+
+def test_what_answers_as_no_storage_does_is_told(store: ObjectStore) -> None:
+    wrong = "its storage does not answer as S3 does"
+    store.headers["llama/tiny/config.json"] = {"x-amz-checksum-sha256": "abc"}  # no digest
+    assert wrong in refused(config())
+    store.is_sizeless = True
+    assert wrong in refused(config())
+    assert "its storage sends no parts of objects" in refused(config(FILE))
+    store.sends_away = True
+    assert wrong in refused(config())

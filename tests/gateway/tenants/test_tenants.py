@@ -21,6 +21,7 @@ KEYS = [
     {"key": "f2", "tenant": "flood", "max_inflight": 2},
     {"key": "m1", "tenant": "modest"},
 ]
+JSON = {"Content-Type": "application/json"}
 FLOOD, LIMITED, MODEST = ({"Authorization": f"Bearer {key}"} for key in ("f1", "f2", "m1"))
 
 
@@ -165,3 +166,37 @@ async def test_a_place_counts_those_of_the_same_tenant(start_gateway: GatewayFac
 
 async def _post(gateway: Gateway, body: dict[str, Any]) -> aiohttp.ClientResponse:
     return await gateway.http.post(TEXT, json=body, headers=MODEST)
+
+
+async def test_long_texts_of_a_tenant_wait_behind_its_own(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(keys=KEYS)
+    num_crowd, text = 40, "once upon a time " * 8_000
+
+    async def tokenised(headers: dict[str, str], prompt: str) -> None:
+        async with gateway.http.post("/tokenize", json={"model": "tiny", "prompt": prompt}, headers=headers) as answer:
+            assert answer.status == 200
+            await answer.read()
+
+    crowd = [asyncio.create_task(tokenised(FLOOD, text)) for _ in range(num_crowd)]
+    await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
+    await tokenised(MODEST, text[:4096])
+    assert sum(one.done() for one in crowd) < num_crowd // 2
+    await asyncio.gather(*crowd)
+
+
+async def test_long_bodies_of_a_tenant_wait_behind_its_own(start_gateway: GatewayFactory) -> None:
+    gateway = await start_gateway(keys=KEYS)
+    num_crowd, parts = 30, [{"type": "text", "text": "x"}] * 8
+    body = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": parts}] * 400}).encode()
+
+    async def refused_as_too_long() -> None:
+        async with gateway.http.post("/v1/chat/completions", data=body, headers=FLOOD | JSON) as answer:
+            assert answer.status == 400
+            await answer.read()
+
+    crowd = [asyncio.create_task(refused_as_too_long()) for _ in range(num_crowd)]
+    await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
+    async with gateway.http.post("/tokenize", json={"model": "tiny", "prompt": "ab " * 7000}, headers=MODEST) as answer:
+        assert answer.status == 200
+    assert sum(one.done() for one in crowd) < num_crowd // 2
+    await asyncio.gather(*crowd)

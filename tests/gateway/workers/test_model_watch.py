@@ -70,8 +70,11 @@ def base(base_file: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def watched(tmp_path: Path, tiny: dict[str, Any]) -> Watched:
-    return Watched(tmp_path / "cluster.yaml", [tiny])
+async def watched(tmp_path: Path, tiny: dict[str, Any]) -> Watched:
+    """Since a while: its file has stood still."""
+    watched = Watched(tmp_path / "cluster.yaml", [tiny])
+    await watched.look()
+    return watched
 
 
 async def test_a_model_that_comes_is_read_once_and_served(
@@ -273,6 +276,16 @@ async def test_an_adapter_that_is_not_there_keeps_nobody_else_away(
     assert (list(watched.served), watched.served.problem) == (["tiny", "later", "legal", "base", "rhymes"], "")
 
 
+async def test_nor_does_one_in_the_home_of_a_user_that_is_not_there(
+    watched: Watched, tiny: dict[str, Any], folders: dict[str, dict[str, Any]]
+) -> None:
+    lost = {"name": "lost", "source": "~no-such-user/adapter"}
+    watched.write(tiny | {"adapters": [folders["legal"], lost]})
+    await watched.look()
+    assert list(watched.served) == ["tiny", "legal"]
+    assert "adapter 'lost': ~no-such-user/adapter does not exist" in watched.served.problem
+
+
 async def test_the_name_of_an_adapter_that_has_gone_may_be_a_model_s(
     watched: Watched, tiny: dict[str, Any], base: dict[str, Any], folders: dict[str, dict[str, Any]]
 ) -> None:
@@ -282,3 +295,19 @@ async def test_the_name_of_an_adapter_that_has_gone_may_be_a_model_s(
     await watched.look()
     assert (list(watched.served), list(watched.served.withheld)) == (["legal"], ["tiny"])
     assert watched.served["legal"].model == "legal"
+
+
+async def test_what_was_read_at_the_start_of_a_half_written_file_is_not_held_to(
+    tmp_path: Path, tiny: dict[str, Any], base: dict[str, Any], folders: dict[str, dict[str, Any]]
+) -> None:
+    legal, rhymes = folders["legal"], folders["rhymes"]
+    half = Watched(tmp_path / "cluster.yaml", [tiny | {"adapters": [legal | {"source": rhymes["source"]}]}, base])
+    first = dict(half.served)
+    half.write(tiny | {"max_model_len": 32, "adapters": [legal]}, base)
+    await half.look()
+    assert (list(half.served), half.served.problem, half.read) == (["tiny", "legal", "base"], "", ["tiny"])
+    assert half.served["tiny"].max_model_len == 32
+    assert half.served["legal"].weights != first["legal"].weights
+    half.write(tiny, base)
+    await half.look()
+    assert half.served.problem.startswith("model 'tiny': its max_model_len changed"), "this one was whole"

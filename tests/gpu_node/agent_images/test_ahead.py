@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,8 +17,9 @@ from prometheus_client import REGISTRY
 from gpu_node.agent.decisions.actions import ImageBegun
 from gpu_node.agent.decisions.evictions import MAX_AHEAD
 from gpu_node.agent.images.given_images import GivenImages, ImageRefusedError
-from gpu_node.agent.images.image_ahead import AHEAD_SHARE
+from gpu_node.agent.images.image_ahead import AHEAD_SHARE, outcome
 from gpu_node.agent.images.image_fetcher import FetchLimits, ImageFetcher
+from gpu_node.agent.images.image_transfer import TransferError
 from gpu_node.agent.images.piece_stream import PIECE_BYTES, num_body_bytes, num_content_bytes
 from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
 from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image, ImageFile
@@ -244,3 +247,19 @@ async def test_who_is_given_up_leaves_nothing_behind(taker: ImageFetcher) -> Non
         assert len(taker.ahead) == 0
         other = giver.open(1_000)[0].end()
         assert read((await taker.fetch(other))[0]) == content(SIZE)
+
+
+async def test_a_reader_that_is_cancelled_before_its_thread_fails_leaves_no_error_that_nobody_hears() -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    running: Future[int] = Future()
+    reading = asyncio.create_task(outcome(running))
+    await asyncio.sleep(0)
+    reading.cancel()
+    await asyncio.wait([reading])
+    running.set_exception(TransferError("stopped", "nobody waits for it any more"))
+    await asyncio.sleep(0)
+    del reading, running
+    await asyncio.sleep(0)
+    gc.collect()
+    assert told == []

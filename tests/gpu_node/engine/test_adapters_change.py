@@ -19,7 +19,7 @@ from gpu_node.executors.cuda.executor import CudaExecutor
 from gpu_node.executors.predicted.executor import PredictedExecutor
 from gpu_node.executors.reference.executor import ReferenceExecutor
 from shared.config.engines.engine import EngineOptions, ModelSpec
-from shared.files.model_file import AdapterFilesError
+from shared.files.model_file import AdapterFilesError, ModelFileError
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Payload
 from tests.gpu_node import tiny
@@ -230,3 +230,56 @@ def test_a_predicted_device_has_them_as_well(adapted: Adapted) -> None:
     assert engine.load_model(adapted.having("rhymes", "legal")).adapters == ("rhymes", "legal")
     assert engine.tiers == {"tiny": "device"}
     assert sum(len(chunk.token_ids) for chunks in tiny.steps(engine) for chunk in chunks) == 20
+
+
+@pytest.fixture
+def legal(adapted: Adapted, tmp_path: Path) -> ModelSpec:
+    """The model with an adapter whose files may be replaced."""
+    (one,) = adapted.having("legal").adapters
+    shutil.copytree(one.source, tmp_path / "legal")
+    return replace(adapted.spec, adapters=(replace(one, source=str(tmp_path / "legal")),))
+
+
+def replace_files(spec: ModelSpec, by: ModelSpec) -> None:
+    (one,), (other,) = spec.adapters, by.adapters
+    shutil.copytree(other.source, one.source, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("is_away", [False, True])
+def test_an_adapter_whose_files_were_replaced_meets_no_kv_of_what_it_was(
+    adapted: Adapted, engines: Any, legal: ModelSpec, kind: str, *, is_away: bool
+) -> None:
+    engine = engines(legal, kind)
+    expected = tiny.run(engine, [asked("legal", prompt(3, 24))])
+    others = replace(legal, adapters=adapted.having("rhymes").adapters)
+    both = replace(legal, adapters=(*others.adapters, *legal.adapters))
+    if is_away:
+        engine.load_model(others)
+    replace_files(legal, others)
+    with pytest.raises(AdapterFilesError) as raised:
+        engine.load_model(both)
+    assert raised.value.problems == {
+        "legal": "adapter 'legal': its files have changed since they were loaded; restart the node, or serve them "
+        "under another name"
+    }
+    if engine.prepares_beside(both):
+        with pytest.raises(AdapterFilesError):
+            engine.prepare(both)  # which would read all weights
+    if not is_away:
+        assert tiny.run(engine, [asked("legal", prompt(3, 24))]) == expected, "nothing has changed"
+    engine.load_model(others)
+    assert tiny.run(engines(legal, kind), [asked("legal", prompt(3, 24))]) != expected, "a new engine has the new ones"
+
+
+def test_a_model_whose_file_was_replaced_takes_no_other_adapters(
+    adapted: Adapted, engines: Any, tmp_path: Path
+) -> None:
+    shutil.copy(adapted.spec.source, file := tmp_path / "tiny.gguf")
+    spec = replace(adapted.having("legal"), source=str(file))
+    engine = engines(spec)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(ModelFileError, match="model 'tiny': its files have changed since they were loaded"):
+        engine.load_model(replace(spec, adapters=()))

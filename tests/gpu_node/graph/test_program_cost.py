@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpu_node.graph.cost import Cost, DeviceRates, NumberBytes, program_costs, total
 from gpu_node.graph.layers import sections
@@ -17,19 +19,19 @@ from gpu_node.graph.program import OperatorKind, Program
 from gpu_node.graph.step_shape import SequencePart, StepShape, even_step
 from gpu_node.models.architectures.encoder import build_classifier
 from gpu_node.models.architectures.families import build_program
-from gpu_node.models.config import ENCODERS, Family, ModelConfig, Rope
+from gpu_node.models.config import ENCODERS, TURNED_ENCODERS, Family, ModelConfig, Rope
 
 SIZES = NumberBytes(weight=2.0, buffer=4.0, kv=1.0)
 
 
 def config(family: Family = Family.LLAMA, windows: tuple[int | None, ...] = (), num_layers: int = 2) -> ModelConfig:
-    learned = family in ENCODERS | {Family.OPT, Family.GPT2}
+    learned = family in (ENCODERS - TURNED_ENCODERS) | {Family.OPT, Family.GPT2}
     return ModelConfig(
         family=family,
         num_layers=num_layers,
         hidden_size=8,
         num_heads=2,
-        num_kv_heads=2 if learned else 1,
+        num_kv_heads=2 if learned or family in ENCODERS else 1,
         head_dim=4,
         intermediate_size=16,
         vocab_size=32,
@@ -127,6 +129,25 @@ def test_texts_of_an_encoder() -> None:
     classifier = costs_of(build_classifier(config(Family.BERT), 1, separator=3), texts)
     assert classifier["select_first first"] == Cost(buffer_bytes=2 * 2 * 8 * 4)
     assert classifier["tanh pooled"].flops == 4 * 2 * 8
+
+
+def test_a_window_on_both_sides() -> None:
+    """Each row sees itself and one token on either side, where there are any: 2 + 3 + 2, and 1."""
+    texts = StepShape((SequencePart(0, 3), SequencePart(0, 1)), num_draws=2)
+    costs = costs_of(build_program(config(Family.MODERN_BERT, windows=(2, 2))), texts)
+    assert costs["bidirectional_window_attention attended"].flops == 4 * (2 + 3 + 2 + 1) * 8
+    assert costs["erf_gelu_mul activated"] == Cost(flops=4 * 16 * 19, buffer_bytes=3 * 4 * 16 * 4)
+    assert costs["layer_norm normed"].weight_bytes == 8 * 2, "it has no bias"
+
+
+@given(st.integers(0, 9), st.integers(1, 20), st.none() | st.integers(1, 25))
+def test_pairs_of_a_row_and_a_token_are_counted(start: int, num_rows: int, window: int | None) -> None:
+    end, reach = start + num_rows, window or 100
+    part = SequencePart(start, num_rows)
+    before = [sum(row - reach < token <= row for token in range(end)) for row in range(start, end)]
+    both = [sum(row - reach < token < row + reach for token in range(end)) for row in range(start, end)]
+    assert part.num_attended(window) == sum(before)
+    assert part.num_attended(window, both_sides=True) == sum(both)
 
 
 def test_experts_are_read_if_any_row_chose_them() -> None:

@@ -32,13 +32,18 @@ def last_rows(lengths: Sequence[int]) -> list[int]:
     return [sum(lengths[: number + 1]) - 1 for number in range(len(lengths))]
 
 
-def attended(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Sequence[int], heads: int) -> torch.Tensor:
-    """Text by text, head by head, float64; queries, keys and values have as many heads."""
+def attended(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Sequence[int], heads: int, window: int = 1000
+) -> torch.Tensor:
+    """Text by text, head by head, float64; queries, keys and values have as many heads. Less than ``window`` away."""
     found = []
     for last, length in zip(last_rows(lengths), lengths, strict=True):
         text = [rows[last + 1 - length : last + 1].double() for rows in (q, k, v)]
         query, key, value = (rows.view(length, heads, -1).transpose(0, 1) for rows in text)
-        weights = (query @ key.transpose(1, 2) / math.sqrt(query.shape[-1])).softmax(dim=-1)
+        scores = query @ key.transpose(1, 2) / math.sqrt(query.shape[-1])
+        places = torch.arange(length)
+        scores[:, (places[:, None] - places).abs() >= window] = -math.inf
+        weights = scores.softmax(dim=-1)
         found.append((weights @ value).transpose(0, 1).flatten(1))
     return torch.cat(found)
 
@@ -67,6 +72,11 @@ def test_each_row_sees_all_of_its_text(lengths: list[int], block_size: int) -> N
     cache = torch.full((num_blocks, 2, block_size, 2, 4), torch.nan)
     operations.write_kv(k, v, cache, batch)
     assert close(operations.bidirectional_attention(q, cache, batch), attended(q, k, v, lengths, 2))
+    for window in (1, 2, 40):
+        found = operations.bidirectional_attention(q, cache, batch, window)
+        assert close(found, attended(q, k, v, lengths, 2, window))
+    with pytest.raises(ValueError, match="a row sees at least itself"):
+        operations.bidirectional_attention(q, cache, batch, 0)
 
 
 def test_segments_change_behind_the_first_separator_of_each_text() -> None:
@@ -107,6 +117,8 @@ def test_exact_gelu() -> None:
     x = torch.randn(3, 8)
     expected = [number / 2 * (1 + math.erf(number / math.sqrt(2))) for number in x.flatten().tolist()]
     assert close(operations.erf_gelu(x).flatten(), torch.tensor(expected, dtype=torch.float64))
+    gated = torch.tensor(expected, dtype=torch.float64) * x.flatten().double().flip(0)
+    assert close(operations.erf_gelu_mul(x, x.flip(0, 1)).flatten(), gated)
 
 
 # --- the CPU device ---------------------------------------------------------------------------------------------------
@@ -118,8 +130,11 @@ def test_activations(case: Case, columns: int) -> None:
     gelu, tanh = case.poisoned(columns), case.poisoned(columns)
     case.program.add("erf_gelu", case.filled(x), gelu)
     case.program.add("tanh", case.filled(x), tanh)
+    up, gated = torch.randn(9, columns), case.poisoned(columns)
+    case.program.add("erf_gelu_mul", case.filled(x), case.filled(up), gated)
     case.run(whole([9], 16))
     assert error(case.values(gelu, 9), reference.erf_gelu(x.double())) < FLOAT32_ERROR
+    assert error(case.values(gated, 9), reference.erf_gelu(x.double()) * up) < FLOAT32_ERROR
     assert error(case.values(tanh, 9), x.double().tanh()) < FLOAT32_ERROR
 
 
@@ -144,12 +159,14 @@ def test_attention(
     num_blocks = 1 + sum(-(-length // block_size) for length in lengths)
     for case in cases(device, level, CpuCacheShape(1, num_blocks, block_size, heads, head_dim), 1):
         q, k, v = torch.randn(3, num_rows, columns)
-        out = case.poisoned(columns)
+        outs = {window: case.poisoned(columns) for window in (0, 1, 9, 64, 65)}
         case.program.add("write_kv", case.filled(k), case.filled(v), 0)
-        case.program.add("bidirectional_attention", case.filled(q), 0, out)
+        for window, out in outs.items():
+            case.program.add("bidirectional_attention", case.filled(q), 0, window, out)
         case.run(sequences)
-        expected = attended(q, k.bfloat16(), v.bfloat16(), lengths, heads)
-        assert error(case.values(out, num_rows), expected) < BFLOAT16_ERROR
+        for window, out in outs.items():
+            expected = attended(q, k.bfloat16(), v.bfloat16(), lengths, heads, window or 1000)
+            assert error(case.values(out, num_rows), expected) < BFLOAT16_ERROR
 
 
 def test_segments_and_pools(case: Case) -> None:

@@ -119,8 +119,9 @@ def test_layer_norm() -> None:
     x, weight, bias = torch.randn(3, 8) + 5, torch.randn(8), torch.randn(8)
     wide = x.double()
     centred = wide - wide.mean(dim=1, keepdim=True)
-    expected = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt() * weight.double() + bias.double()
-    assert close(operations.layer_norm(x, weight, bias, 1e-5), expected)
+    expected = centred / (centred.square().mean(dim=1, keepdim=True) + 1e-5).sqrt() * weight.double()
+    assert close(operations.layer_norm(x, weight, bias, 1e-5), expected + bias.double())
+    assert close(operations.layer_norm(x, weight, None, 1e-5), expected)
 
 
 def test_relu_and_gelu() -> None:

@@ -93,7 +93,7 @@ def test_an_expert_that_is_missing_or_of_another_shape_is_named(tmp_path: Path) 
         (
             "qwen2",
             {"arch": "gemma2"},
-            "architecture 'gemma2' is not supported; 'llama', .*'bert', 'nomic-bert' are",
+            "architecture 'gemma2' is not supported; 'llama', .*'nomic-bert', 'modern-bert' are",
         ),
         ("qwen2", {"arch": "opt"}, "architecture 'opt' is not supported; .*directory of safetensors files"),
         ("qwen2", {"attention__value_length": 4}, "keys and values of different size"),

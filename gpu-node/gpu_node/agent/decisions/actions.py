@@ -116,6 +116,8 @@ class Configured:
     """The models of the configuration, at the beginning of an epoch and whenever they have changed."""
 
     models: tuple[ModelSpec, ...]
+    is_settled: bool = True
+    """Its file stood still as it was read: else it may have been half written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ class AgentCore:
         """Serve the head of the virtual queue: pull for it, or make the room or change the model that it needs."""
         if self.models.loading or self._is_pulling or self._is_draining:
             return []
-        if self.model and (self.intake.wants_adapters or (not self.running and self.models.adapters.lacks(self.model))):
+        if self.intake.wants_adapters:
             return self._load(self.model)
         if self.intake.holds_any:
             return []
@@ -215,7 +215,7 @@ class AgentCore:
             return []
         if not self.models.is_configured(model):
             error = f"model {model!r} is not in the configuration"
-            return self._told(ModelFailed(model, error, is_unknown=True))
+            return [*self._told(ModelFailed(model, error, is_unknown=True)), *self._next()]
         load = Tell(self.models.begin_load(model, self._ledger.adapters_of(model)))
         # a plan that does not know would change it again
         return [load, Beat(self.heartbeat())] if self.models.fetching else [load]
@@ -252,7 +252,7 @@ class AgentCore:
         if isinstance(event, BlocksDue):
             return self._blocks.ask()
         if isinstance(event, AdaptersDue):
-            self.models.adapters.due(event.now)
+            self.models.due(event.now, self._queue.models)
             self.intake.due(event.now)
             return []
         if isinstance(event, TellBlocks):
@@ -290,7 +290,7 @@ class AgentCore:
             self.report.on_ready(event)
             self.models.adapters.are_fixed = event.has_fixed_adapters
         elif isinstance(event, Configured):
-            self.models.on_configured(event.models)
+            self.models.on_configured(event.models, is_settled=event.is_settled)
         else:
             self.models.on_failed(event, self._ledger.adapters_of(event.model))
         return [Beat(self.heartbeat())]

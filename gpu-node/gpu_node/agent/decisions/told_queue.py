@@ -39,6 +39,11 @@ class ToldQueue:
         self.read_ahead = frozenset(message.read_ahead)
         self._empty = set()
 
+    @property
+    def models(self) -> set[str]:
+        """That its groups are for."""
+        return {ref.model for ref in self._groups}
+
     def head(self, headroom_of: Callable[[GroupRef], int]) -> GroupRef | None:
         """The first group whose turn it is. Groups without headroom are passed by others of their model only."""
         refs = [ref for ref in self._groups if self._concerns(ref)]

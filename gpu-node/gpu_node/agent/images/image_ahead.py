@@ -124,7 +124,7 @@ class AheadReads:
         self._forget(reading)
         reading.transfer.stop()
         try:
-            fd = await asyncio.shield(asyncio.wrap_future(reading.running))
+            fd = await outcome(reading.running)
         except TransferError:
             return None
         except asyncio.CancelledError:
@@ -158,6 +158,14 @@ class AheadReads:
         for url in list(self._reads):
             self.drop(url)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def outcome(running: Future[int]) -> int:
+    """What a thread brings, or raises. A reader that is cancelled before it fails does not hear of that, and nobody
+    has to: `asyncio.shield` alone would have the loop tell it as an error that was never retrieved."""
+    waiting = asyncio.wrap_future(running)
+    waiting.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return await asyncio.shield(waiting)
 
 
 def close_unwanted(done: Future[int]) -> None:

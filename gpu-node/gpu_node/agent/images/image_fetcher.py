@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from gpu_node.agent.images.image_ahead import AheadReads, close_unwanted
+from gpu_node.agent.images.image_ahead import AheadReads, close_unwanted, outcome
 from gpu_node.agent.images.image_transfer import BUSY, CONNECT_S, STALL_S, BegunFile, ImageTransfer, TransferError
 from gpu_node.agent.telemetry.image_metrics import count_failure, count_fetched, count_read_ahead
 from gpu_node.engine.process.protocol.protocol import NO_IMAGE, ImageFile
@@ -130,7 +130,7 @@ class ImageFetcher:
         running = self._threads.submit(transfer.run)
         try:
             async with asyncio.timeout(self._limits.fetch_s):
-                fd = await asyncio.shield(asyncio.wrap_future(running))
+                fd = await outcome(running)
         except (TimeoutError, asyncio.CancelledError) as error:
             transfer.stop()
             running.add_done_callback(close_unwanted)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
+import structlog
+
 from gpu_node.agent.decisions.actions import (
     DiscardImage,
     DropImages,
@@ -21,12 +23,14 @@ from gpu_node.agent.decisions.actions import (
 from gpu_node.agent.images.given_images import GivenImages
 from gpu_node.agent.images.image_fetcher import ImageFetcher
 from gpu_node.agent.images.prefix_asker import PrefixAsker
+from gpu_node.agent.telemetry.image_metrics import count_failure
 from gpu_node.agent.telemetry.spans import RunSpans
 from gpu_node.engine.process.protocol.growth_protocol import ImageGrown
 from gpu_node.engine.process.protocol.protocol import NO_IMAGE, Image, ImageFile
-from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import Attempt
 from shared.service.background.tasks import cancel_all
+
+log = structlog.get_logger()
 
 
 class ImageTraffic:
@@ -70,9 +74,9 @@ class ImageTraffic:
         """As the agent's core wants it. Nothing is waited for."""
         match action:
             case Resume():
-                self._begin(action.payload, self._fetch(action))
+                self._begin(self._fetch(action), ImageFetched(action.payload, NO_IMAGE, 0.0))
             case FetchPrefix():
-                self._begin(action.payload, self._fetch_prefix(action))
+                self._begin(self._fetch_prefix(action), PrefixFetched(action.payload, NO_IMAGE, 0.0))
             case ReadImage(ticket):
                 self._fetcher.read_ahead(ticket)
             case StopFetch(attempts):
@@ -88,16 +92,24 @@ class ImageTraffic:
             if task is not None:
                 task.cancel()
 
-    def _begin(self, payload: Payload, fetching: Coroutine[None, None, None]) -> None:
-        """Fetch; the answer comes whatever happens, unless it is stopped."""
-        attempt = Attempt(payload.request_id, payload.attempt)
-        task = asyncio.create_task(fetching)
+    def _begin(self, fetching: Coroutine[None, None, None], lost: ImageFetched | PrefixFetched) -> None:
+        """Fetch; the answer comes whatever happens, unless it is stopped: ``lost`` where nothing comes."""
+        attempt = Attempt(lost.payload.request_id, lost.payload.attempt)
+        task = asyncio.create_task(self._answered(fetching, lost))
         self._fetches[attempt] = task
         task.add_done_callback(lambda done: self._forget(attempt, done))
 
     def _forget(self, attempt: Attempt, done: asyncio.Task[None]) -> None:
         if self._fetches.get(attempt) is done:
             del self._fetches[attempt]
+
+    async def _answered(self, fetching: Coroutine[None, None, None], lost: ImageFetched | PrefixFetched) -> None:
+        try:
+            await fetching
+        except Exception:  # a defect, or no thread to be had: its request must not wait for ever
+            log.exception("fetch failed", request_id=lost.payload.request_id)
+            count_failure("unknown")
+            await self._tell(lost)
 
     async def _fetch(self, resume: Resume) -> None:
         payload, ticket = resume.payload, resume.ticket

@@ -120,7 +120,7 @@ class Epoch:
         Raises `EpochOverError` or `EngineDiedError` when the epoch ended itself.
         """
         if self._models is not None:
-            await self._events.put(Configured(self._models.models))
+            await self._events.put(Configured(self._models.models, self._models.is_settled))
         await self._inbox.open()
         loops = [self._read_engine(), self._watch.run(), self._read_inbox(), self._beat(), self._serve()]
         loops.append(self._release_images())

@@ -27,6 +27,8 @@ class ModelWatch:
         self._problem = ""
         self.models = models
         """As the file had them when it was usable last."""
+        self.is_settled = False
+        """Whether the file has ever stood still as it was read."""
 
     async def read(self) -> None:
         """Look at the file now: an engine that starts reads it as well."""
@@ -48,6 +50,7 @@ class ModelWatch:
         if told is None or not await asyncio.to_thread(self._file.is_still):
             return False
         self._file.settle()
+        self.is_settled = True
         if told != self.models:
             log.info("models of the configuration have changed", models=[spec.name for spec in told])
         self.models = told

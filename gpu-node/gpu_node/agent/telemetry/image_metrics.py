@@ -19,13 +19,14 @@ AHEAD_BYTES = Counter(
 FAILURES = Counter(
     "treadle_kv_transfer_failures_total",
     "Images that did not go over, or not whole: `expired` and `refused` at the giver; at the node that fetches "
-    "`unreachable`, `gone`, `slow`, `truncated`, `damaged`, no `room`, no `turn`, `busy` for too long, `stopped`",
+    "`unreachable`, `gone`, `slow`, `truncated`, `damaged`, no `room`, no `turn`, `busy` for too long, `stopped`, "
+    "and `unknown`, of which the log has all",
     ["reason"],
 )
 
 REASONS = (
     *("expired", "refused", "unreachable", "gone", "slow"),
-    *("truncated", "damaged", "room", "turn", "busy", "stopped"),
+    *("truncated", "damaged", "room", "turn", "busy", "stopped", "unknown"),
 )
 for _direction in ("in", "out"):  # series that are there from the start: else rates miss what is counted first
     BYTES.labels(_direction)

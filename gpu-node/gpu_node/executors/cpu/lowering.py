@@ -17,6 +17,7 @@ from gpu_node.executors.cpu.unsupported import UnsupportedOperatorError
 from gpu_node.graph.lanes import ProgramLane, first_ready, permitted_order
 from gpu_node.graph.program import (
     ATTENTIONS,
+    BOTH_SIDES,
     POSITIONS,
     PRODUCTS,
     TOKEN_IDS,
@@ -38,6 +39,7 @@ _EPILOGUES = {
     OperatorKind.LINEAR_ADD: Epilogue.ADD,
     OperatorKind.GATED_LINEAR: Epilogue.SILU_MUL,
 }
+_WINDOWED = frozenset({OperatorKind.WINDOW_ATTENTION, OperatorKind.BIDIRECTIONAL_WINDOW_ATTENTION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,13 @@ class _Lowering:
             self._packed[name] = self._target.weight(self._weights[name], halves=halves)
         return self._packed[name]
 
+    def _zeros(self, num_columns: int) -> int:
+        """The bias of a norm that has none."""
+        name = f"<{num_columns} zeros>"
+        if name not in self._constants:
+            self._constants[name] = self._target.constant(np.zeros(num_columns, dtype=np.float32))
+        return self._constants[name]
+
     def _constant(self, name: str) -> int:
         if name not in self._constants:
             self._constants[name] = self._target.constant(self._weights[name])
@@ -167,6 +176,8 @@ class _Lowering:
         """A norm of whole rows."""
         parameters = [self._constant(name) for name in operator.weights]
         x, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
+        if operator.kind is OperatorKind.LAYER_NORM and len(parameters) == 1:
+            parameters.append(self._zeros(x.num_columns))
         self._target.add(operator.kind.value, x, *parameters, operator.attributes["epsilon"], out)
 
     def add_bias(self, operator: Operator) -> None:
@@ -206,15 +217,12 @@ class _Lowering:
         self._target.add_lora(self._rounded_input(x), *adapters, between, self.view(out))
 
     def attention(self, operator: Operator) -> None:
-        """Attention over the blocks of a layer, with a window or without, or over all of a sequence."""
+        """Attention over the blocks of a layer, with a window or without, up to a row or to both sides of it."""
         assert operator.layer is not None
-        if operator.kind is OperatorKind.BIDIRECTIONAL_ATTENTION:
-            views = [self.view(name) for name in (*operator.inputs, *operator.outputs)]
-            self._target.add(operator.kind.value, views[0], operator.layer, views[1])
-            return
-        window = int(operator.attributes["window"]) if operator.kind is OperatorKind.WINDOW_ATTENTION else 0
+        window = int(operator.attributes["window"]) if operator.kind in _WINDOWED else 0
+        name = "bidirectional_attention" if operator.kind in BOTH_SIDES else "attention"
         q, out = self.view(operator.inputs[0]), self.view(operator.outputs[0])
-        self._target.add("attention", q, operator.layer, window, out)
+        self._target.add(name, q, operator.layer, window, out)
 
     def rope_and_write(self, operator: Operator) -> None:
         """Turns, and writes of keys and values: tensors, then angles, then the layer, whichever there are."""
@@ -280,6 +288,7 @@ _APPEND: Mapping[OperatorKind, Callable[[_Lowering, Operator], None]] = {
     **dict.fromkeys(
         (
             OperatorKind.SILU_MUL,
+            OperatorKind.ERF_GELU_MUL,
             OperatorKind.RELU,
             OperatorKind.GELU,
             OperatorKind.ERF_GELU,

@@ -119,6 +119,10 @@ def _norm(kernel: Callable[..., torch.Tensor]) -> _Run:
     return lambda call, *tensors: kernel(*tensors, call.operator.attributes["epsilon"])
 
 
+def _layer_norm(call: _Call, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    return operations.layer_norm(x, weight, bias, call.operator.attributes["epsilon"])
+
+
 def _rope_angles(call: _Call, positions: torch.Tensor) -> torch.Tensor:
     return operations.rope_angles(positions, call.number("head_dim"), call.operator.attributes["theta"])
 
@@ -164,7 +168,7 @@ _RUN: Mapping[OperatorKind, _Run] = {
     ),
     OperatorKind.RMS_NORM: _norm(operations.rms_norm),
     OperatorKind.HEAD_NORM: _norm(operations.head_norm),
-    OperatorKind.LAYER_NORM: _norm(operations.layer_norm),
+    OperatorKind.LAYER_NORM: _layer_norm,
     OperatorKind.LINEAR: _plain(operations.linear),
     OperatorKind.LINEAR_BIAS: _plain(operations.linear_bias),
     OperatorKind.LINEAR_ADD: _plain(operations.linear_add),
@@ -182,7 +186,11 @@ _RUN: Mapping[OperatorKind, _Run] = {
         q, call.cache, call.batch, call.number("window")
     ),
     OperatorKind.BIDIRECTIONAL_ATTENTION: lambda call, q: operations.bidirectional_attention(q, call.cache, call.batch),
+    OperatorKind.BIDIRECTIONAL_WINDOW_ATTENTION: lambda call, q: operations.bidirectional_attention(
+        q, call.cache, call.batch, call.number("window")
+    ),
     OperatorKind.SILU_MUL: _plain(operations.silu_mul),
+    OperatorKind.ERF_GELU_MUL: _plain(operations.erf_gelu_mul),
     OperatorKind.RELU: _plain(operations.relu),
     OperatorKind.GELU: _plain(operations.gelu),
     OperatorKind.ERF_GELU: _plain(operations.erf_gelu),

@@ -22,6 +22,7 @@ _BY_ROW = PRODUCTS | {
     OperatorKind.HEAD_NORM,
     OperatorKind.LAYER_NORM,
     OperatorKind.SILU_MUL,
+    OperatorKind.ERF_GELU_MUL,
     OperatorKind.RELU,
     OperatorKind.GELU,
     OperatorKind.ERF_GELU,

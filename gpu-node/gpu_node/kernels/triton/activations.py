@@ -30,6 +30,21 @@ def _silu_mul(gate, up, out, gate_stride, up_stride, out_stride, num_columns, TI
 
 
 @triton.jit
+def erf_gelu_of(x):
+    """``x / 2 * (1 + erf(x / sqrt(2)))`` of float32."""
+    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def _erf_gelu_mul(gate, up, out, gate_stride, up_stride, out_stride, num_columns, TILE: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
+    here = columns < num_columns
+    gates = tl.load(gate + row * gate_stride + columns, mask=here, other=0.0).to(tl.float32)
+    ups = tl.load(up + row * up_stride + columns, mask=here, other=0.0).to(tl.float32)
+    tl.store(out + row * out_stride + columns, (erf_gelu_of(gates) * ups).to(out.dtype.element_ty), mask=here)
+
+
+@triton.jit
 def _relu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
     row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
     here = columns < num_columns
@@ -55,8 +70,7 @@ def _erf_gelu(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
     row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * TILE + tl.arange(0, TILE)
     here = columns < num_columns
     values = tl.load(x + row * x_stride + columns, mask=here, other=0.0).to(tl.float32)
-    activated = 0.5 * values * (1.0 + tl.erf(values * 0.7071067811865476))  # 1 / sqrt(2)
-    tl.store(out + row * out_stride + columns, activated.to(out.dtype.element_ty), mask=here)
+    tl.store(out + row * out_stride + columns, erf_gelu_of(values).to(out.dtype.element_ty), mask=here)
 
 
 @triton.jit
@@ -70,10 +84,12 @@ def _tanh(x, out, x_stride, out_stride, num_columns, TILE: tl.constexpr):
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
     """``silu(gate) * up``, all [rows, columns]; ``out`` may be one of them."""
-    check_rows(gate, up, out)
-    require(gate.shape == up.shape == out.shape, "silu_mul: gate, up and out have one shape")
-    strides = gate.stride(0), up.stride(0), out.stride(0)
-    launch(_silu_mul, _grid(gate), gate, up, out, *strides, gate.shape[1], TILE=_tile(gate))
+    _gated(_silu_mul, "silu_mul", gate, up, out)
+
+
+def erf_gelu_mul(gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
+    """``erf_gelu(gate) * up``, all [rows, columns]; ``out`` may be one of them."""
+    _gated(_erf_gelu_mul, "erf_gelu_mul", gate, up, out)
 
 
 def relu(x: torch.Tensor, out: torch.Tensor) -> None:
@@ -94,6 +110,13 @@ def erf_gelu(x: torch.Tensor, out: torch.Tensor) -> None:
 def tanh(x: torch.Tensor, out: torch.Tensor) -> None:
     """The hyperbolic tangent, [rows, columns]; ``out`` may be ``x``."""
     _each(_tanh, "tanh", x, out)
+
+
+def _gated(kernel: Any, name: str, gate: torch.Tensor, up: torch.Tensor, out: torch.Tensor) -> None:
+    check_rows(gate, up, out)
+    require(gate.shape == up.shape == out.shape, f"{name}: gate, up and out have one shape")
+    strides = gate.stride(0), up.stride(0), out.stride(0)
+    launch(kernel, _grid(gate), gate, up, out, *strides, gate.shape[1], TILE=_tile(gate))
 
 
 def _each(kernel: Any, name: str, x: torch.Tensor, out: torch.Tensor) -> None:

@@ -26,6 +26,7 @@ def _norm(
     num_columns,
     ADDS: tl.constexpr,
     IS_CENTRED: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
     PADDED: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -43,7 +44,7 @@ def _norm(
         values = tl.where(here, values - tl.sum(values, 0) / num_columns, 0.0)
     scaled = values * (1.0 / tl.sqrt(tl.sum(values * values, 0) / num_columns + epsilon))
     result = scaled * tl.load(weight + columns, mask=here, other=0.0).to(tl.float32)
-    if IS_CENTRED:
+    if HAS_BIAS:
         result += tl.load(bias + columns, mask=here, other=0.0).to(tl.float32)
     tl.store(out + row * out_stride + at, result.to(out.dtype.element_ty), mask=here)
 
@@ -60,10 +61,13 @@ def head_norm(x: torch.Tensor, weight: torch.Tensor, epsilon: float, out: torch.
     _launch(x, None, weight, None, epsilon, out)
 
 
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float, out: torch.Tensor) -> None:
-    """Each row of ``x`` [rows, columns] with mean 0 and variance 1, times ``weight``, plus ``bias`` [columns]."""
-    require(x.shape[1:] == weight.shape == bias.shape, "layer_norm: columns of x, weight and bias differ")
-    _launch(x, None, weight, bias, epsilon, out)
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, epsilon: float, out: torch.Tensor
+) -> None:
+    """Each row of ``x`` [rows, columns] with mean 0, variance 1, times ``weight`` [columns], plus ``bias`` if any."""
+    columns = (weight if bias is None else bias).shape
+    require(x.shape[1:] == weight.shape == columns, "layer_norm: columns of x, weight and bias differ")
+    _launch(x, None, weight, bias, epsilon, out, is_centred=True)
 
 
 def add_rms_norm(
@@ -75,11 +79,17 @@ def add_rms_norm(
 
 
 def add_layer_norm(
-    residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, epsilon: float, out: torch.Tensor
+    residual: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    epsilon: float,
+    out: torch.Tensor,
 ) -> None:
     """Add ``x`` to ``residual`` in place, and `layer_norm` of the sum; all [rows, columns]."""
-    require(x.shape[1:] == weight.shape == bias.shape, "add_layer_norm: columns of x, weight and bias differ")
-    _launch(x, residual, weight, bias, epsilon, out)
+    columns = (weight if bias is None else bias).shape
+    require(x.shape[1:] == weight.shape == columns, "add_layer_norm: columns of x, weight and bias differ")
+    _launch(x, residual, weight, bias, epsilon, out, is_centred=True)
 
 
 def _launch(
@@ -89,6 +99,8 @@ def _launch(
     bias: torch.Tensor | None,
     epsilon: float,
     out: torch.Tensor,
+    *,
+    is_centred: bool = False,
 ) -> None:
     total = x if residual is None else residual
     check_rows(x, total, out)
@@ -110,7 +122,8 @@ def _launch(
         epsilon,
         num_columns,
         ADDS=residual is not None,
-        IS_CENTRED=bias is not None,
+        IS_CENTRED=is_centred,
+        HAS_BIAS=bias is not None,
         PADDED=padded(num_columns),
         num_warps=8 if num_columns > 2048 else 4,
     )

@@ -26,6 +26,7 @@ _FAMILIES = {
     "gpt2": Family.GPT2,
     "bert": Family.BERT,
     "nomic-bert": Family.NOMIC_BERT,
+    "modern-bert": Family.MODERN_BERT,
 }
 
 

@@ -1,4 +1,5 @@
-"""The configuration of an encoder in the metadata of a GGUF file: BERT, RoBERTa's kin (BERT by name), Nomic's.
+"""The configuration of an encoder in the metadata of a GGUF file: BERT, RoBERTa's kin (BERT by name), Nomic's,
+ModernBERT.
 
 llama.cpp's converter leaves out the rows of positions that no token has, and sizes that tensors tell.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_node.models.config import Family, ModelConfig
+from gpu_node.models.config import Family, ModelConfig, Rope
 from gpu_node.models.fields import MAX_LAYERS, Fields
 from shared.files.gguf_file import GgufFile
 
@@ -24,9 +25,11 @@ def encoder_config(fields: Fields, file: GgufFile, family: Family, vocab_size: i
         raise fields.error(f"{hidden_size} columns cannot be shared by {num_heads} heads")
     if fields.flag(f"{arch}.attention.causal", default=False):
         raise fields.error(f"{arch}.attention.causal is true, but an encoder's tokens see those behind them")
+    num_layers = fields.number(f"{arch}.block_count", int, most=MAX_LAYERS)
+    windows, window_rope = _windows(fields, arch, num_layers) if family is Family.MODERN_BERT else ((), None)
     return ModelConfig(
         family=family,
-        num_layers=fields.number(f"{arch}.block_count", int, most=MAX_LAYERS),
+        num_layers=num_layers,
         hidden_size=hidden_size,
         num_heads=num_heads,
         num_kv_heads=num_heads,
@@ -37,8 +40,22 @@ def encoder_config(fields: Fields, file: GgufFile, family: Family, vocab_size: i
         norm_epsilon=fields.number(f"{arch}.attention.layer_norm_epsilon", float),
         tied_embedding=True,
         eos_token_ids=fields.token_ids("tokenizer.ggml.eos_token_id"),
+        windows=windows,
+        window_rope=window_rope,
         num_segments=_num_segments(fields, file),
     )
+
+
+def _windows(fields: Fields, arch: str, num_layers: int) -> tuple[tuple[int | None, ...], Rope]:
+    """Of a ModernBERT: a window is of both sides together, and the first of every few layers has none. Its rotary
+    embeddings have two bases, neither of which is what a GGUF file without them is taken to have."""
+    for key in (f"{arch}.rope.freq_base", f"{arch}.rope.freq_base_swa"):
+        if not fields.has(key):
+            raise fields.error(f"{key} is missing; convert the model anew, or serve its directory")
+    window = fields.number(f"{arch}.attention.sliding_window", int) // 2 + 1
+    every = fields.number(f"{arch}.attention.sliding_window_pattern", int, default=3)
+    windows = tuple(window if layer % every else None for layer in range(num_layers))
+    return windows, Rope(fields.number(f"{arch}.rope.freq_base_swa", float))
 
 
 def _num_segments(fields: Fields, file: GgufFile) -> int:

@@ -32,7 +32,8 @@ def stored(weight: str, config: ModelConfig, names: Collection[str]) -> Stored:
         return Stored((f"{_MODEL[name]}.{suffix}",))
     _, layer, name = name.split(".")
     if config.is_encoder:
-        return _stored_of_encoder(f"blk.{layer}", name, suffix, names)
+        is_modern = config.family is Family.MODERN_BERT
+        return (_stored_of_modern if is_modern else _stored_of_encoder)(f"blk.{layer}", name, suffix, names)
     if name in _EXPERTS:
         whole = f"blk.{layer}.ffn_{_EXPERTS[name]}_exps.weight"
         parts = tuple(f"blk.{layer}.ffn_{_EXPERTS[name]}.{expert}.weight" for expert in range(config.num_experts))
@@ -48,6 +49,15 @@ def _stored_of_encoder(layer: str, name: str, suffix: str, names: Collection[str
     if name in _JOINED and joined in names:
         return Stored((joined,), part=_JOINED.index(name), num_parts=len(_JOINED))
     return Stored((f"{layer}.{_ENCODER_LAYER.get(name, _LAYER[name])}.{suffix}",))
+
+
+def _stored_of_modern(layer: str, name: str, suffix: str, names: Collection[str]) -> Stored:
+    """Norms come before; what gates lies before what is gated, in one tensor."""
+    if name in _GATED:
+        return Stored((f"{layer}.ffn_up.{suffix}",), part=_GATED.index(name), num_parts=len(_GATED))
+    if name in _NORMS:
+        return Stored((f"{layer}.{_LAYER[name]}.{suffix}",))
+    return _stored_of_encoder(layer, name, suffix, names)
 
 
 _CLASSIFIER = "cls."
@@ -77,4 +87,6 @@ _LAYER = {
 }
 _ENCODER_LAYER = {"attention_norm": "attn_output_norm", "mlp_norm": "layer_output_norm"}
 _JOINED = ("q", "k", "v")
+_GATED = ("gate", "up")
+_NORMS = ("attention_norm", "mlp_norm")
 _EXPERTS = {"experts_gate": "gate", "experts_up": "up", "experts_down": "down"}

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpu_node.models.config import ENCODERS, Family, ModelConfig, Rope
+from gpu_node.models.config import Family, ModelConfig
 from gpu_node.models.fields import MAX_EXPERTS, MAX_HEAD_DIM, MAX_LAYERS, Fields
-from gpu_node.models.hf.rope_scaling import scaling_factors
-from shared.files.encoder import default_padding, num_skipped_positions
+from gpu_node.models.hf.hf_encoder_config import ENCODER_READERS
+from gpu_node.models.hf.rope_scaling import read_rope
 from shared.files.model_file import ModelFileError
 
 CONFIG_FILE = "config.json"
@@ -29,8 +29,8 @@ def read_hf_config(directory: Path) -> ModelConfig:
     values = read_json_values(directory / CONFIG_FILE)
     model_type = Fields(values.get, directory / CONFIG_FILE).text("model_type", default="")
     fields = Fields((_LEFT_OUT.get(model_type, {}) | values).get, directory / CONFIG_FILE)
-    if model_type not in _READ:
-        raise fields.error(f"model_type {model_type!r} is not supported; {', '.join(map(repr, map(str, _READ)))} are")
+    if model_type not in list(Family):
+        raise fields.error(f"model_type {model_type!r} is not supported; {', '.join(map(repr, map(str, Family)))} are")
     if fields.section("quantization_config") is not None:
         raise fields.error("quantised weights (quantization_config) are not supported; GGUF files may be quantised")
     family = Family(model_type)
@@ -100,33 +100,11 @@ def _rotary(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mo
         norm_epsilon=fields.number("rms_norm_eps", float, default=1e-5 if mixture else 1e-6),
         tied_embedding=fields.flag("tie_word_embeddings", default=False),
         eos_token_ids=eos_token_ids,
-        rope=_rope(fields, head_dim, default_theta=1e6 if mixture else 10_000.0),
+        rope=read_rope(fields, head_dim, default_theta=1e6 if mixture else 10_000.0),
         windows=_windows(fields, family, num_layers),
         num_experts=num_experts,
         num_experts_per_token=num_chosen,
     )
-
-
-def _rope(fields: Fields, head_dim: int, default_theta: float) -> Rope:
-    """``rope_parameters`` holds everything; files of before 2025 have ``rope_theta`` and maybe ``rope_scaling``.
-
-    Of a file that has both, readers take the one or the other: they have to say the same.
-    """
-    theta = fields.number("rope_theta", float, default=default_theta)
-    _require(fields, head_dim % 2 == 0, f"a head of {head_dim} numbers has no pairs to turn")
-    sections = [fields.section(key) for key in ("rope_parameters", "rope_scaling")]
-    for stated in (fields, *sections):
-        whole = stated is None or stated.number("partial_rotary_factor", float, default=1.0) == 1.0
-        _require(fields, whole, "rotary embedding of a part of a head is not supported")
-    ropes = [_scaled(section, head_dim, theta) for section in sections if section is not None]
-    _require(fields, len(set(ropes)) < 2, "rope_parameters and rope_scaling say different things; leave one out")
-    return ropes[0] if ropes else Rope(theta)
-
-
-def _scaled(scaling: Fields, head_dim: int, theta: float) -> Rope:
-    theta = scaling.number("rope_theta", float, default=theta)
-    scaling_type = scaling.text("rope_type", default=scaling.text("type", default="default"))
-    return Rope(theta, scaling_factors(scaling, scaling_type, head_dim, theta))
 
 
 def _windows(fields: Fields, family: Family, num_layers: int) -> tuple[int | None, ...]:
@@ -205,37 +183,6 @@ def _gpt2(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> Mode
     )
 
 
-def _encoder(fields: Fields, family: Family, eos_token_ids: frozenset[int]) -> ModelConfig:
-    """BERT, RoBERTa and XLM-RoBERTa."""
-    hidden_size, num_heads = fields.number("hidden_size", int), fields.number("num_attention_heads", int)
-    _require(fields, fields.text("hidden_act", "gelu") == "gelu", "only hidden_act 'gelu' is supported")
-    kind = fields.text("position_embedding_type", "absolute")
-    _require(fields, kind == "absolute", f"position_embedding_type {kind!r} is not supported; 'absolute' is")
-    for key in ("is_decoder", "add_cross_attention"):
-        _require(fields, not fields.flag(key, default=False), f"{key} is not supported")
-    num_skipped = num_skipped_positions(family, fields.index("pad_token_id", default=default_padding(family)))
-    num_positions = fields.number("max_position_embeddings", int, default=512)
-    _require(
-        fields, num_positions > num_skipped, f"max_position_embeddings {num_positions} leaves no position for a token"
-    )
-    return ModelConfig(
-        family=family,
-        num_layers=fields.number("num_hidden_layers", int, most=MAX_LAYERS),
-        hidden_size=hidden_size,
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_dim=_head_dim(fields, hidden_size, num_heads),
-        intermediate_size=fields.number("intermediate_size", int),
-        vocab_size=fields.number("vocab_size", int),
-        context_length=num_positions - num_skipped,
-        norm_epsilon=fields.number("layer_norm_eps", float, default=1e-12),
-        tied_embedding=True,
-        eos_token_ids=eos_token_ids,
-        num_segments=fields.number("type_vocab_size", int, default=2),
-        num_skipped_positions=num_skipped,
-    )
-
-
 def _head_dim(fields: Fields, hidden_size: int, num_heads: int) -> int:
     _require(fields, hidden_size % num_heads == 0, f"{hidden_size} columns cannot be shared by {num_heads} heads")
     return hidden_size // num_heads
@@ -253,9 +200,8 @@ _LEFT_OUT: Mapping[str, dict[str, object]] = {
 }
 """What a key stands for that a file leaves out and, unlike most, may have as null: then there is no window."""
 
-_READ = [family for family in Family if family is not Family.NOMIC_BERT]
 _READERS: Mapping[Family, Callable[[Fields, Family, frozenset[int]], ModelConfig]] = {
     Family.OPT: _opt,
     Family.GPT2: _gpt2,
-    **dict.fromkeys(ENCODERS, _encoder),
+    **ENCODER_READERS,
 }

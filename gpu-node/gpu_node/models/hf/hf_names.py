@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from gpu_node.models.config import ENCODERS, Family, ModelConfig
+from gpu_node.models.hf.hf_encoder_names import ENCODER_PREFIXES, MODERN_HEAD, is_encoder_extra, stored_of_encoder
 from gpu_node.models.tensors.stored import Stored
 
 
@@ -17,23 +18,20 @@ def prefix(family: Family) -> str:
 _PREFIXES = {
     Family.GPT2: "transformer.",
     Family.OPT: "model.decoder.",
-    Family.BERT: "bert.",
-    Family.ROBERTA: "roberta.",
-    Family.XLM_ROBERTA: "roberta.",
-}
+} | ENCODER_PREFIXES
 
 
 def is_superfluous(name: str, family: Family) -> bool:
     """Tensors that some files hold besides the weights that are wanted: constants, and the head where it is the
     embedding itself, or the model embeds or scores. Of encoders, all that training put behind the last layer."""
     if family in ENCODERS:
-        return _ENCODER_EXTRAS.fullmatch(name) is not None
+        return is_encoder_extra(name)
     return name == "lm_head.weight" or _CONSTANTS.fullmatch(name) is not None
 
 
 def full_name(name: str, family: Family) -> str:
     """As it stands in files of the whole model."""
-    is_head = name.removesuffix(".weight") in _HEADS or name.startswith(_CLASSIFIER)
+    is_head = name.removesuffix(".weight") in _HEADS or name.startswith((_CLASSIFIER, MODERN_HEAD))
     return name if is_head else prefix(family) + name
 
 
@@ -41,8 +39,6 @@ _HEADS = ("lm_head", "score")
 """Of language models and of classifiers; they stand beside the model, without its prefix."""
 _CONSTANTS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)|layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
 """Causal masks in old GPT-2 files, frequencies of rotary embeddings in old Llama files."""
-_ENCODER_EXTRAS = re.compile(r"embeddings\.(position|token_type)_ids|(pooler|cls|lm_head|classifier)\..*")
-"""Counts from 0 in old files; the pooler, and heads: for pre-training, or of labels."""
 _CLASSIFIER = "classifier."
 
 
@@ -55,7 +51,7 @@ def stored(weight: str, config: ModelConfig) -> Stored:
     name, is_bias = weight.removesuffix("_bias"), weight.endswith("_bias")
     suffix = "bias" if is_bias else "weight"
     if config.is_encoder:
-        return _stored_of_encoder(name, suffix, config)
+        return stored_of_encoder(name, suffix, config)
     if not weight.startswith("layers."):
         return Stored((f"{_MODEL[config.family][name]}.{suffix}",))
     _, layer, name = name.split(".")
@@ -72,33 +68,6 @@ def stored(weight: str, config: ModelConfig) -> Stored:
     return Stored((f"layers.{layer}.{names[name]}.{suffix}",))
 
 
-def _stored_of_encoder(name: str, suffix: str, config: ModelConfig) -> Stored:
-    if name == "position_embedding":
-        return Stored(("embeddings.position_embeddings.weight",), num_skipped_rows=config.num_skipped_positions)
-    if not name.startswith("layers."):
-        names = _BERT_MODEL if config.family is Family.BERT else _ROBERTA_MODEL
-        return Stored((f"{names[name]}.{suffix}",))
-    _, layer, name = name.split(".")
-    return Stored((f"encoder.layer.{layer}.{_ENCODER_LAYER[name]}.{suffix}",))
-
-
-_ENCODER_MODEL = {
-    "embedding": "embeddings.word_embeddings",
-    "segment_embedding": "embeddings.token_type_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-}
-_BERT_MODEL = _ENCODER_MODEL | {"pooler": "pooler.dense", "score": "classifier"}
-_ROBERTA_MODEL = _ENCODER_MODEL | {"pooler": "classifier.dense", "score": "classifier.out_proj"}
-_ENCODER_LAYER = {
-    "q": "attention.self.query",
-    "k": "attention.self.key",
-    "v": "attention.self.value",
-    "o": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "up": "intermediate.dense",
-    "down": "output.dense",
-    "mlp_norm": "output.LayerNorm",
-}
 _ROTARY_MODEL = {"embedding": "embed_tokens", "norm": "norm"}
 _MODEL: Mapping[Family, Mapping[str, str]] = dict.fromkeys(Family, _ROTARY_MODEL) | {
     Family.OPT: {"embedding": "embed_tokens", "norm": "final_layer_norm"},

@@ -1,10 +1,42 @@
-"""How models that were trained on short texts and continued on longer ones slow their rotary embeddings down."""
+"""Rotary embeddings as files say them, and how models that were trained on short texts and continued on longer ones
+slow theirs down."""
 
 from __future__ import annotations
 
 import math
 
+from gpu_node.models.config import Rope
 from gpu_node.models.fields import Fields
+
+
+def read_rope(fields: Fields, head_dim: int, default_theta: float) -> Rope:
+    """``rope_parameters`` holds everything; files of before 2025 have ``rope_theta`` and maybe ``rope_scaling``.
+
+    Of a file that has both, readers take the one or the other: they have to say the same.
+    """
+    theta = fields.number("rope_theta", float, default=default_theta)
+    check_pairs(fields, head_dim)
+    sections = [fields.section(key) for key in ("rope_parameters", "rope_scaling")]
+    for stated in (fields, *sections):
+        if stated is not None and stated.number("partial_rotary_factor", float, default=1.0) != 1.0:
+            raise fields.error("rotary embedding of a part of a head is not supported")
+    ropes = [scaled_rope(section, head_dim, theta) for section in sections if section is not None]
+    if len(set(ropes)) > 1:
+        raise fields.error("rope_parameters and rope_scaling say different things; leave one out")
+    return ropes[0] if ropes else Rope(theta)
+
+
+def check_pairs(fields: Fields, head_dim: int) -> None:
+    """`ModelFileError` for a head that cannot be turned."""
+    if head_dim % 2:
+        raise fields.error(f"a head of {head_dim} numbers has no pairs to turn")
+
+
+def scaled_rope(scaling: Fields, head_dim: int, theta: float) -> Rope:
+    """What a section says of it; ``theta``, where it does not."""
+    theta = scaling.number("rope_theta", float, default=theta)
+    scaling_type = scaling.text("rope_type", default=scaling.text("type", default="default"))
+    return Rope(theta, scaling_factors(scaling, scaling_type, head_dim, theta))
 
 
 def scaling_factors(scaling: Fields, scaling_type: str, head_dim: int, theta: float) -> tuple[float, ...]:

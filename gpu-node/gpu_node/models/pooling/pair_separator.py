@@ -7,7 +7,7 @@ client writes stays plain text (the gateway's rule of trust), so only the pair's
 
 from __future__ import annotations
 
-from gpu_node.models.architectures.encoder import NO_SEPARATOR
+from gpu_node.models.architectures.bert import NO_SEPARATOR
 from gpu_node.models.checkpoint import Checkpoint
 from shared.files.model_file import ModelFileError
 from shared.vocabulary.gguf_encoder import encoder_files

@@ -11,6 +11,7 @@ from typing import Final
 
 from gpu_node.models.architectures.encoder import Pooling
 from gpu_node.models.checkpoint import Checkpoint
+from gpu_node.models.config import Family
 from gpu_node.models.fields import Fields
 from gpu_node.models.hf.hf_config import CONFIG_FILE, read_json_list, read_json_values
 from shared.files.model_file import ModelFileError
@@ -47,6 +48,27 @@ def encoder_pooling(checkpoint: Checkpoint) -> Pooling:
     if len(stated.modes) > 1 or not stated.modes <= set(Pooling):
         raise stated.refused(_ENCODER_WAYS)
     return Pooling(*stated.modes)
+
+
+def classifier_pooling(checkpoint: Checkpoint) -> Pooling:
+    """Which of an encoder's states its classifier reads; `ModelFileError` for a head of another make."""
+    if checkpoint.config.family is not Family.MODERN_BERT:
+        return Pooling.CLS
+    if checkpoint.gguf is not None:
+        raise ModelFileError(
+            f"{checkpoint.path}: a GGUF file does not say of which states a ModernBERT makes its labels; serve the "
+            "directory in Hugging Face layout"
+        )
+    path = checkpoint.path / CONFIG_FILE
+    fields = Fields(read_json_values(path).get, path)
+    activation, pooling = fields.text("classifier_activation", "gelu"), fields.text("classifier_pooling", "cls")
+    if activation != "gelu":
+        raise fields.error(f"classifier_activation {activation!r} is not supported; 'gelu' is")
+    if fields.flag("classifier_bias", default=False):
+        raise fields.error("classifier_bias is not supported")
+    if pooling not in list(Pooling):
+        raise fields.error(f"classifier_pooling {pooling!r} is not supported; 'mean' and 'cls' are")
+    return Pooling(pooling)
 
 
 @dataclass(frozen=True, slots=True)

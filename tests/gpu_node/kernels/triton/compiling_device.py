@@ -19,8 +19,12 @@ from triton.backends.driver import DriverBase
 
 from gpu_node.kernels.paged_batch import PagedSequence
 from gpu_node.kernels.token_draw import TokenDraw
-from gpu_node.kernels.triton.activations import erf_gelu, gelu, relu, silu_mul, tanh
-from gpu_node.kernels.triton.attention.attention import bidirectional_attention, paged_attention
+from gpu_node.kernels.triton.activations import erf_gelu, erf_gelu_mul, gelu, relu, silu_mul, tanh
+from gpu_node.kernels.triton.attention.attention import (
+    bidirectional_attention,
+    bidirectional_window_attention,
+    paged_attention,
+)
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import decode_attention
 from gpu_node.kernels.triton.attention.gather import ask_move, gather, settle
@@ -101,7 +105,9 @@ def compile_all() -> None:
     weight = torch.ones(256, dtype=torch.bfloat16)
     add_rms_norm(rows, rows, weight, 1e-5, rows)
     add_layer_norm(rows, rows, weight, weight, 1e-5, rows)
+    add_layer_norm(rows, rows, weight, None, 1e-5, rows)
     silu_mul(rows, rows, rows)
+    erf_gelu_mul(rows, rows, rows)
     relu(rows, rows)
     gelu(rows, rows)
     erf_gelu(rows, rows)
@@ -137,6 +143,7 @@ def _attention() -> None:
     rope_write_kv(q, k, k, angles, cache, batch)
     paged_attention(q, cache, batch, q)
     bidirectional_attention(q, cache, batch, q)
+    bidirectional_window_attention(q, cache, batch, 65, q)
     decode_attention(q, cache, batch, UNBOUNDED, q, num_splits=2)
     many = [PagedSequence(3, 1, [0])] * 8 + [PagedSequence(0, 5, [1])] * 8
     rows = torch.zeros(8 + 8 * 5, q.shape[1], dtype=torch.bfloat16)

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
-from gpu_node.kernels.triton.attention.attention import paged_attention, window_attention
+from gpu_node.kernels.triton.attention.attention import (
+    bidirectional_attention,
+    bidirectional_window_attention,
+    paged_attention,
+    window_attention,
+)
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.attention.decode_attention import MAX_SPLITS, TILE_TOKENS, decode_attention, num_splits
 from gpu_node.kernels.triton.attention.prefill_attention import prefill_attention
@@ -146,6 +151,24 @@ def test_programs_of_a_part_fill_its_processors() -> None:
 def test_attention_in_a_window(window: int) -> None:
     torch.manual_seed(1)
     check(Paged.of([(3, 1), (0, 5), (70, 1), (66, 3)], CacheShape(LAYERS, 4, 1, 4)), num_shared=2, window=window)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("window", [None, 1, 4, 65, 1000])
+@pytest.mark.parametrize("rows_together", [3, 20])
+def test_attention_to_both_sides(window: int | None, rows_together: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    paged = Paged.of([(0, 5), (0, 1), (0, 140), (0, 66)], CacheShape(LAYERS, 4, 1, 4), dtype)
+    paged.write_own()
+    q, out = Buffer.of(numbers(paged.num_rows, 8, dtype=dtype)), Buffer(paged.num_rows, 8, dtype)
+    batch = paged.batch(paged.sequences, rows_together)
+    if window is None:
+        bidirectional_attention(q.view, paged.cache, batch, out.view)
+    else:
+        bidirectional_window_attention(q.view, paged.cache, batch, window, out.view)
+    whole = paged_batch(paged.sequences, paged.shape.block_size)
+    expected = reference.bidirectional_attention(wide(q.view), paged.expected, whole, window)
+    assert error(out.written(), expected) < ERRORS[dtype]
 
 
 @given(

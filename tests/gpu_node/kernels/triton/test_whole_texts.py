@@ -7,7 +7,7 @@ import torch
 
 from gpu_node.kernels import reference
 from gpu_node.kernels.paged_batch import PagedSequence, paged_batch
-from gpu_node.kernels.triton import activations, whole_texts
+from gpu_node.kernels.triton import activations, norms, whole_texts
 from tests.gpu_node.kernels.triton.buffers import DEVICE, ERRORS, TYPES, Buffer, error, numbers, wide
 
 LENGTHS = [5, 1, 140, 2]
@@ -32,6 +32,9 @@ def test_activations(dtype: torch.dtype, shape: tuple[int, int]) -> None:
     assert error(out.written(), reference.erf_gelu(x.written())) < ERRORS[dtype]
     activations.tanh(x.view, out.view)
     assert error(out.written(), x.written().tanh()) < ERRORS[dtype]
+    up = Buffer.of(numbers(*shape, dtype=dtype))
+    activations.erf_gelu_mul(x.view, up.view, out.view)
+    assert error(out.written(), reference.erf_gelu(x.written()) * up.written()) < ERRORS[dtype]
 
 
 def test_a_tangent_at_its_ends() -> None:
@@ -59,6 +62,18 @@ def test_one_segment() -> None:
     assert out.written().equal(wide(table).expand(148, 8))
     with pytest.raises(ValueError, match="two texts of a pair have a row each"):
         whole_texts.segment_embedding(table, int32(ids), int32(BATCH.positions), 0, SEPARATOR, out.view)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_norms_without_bias(dtype: torch.dtype) -> None:
+    x, out, weight = Buffer.of(numbers(3, 40, dtype=dtype) + 1), Buffer(3, 40, dtype), numbers(40, dtype=dtype)
+    norms.layer_norm(x.view, weight, None, 1e-5, out.view)
+    assert error(out.written(), reference.layer_norm(x.written(), wide(weight), None, 1e-5)) < ERRORS[dtype]
+    residual = Buffer.of(numbers(3, 40, dtype=dtype))
+    before = residual.written()
+    norms.add_layer_norm(residual.view, x.view, weight, None, 1e-5, out.view)
+    assert error(residual.written(), before + x.written()) < ERRORS[dtype]
+    assert error(out.written(), reference.layer_norm(residual.written(), wide(weight), None, 1e-5)) < ERRORS[dtype]
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

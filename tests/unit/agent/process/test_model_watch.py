@@ -35,7 +35,7 @@ async def test_what_stands_still_is_read_and_told_once(tmp_path: Path) -> None:
         [False, True, False],
         [False, True, False],  # the same models: what could not be loaded is tried again
     ]
-    assert (watch.models, answers) == ((B,), [])
+    assert (watch.models, answers, watch.is_settled) == ((B,), [], True)
 
 
 async def test_what_was_read_while_the_file_changed_is_not_used(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ async def test_what_was_read_while_the_file_changed_is_not_used(tmp_path: Path) 
 
     watch = ModelWatch(FileWatch(path), read, (A,))
     assert [await watch.look() for _ in range(2)] == [False, False]
-    assert watch.models == (A,)
+    assert (watch.models, watch.is_settled) == ((A,), False)
 
 
 async def test_an_epoch_begins_with_what_the_file_says_or_said_last(tmp_path: Path) -> None:

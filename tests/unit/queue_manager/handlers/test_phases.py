@@ -12,7 +12,7 @@ from shared.config.config import ClusterConfig
 from shared.config.services.queue import QueueOptions
 from shared.messages.nodes.nodes import Phases
 from shared.messages.nodes.placement import ModelLoad
-from shared.messages.requests.requests import HANDED_OVER
+from shared.messages.requests.requests import HANDED_OVER, Attempt
 from shared.messages.requests.slo import Slo
 from tests.unit.queue_manager.world import World, WorldNode
 
@@ -111,6 +111,26 @@ def test_a_request_that_a_node_has_lost_begins_where_prompts_are_computed() -> N
     world.evict(world.nodes["d"], "r0", 0)  # its image did not come
     world.settle()
     assert (world.attempts, windows(world)) == ({"r0": 1}, {"p": 1, "d": 0})
+
+
+@pytest.mark.parametrize("ends", ["taker dies", "client leaves"])
+def test_kv_that_a_node_has_yet_to_fetch_is_given_up_with_its_request(ends: str) -> None:
+    world = begin(p="prefill", d="decode")
+    world.submit("r0", "a", SLO)
+    world.settle()
+    pull_all(world, world.nodes["p"])
+    world.hand_on(world.nodes["p"], "r0")
+    world.settle()
+    image = world.images.copy()
+    assert image == {("p", Attempt("r0", 0))}
+    pull_all(world, world.nodes["d"])
+    world.images |= image  # it is on its way
+    if ends == "taker dies":
+        world.die("d")
+    else:
+        world.cancel("r0")
+    world.settle()
+    assert world.images == set()
 
 
 def test_to_a_node_that_is_to_load_another_model_nothing_is_sent_any_more() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,10 @@ def test_a_configured_digest_says_it(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="gone cannot be read"):
         fingerprint(spec(tmp_path / "gone"))
+
+
+def test_names_of_files_need_be_no_text(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"r\xe9sum\xe9.json")).write_text("{}")
+    latin = fingerprint(spec(tmp_path))
+    (tmp_path / os.fsdecode(b"r\xe9sum\xe9.json")).rename(tmp_path / "resume.json")
+    assert fingerprint(spec(tmp_path)) != latin

@@ -40,6 +40,7 @@ def test_an_adapter_lies_where_its_source_says(adapter: Path) -> None:
 
 
 def test_the_digest_of_an_adapter_is_what_its_documented_command_prints(adapter: Path) -> None:
+    (adapter / os.fsdecode(b"r\xe9sum\xe9.txt")).write_bytes(b"a name that is no text")
     command = f"cd {adapter} && LC_ALL=C sha256sum * | sha256sum"
     printed = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True).stdout.split()[0]
     assert checked_path(AdapterSpec("legal", str(adapter), sha256=printed)) == adapter

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 from gpu_node.agent.decisions.intake.probation import Beginning
 from gpu_node.agent.decisions.models.models import NodeModels
-from gpu_node.agent.decisions.models.node_adapters import refusal
+from gpu_node.agent.decisions.models.node_adapters import FILE_WAIT_S, refusal
 from shared.messages.requests.requests import Attempt
-
-ADAPTER_WAIT_S = 90.0
-"""For a name that the configuration does not have here yet: kubelets take up to a minute to bring a file."""
 
 MAX_AWAITING = 64
 """Requests that take no room from others meanwhile; with more, nothing is pulled."""
@@ -65,8 +62,9 @@ class AwaitedAdapters:
         for attempt, one in self._awaiting.items():
             if one.since_s is None:
                 one.since_s = now
-            if now - one.since_s >= ADAPTER_WAIT_S and not self._models.adapters.is_known(one.model, one.adapter):
+            if now - one.since_s >= FILE_WAIT_S and not self._models.adapters.is_known(one.model, one.adapter):
                 self._late.add(attempt)
+                self._models.adapters.miss(one.model, one.adapter)
 
     def forget(self, attempt: Attempt) -> None:
         """It is given up; one that does not wait is ignored."""

@@ -50,8 +50,11 @@ class Intake:
 
     @property
     def wants_adapters(self) -> bool:
-        """Whether a request waits for the engine to load an adapter of the current model."""
-        return self._awaited.wants_load
+        """Whether the current model is to be loaded with others: a request waits for one, or nothing runs."""
+        model = self._models.current
+        if not model or model in self._models.broken:
+            return False
+        return self._awaited.wants_load or (not self._ledger.running and self._models.adapters.lacks(model))
 
     def due(self, now: float) -> None:
         """Time has passed for requests that wait for adapters."""

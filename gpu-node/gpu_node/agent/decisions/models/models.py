@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpu_node.agent.decisions.models.node_adapters import NodeAdapters
+from gpu_node.agent.decisions.models.node_adapters import FILE_WAIT_S, NodeAdapters
 from gpu_node.agent.decisions.models.prefix_hits import PrefixHits
 from gpu_node.engine.measures.counts import Counts
 from gpu_node.engine.measures.stats import EngineStats
@@ -20,16 +20,18 @@ HOST = "host"
 DISK = "disk"
 
 MAX_LOAD_DEATHS = 3  # in a row; one may have been killed for something else
-MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat
+MAX_GONE = 64  # of the models that are gone, so many are told with each heartbeat, and what was measured of them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModelRecord:
     """What a node knows of models for as long as its process lives, over all epochs."""
 
     held: KnownModels = field(default_factory=KnownModels)
     """What names stand for: models and adapters that were configured when it began, and those that came later and were
     loaded."""
+    has_begun: bool = False
+    """What was configured when it began is known: the file has stood still since."""
     num_deaths: dict[str, int] = field(default_factory=dict)
     """By model, engines that have died while they loaded it, since it was loaded last."""
 
@@ -53,6 +55,12 @@ class NodeModels:
         self._failed: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._changed: dict[str, str] = {}
+        self._awaited_since_s: dict[str, float] = {}
+        """By model that requests here wait for, though the configuration does not have it so."""
+        self._late: set[str] = set()
+        """Of these, models whose requests wait no more."""
+        self._gone: dict[str, None] = {}
+        """Models that can be loaded here and are in the configuration no more, as they went."""
         self.swap_s = 0.0
         """Duration of the last load."""
         self._seen: dict[str, ModelLoaded] = {}
@@ -93,14 +101,23 @@ class NodeModels:
         """Whether the configuration here does not have it yet, or as something else than it was.
 
         Gateways read the same file, a second sooner or later, and send nothing for what it does not have: so requests
-        for it wait until it is read here, too, or for another node.
+        for it wait until it is read here, too, or for another node. Those that were queued before it changed would
+        wait for ever: in `FILE_WAIT_S` they hear why.
         """
-        return model in self._unknown or model in self._changed
+        return model not in self._late and (model in self._unknown or model in self._changed)
+
+    def due(self, now: float, asked: Iterable[str]) -> None:
+        """Time has passed; ``asked``: models that requests in this node's queue are for."""
+        awaited = set(asked) & (self._unknown.keys() | self._changed.keys())
+        self._awaited_since_s = {model: self._awaited_since_s.get(model, now) for model in awaited}
+        self._late = {model for model, since_s in self._awaited_since_s.items() if now - since_s >= FILE_WAIT_S}
+        self.adapters.due(now)
 
     @property
     def gone(self) -> list[str]:
-        """Models that can be loaded here and are in the configuration no more, so that no gateway offers them."""
-        return sorted(self._held.models.keys() - self._told.keys())[:MAX_GONE] if self._told else []
+        """Models that can be loaded here and are in the configuration no more, so that no gateway offers them: those
+        that went last."""
+        return sorted(list(self._gone)[-MAX_GONE:])
 
     @property
     def current(self) -> str:
@@ -168,16 +185,18 @@ class NodeModels:
             (self._unknown if event.is_unknown else self._failed)[event.model] = event.error
         self.loading = ""
 
-    def on_configured(self, specs: Sequence[ModelSpec]) -> None:
+    def on_configured(self, specs: Sequence[ModelSpec], *, is_settled: bool = True) -> None:
         """The configuration has these models now. Of those that it has no more nothing changes: they are asked for yet.
 
         A name that stands for another model than before stands for none here, until it does again or the node is
-        restarted. One that came later and was never loaded may be corrected, and is tried again.
+        restarted. One that came later and was never loaded may be corrected, and is tried again; so may all that was
+        read before the file was ``is_settled``.
         """
         if self._told:  # others than an epoch begins with
             self._record.num_deaths.clear()
         self._told = {spec.name: spec for spec in specs}
-        if not self._held.models:
+        if is_settled and not self._record.has_begun:
+            self._record.has_begun = True
             for spec in specs:
                 self._held.learn(spec)
         for spec in specs:
@@ -193,6 +212,16 @@ class NodeModels:
         changes = self._held.changed(specs, WEIGHT_FIELDS)
         self._changed = dict(changes.models)
         self.adapters.on_configured(specs, changes)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """What was measured of models that went long ago: heartbeats would grow with each that comes and goes."""
+        gone = self._held.models.keys() - self._told.keys() if self._told else frozenset()
+        self._gone = dict.fromkeys([*(model for model in self._gone if model in gone), *sorted(gone)])
+        for model in list(self._gone)[:-MAX_GONE]:
+            if model != self.current:
+                for measured in (self._costs, self._decodes, self._hits, self._load_s):
+                    measured.pop(model, None)
 
     def learn(self, stats: EngineStats) -> None:
         """What the engine has learnt of the current model's steps, and found of its prompts in a cache."""

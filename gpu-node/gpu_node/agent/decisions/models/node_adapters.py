@@ -9,6 +9,9 @@ from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.model_changes import NO_CHANGES, Changes, KnownModels
 
+FILE_WAIT_S = 90.0
+"""For the configuration's file, where requests are for what it does not have here: kubelets take up to a minute."""
+
 RETRY_S = 10.0
 """Until files that could not be used are looked at again, though the configuration has not changed."""
 
@@ -30,6 +33,8 @@ class NodeAdapters:
         self._loaded: dict[str, tuple[str, ...]] = {}
         """Likewise, as the engine had them when the model became the current one last."""
         self._failed: dict[tuple[str, str], str] = {}
+        self._missed: set[tuple[str, str]] = set()
+        """Waited for in vain: the file does not have them, until it changes."""
         self._failed_since_s: float | None = None
         self.are_fixed = False
         """A model keeps the adapters that it was loaded with."""
@@ -55,6 +60,12 @@ class NodeAdapters:
         """
         self._configured |= {spec.name: {one.name: one for one in spec.adapters} for spec in specs}
         self._changes = changes
+        self._missed.clear()
+
+    def miss(self, model: str, name: str) -> None:
+        """Requests have waited for it as long as a file may take. Others need not: crowd after crowd would keep
+        the node from pulling."""
+        self._missed.add((model, name))
 
     def on_loaded(self, event: ModelLoaded) -> None:
         """A model is there, with what could be used of what was asked for."""
@@ -82,8 +93,9 @@ class NodeAdapters:
         """Why a request for an adapter cannot be served, now and for long, or ``""``."""
         if problem := self._changes.adapters.get((model, name)) or self._failed.get((model, name)):
             return problem
-        if not self._configured and not self.is_loaded(model, name):
-            return refusal(model, name)  # no file is watched that could bring it
+        is_lacking = not self._configured or (model, name) in self._missed
+        if is_lacking and not self.is_loaded(model, name):
+            return refusal(model, name)  # no file is watched that could bring it, or it does not
         if self.are_fixed and not self.is_loaded(model, name) and self.is_known(model, name):
             return f"{model!r} was loaded without adapter {name!r}, and this node's engine adds none: restart the node"
         return ""

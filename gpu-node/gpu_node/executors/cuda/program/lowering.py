@@ -19,8 +19,10 @@ from gpu_node.executors.cuda.program.launches.kernels import (
     JOINED_NORMS,
     NORMS,
     POOLS,
+    WITH_WINDOW,
     WITHOUT_WINDOW,
     feeds_norm,
+    norm_arguments,
 )
 from gpu_node.executors.cuda.program.launches.link_launches import gather_launch, poll_launch, send_launch
 from gpu_node.executors.cuda.program.launches.lora_launch import lora_launch
@@ -41,7 +43,6 @@ from gpu_node.graph.share import WHOLE, Share
 from gpu_node.kernels import operations
 from gpu_node.kernels.triton import experts as grouped
 from gpu_node.kernels.triton import rope as rotary
-from gpu_node.kernels.triton.attention import attention
 from gpu_node.kernels.triton.attention.attention_tile import UNBOUNDED
 from gpu_node.kernels.triton.cache import LayerCache
 from gpu_node.kernels.triton.lookup import lookup
@@ -183,17 +184,15 @@ class _Lowering:
     def norm(self, operator: Operator) -> Launch:
         """A norm of rows or of heads."""
         x, out = self._places(operator)
-        kernel, epsilon = NORMS[operator.kind], operator.attributes["epsilon"]
-        parameters = [self._weights[name] for name in operator.weights]
-        return lambda step: kernel(x.of(step), *parameters, epsilon, out.of(step))
+        kernel, arguments = NORMS[operator.kind], norm_arguments(operator, self._weights)
+        return lambda step: kernel(x.of(step), *arguments, out.of(step))
 
     def joined_norm(self, add: Operator, norm: Operator) -> Launch:
         """A sum in place, and the norm of it."""
         residual, x, _ = self._places(add)
         out = self._place(norm.outputs[0], norm.share)
-        kernel, epsilon = JOINED_NORMS[norm.kind], norm.attributes["epsilon"]
-        parameters = [self._weights[name] for name in norm.weights]
-        return lambda step: kernel(residual.of(step), x.of(step), *parameters, epsilon, out.of(step))
+        kernel, arguments = JOINED_NORMS[norm.kind], norm_arguments(norm, self._weights)
+        return lambda step: kernel(residual.of(step), x.of(step), *arguments, out.of(step))
 
     def product(self, operator: Operator) -> Launch:
         """A product with what is done to its sums, and its bias."""
@@ -242,8 +241,8 @@ class _Lowering:
         if operator.kind in WITHOUT_WINDOW:
             attend = WITHOUT_WINDOW[operator.kind]
             return lambda step: attend(q.of(step), cache, step.attended(share), out.of(step))
-        window = int(operator.attributes["window"])
-        return lambda step: attention.window_attention(q.of(step), cache, step.attended(share), window, out.of(step))
+        attend, window = WITH_WINDOW[operator.kind], int(operator.attributes["window"])
+        return lambda step: attend(q.of(step), cache, step.attended(share), window, out.of(step))
 
     def activation(self, operator: Operator) -> Launch:
         """Number by number."""

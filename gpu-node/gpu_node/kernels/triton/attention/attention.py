@@ -25,11 +25,19 @@ def window_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, win
 
 def bidirectional_attention(q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, out: torch.Tensor) -> None:
     """`paged_attention` in which a row sees all of its sequence, whose rows are all in the batch."""
-    _attention(q, cache, batch, UNBOUNDED, out, sees_all=True)
+    _attention(q, cache, batch, UNBOUNDED, out, both_sides=True)
+
+
+def bidirectional_window_attention(
+    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor
+) -> None:
+    """`bidirectional_attention` in which a row sees ``window`` tokens up to its own, and as many from its own on."""
+    require(window > 0, "bidirectional_window_attention: a row sees at least itself")
+    _attention(q, cache, batch, min(window, UNBOUNDED), out, both_sides=True)
 
 
 def _attention(
-    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, *, sees_all: bool = False
+    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, *, both_sides: bool = False
 ) -> None:
     check_rows(q, out)
     shape = cache.shape
@@ -42,4 +50,4 @@ def _attention(
     num_context_tokens = min(batch.max_context_tokens, window)
     splits = num_splits(len(batch.decodes) * shape.num_kv_heads, num_context_tokens, num_processors(q.device))
     decode_attention(q, cache, batch, window, out, splits)
-    prefill_attention(q, cache, batch, window, out, sees_all=sees_all)
+    prefill_attention(q, cache, batch, window, out, both_sides=both_sides)

@@ -63,29 +63,32 @@ def attend(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
+    BOTH_SIDES: tl.constexpr = False,
 ):
     """Attention of ``queries`` [M, PADDED_DIM] at ``positions`` [M] over tokens [begin, end) of a sequence.
 
     ``lines`` is its block table, ``head`` where in a block the KV head begins. A query sees its own position and those
-    before it, ``window`` in all. Returns the weighted sum of values [M, PADDED_DIM] and, as powers of 2, the logarithm
-    of the weights' sum [M]: -inf, beside zeros, for a query that sees none of these tokens.
+    before it, ``window`` in all; with BOTH_SIDES as many from its own on, too. Returns the weighted sum of values [M,
+    PADDED_DIM] and, as powers of 2, the logarithm of the weights' sum [M]: -inf, beside zeros, for a query that sees
+    none of these tokens.
     """
     queries = queries.to(numbers.dtype.element_ty)
     most = tl.full([queries.shape[0]], float("-inf"), tl.float32)
     total = tl.zeros([queries.shape[0]], tl.float32)
     sums = tl.zeros([queries.shape[0], PADDED_DIM], tl.float32)
     # tiles that every query sees whole come first: nothing has to be compared there
-    num_seen = tl.maximum(tl.minimum(tl.min(positions) + 1, end) - begin, 0) // TILE * TILE
+    seen_to = tl.min(positions) + (window if BOTH_SIDES else 1)
+    num_seen = tl.maximum(tl.minimum(seen_to, end) - begin, 0) // TILE * TILE
     whole_end = begin + tl.where(tl.max(positions) - window < begin, num_seen, 0)
     for tile in range(begin, whole_end, TILE):
         most, total, sums = _attend_tile(
             queries, positions, numbers, lines, head, tile, end, window, scale, most, total, sums,
-            TILE, LINE_NUMBERS, BLOCK_SIZE, HEAD_DIM, PADDED_DIM, WIDEN, IS_WHOLE=True,
+            TILE, LINE_NUMBERS, BLOCK_SIZE, HEAD_DIM, PADDED_DIM, WIDEN, BOTH_SIDES, IS_WHOLE=True,
         )  # fmt: skip
     for tile in range(whole_end, end, TILE):
         most, total, sums = _attend_tile(
             queries, positions, numbers, lines, head, tile, end, window, scale, most, total, sums,
-            TILE, LINE_NUMBERS, BLOCK_SIZE, HEAD_DIM, PADDED_DIM, WIDEN, IS_WHOLE=False,
+            TILE, LINE_NUMBERS, BLOCK_SIZE, HEAD_DIM, PADDED_DIM, WIDEN, BOTH_SIDES, IS_WHOLE=False,
         )  # fmt: skip
     has_seen = total > 0.0
     result = sums / tl.where(has_seen, total, 1.0)[:, None]
@@ -112,6 +115,7 @@ def _attend_tile(
     HEAD_DIM: tl.constexpr,
     PADDED_DIM: tl.constexpr,
     WIDEN: tl.constexpr,
+    BOTH_SIDES: tl.constexpr,
     IS_WHOLE: tl.constexpr,
 ):
     """The running softmax, with a tile of tokens more, which every query sees where it is whole."""
@@ -135,7 +139,8 @@ def _attend_tile(
         values = tl.load(values_from, mask=(dims < HEAD_DIM)[None, :] & there[:, None], other=0.0)
     scores = dot(queries, keys, WIDEN) * scale
     if not IS_WHOLE:
-        sees = there[None, :] & (tokens[None, :] <= positions[:, None])
+        ahead = window - 1 if BOTH_SIDES else 0
+        sees = there[None, :] & (tokens[None, :] <= positions[:, None] + ahead)
         sees = sees & (tokens[None, :] > positions[:, None] - window)
         scores = tl.where(sees, scores, float("-inf"))
     now = tl.maximum(most, tl.max(scores, 1))

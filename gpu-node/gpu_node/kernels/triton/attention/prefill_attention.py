@@ -61,7 +61,7 @@ def _prefill(
     WIDEN: tl.constexpr,
     IS_BOUNDED: tl.constexpr,
     IS_COUNTED: tl.constexpr,
-    SEES_ALL: tl.constexpr,
+    BOTH_SIDES: tl.constexpr,
 ):
     # with a constant 1 the compiler drops the loop, which costs registers
     own, step = tl.program_id(0), tl.num_programs(0)
@@ -85,14 +85,12 @@ def _prefill(
             columns = (kv_head * NUM_SHARED + query % NUM_SHARED) * HEAD_DIM
             batch_rows = tl.load(first_rows + sequence) + rows
             queries = load_queries(q, q_stride, batch_rows, columns, here, HEAD_DIM, PADDED_DIM)
-            seen_to = start + rows
             end = start + last
-            if SEES_ALL:
-                seen_to = tl.zeros_like(rows) + start + length - 1
-                end = start + length
+            if BOTH_SIDES:
+                end = tl.minimum(start + length, end - 1 + window)
             result, _ = attend(
                 queries,
-                seen_to,
+                start + rows,
                 numbers,
                 block_lines + tl.load(first_blocks + sequence),
                 first + kv_head * (2 * BLOCK_SIZE * HEAD_DIM),
@@ -106,6 +104,7 @@ def _prefill(
                 HEAD_DIM,
                 PADDED_DIM,
                 WIDEN,
+                BOTH_SIDES,
             )
             dims = tl.arange(0, PADDED_DIM)
             at = batch_rows.to(tl.int64)[:, None] * out_stride + columns[:, None] + dims[None, :]
@@ -113,11 +112,11 @@ def _prefill(
 
 
 def prefill_attention(
-    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, *, sees_all: bool = False
+    q: torch.Tensor, cache: LayerCache, batch: DeviceBatch, window: int, out: torch.Tensor, *, both_sides: bool = False
 ) -> None:
     """The rows of ``batch.tiles``; arguments as checked by `gpu_node.kernels.triton.attention.attention`.
 
-    ``sees_all``: each row sees all rows of its sequence, and no window is set.
+    ``both_sides``: each row sees as many rows behind it as before it.
     """
     shape = cache.shape
     num_shared = q.shape[1] // (shape.num_kv_heads * shape.head_dim)
@@ -157,7 +156,7 @@ def prefill_attention(
         WIDEN=INTERPRETED,
         IS_BOUNDED=programs < num_tasks,
         IS_COUNTED=is_counted,
-        SEES_ALL=sees_all,
+        BOTH_SIDES=both_sides,
         num_warps=WIDE_WARPS if is_wide else NUM_WARPS,
         num_stages=stages_of(cache, tile_tokens, queries * padded_dim * q.element_size(), MOST_STAGES),
     )

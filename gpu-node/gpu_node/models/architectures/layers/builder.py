@@ -58,10 +58,10 @@ class ProgramBuilder:
         parameters = [Weight(weight, (self._buffers[source].num_columns,))]
         self.add(OperatorKind.RMS_NORM, (source,), target, parameters, epsilon=self.config.norm_epsilon)
 
-    def layer_norm(self, source: str, target: str, weight: str) -> None:
+    def layer_norm(self, source: str, target: str, weight: str, *, bias: bool = True) -> None:
         """``target`` = ``source`` with mean 0 and variance 1, times a weight, plus ``weight``_bias."""
         shape = (self._buffers[source].num_columns,)
-        parameters = [Weight(weight, shape), Weight(f"{weight}_bias", shape)]
+        parameters = [Weight(name, shape) for name in (weight, f"{weight}_bias")[: 1 + bias]]
         self.add(OperatorKind.LAYER_NORM, (source,), target, parameters, epsilon=self.config.norm_epsilon)
 
     def embedding(self) -> None:

@@ -48,6 +48,17 @@ def turning_angles(build: ProgramBuilder) -> None:
             OperatorKind.SCALED_ROPE_ANGLES, (POSITIONS,), "angles", [factors], columns=head_dim, theta=rope.theta
         )
     else:
-        build.add(
-            OperatorKind.ROPE_ANGLES, (POSITIONS,), "angles", columns=head_dim, head_dim=head_dim, theta=rope.theta
-        )
+        _plain_angles(build, "angles", rope.theta)
+
+
+def window_angles(build: ProgramBuilder) -> None:
+    """The same for layers with a window, where theirs are others; they are not scaled."""
+    rope = build.config.window_rope
+    assert rope is not None
+    assert not rope.factors, "one rotary embedding of a model has factors"
+    _plain_angles(build, "window_angles", rope.theta)
+
+
+def _plain_angles(build: ProgramBuilder, name: str, theta: float) -> None:
+    head_dim = build.config.head_dim
+    build.add(OperatorKind.ROPE_ANGLES, (POSITIONS,), name, columns=head_dim, head_dim=head_dim, theta=theta)

@@ -8,8 +8,8 @@ import pytest
 
 from gpu_node.agent.decisions.actions import Ack, AdaptersDue, AgentAction, Beat, Configured, Publish, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.decisions.intake.awaited_adapters import ADAPTER_WAIT_S, MAX_AWAITING
-from gpu_node.agent.decisions.models.node_adapters import RETRY_S
+from gpu_node.agent.decisions.intake.awaited_adapters import MAX_AWAITING
+from gpu_node.agent.decisions.models.node_adapters import FILE_WAIT_S, RETRY_S
 from gpu_node.engine.process.protocol.protocol import AbortRequests, EngineReady, LoadModel, ModelFailed, RunAttempt
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
@@ -112,11 +112,27 @@ def test_a_request_whose_adapter_is_not_configured_here_yet_waits_and_holds_nobo
     agent.intake.check()
 
 
+def test_who_comes_when_others_have_waited_in_vain_does_not_wait_too(agent: AgentCore) -> None:
+    """Else crowd after crowd would keep the node from pulling for anybody."""
+    pulled(agent, "first", "rhymes")
+    agent.handle(AdaptersDue(100.0))
+    pulled(agent, "second", "rhymes")
+    assert errors(agent.handle(AdaptersDue(100.0 + FILE_WAIT_S))) == dict.fromkeys(
+        ("first", "second"), refused("rhymes")
+    )
+    assert errors(pulled(agent, "third", "rhymes")) == {"third": refused("rhymes")}
+    agent.handle(having(LEGAL))  # its file has changed
+    assert pulled(agent, "fourth", "rhymes") == [], "it may come with the next"
+    agent.handle(having(LEGAL, RHYMES))
+    agent.handle(loaded("a", 0.0, adapters=("legal", "rhymes")))
+    assert "fourth" in agent.running
+
+
 def test_it_does_not_wait_for_ever(agent: AgentCore) -> None:
     pulled(agent, "early", "rhymes")
     assert agent.handle(AdaptersDue(100.0)) == []
-    assert agent.handle(AdaptersDue(99.0 + ADAPTER_WAIT_S)) == []
-    abort, publish = agent.handle(AdaptersDue(100.0 + ADAPTER_WAIT_S))
+    assert agent.handle(AdaptersDue(99.0 + FILE_WAIT_S)) == []
+    abort, publish = agent.handle(AdaptersDue(100.0 + FILE_WAIT_S))
     assert abort == Tell(AbortRequests(["early"])), "KV that was kept for it is of no use"
     assert isinstance(publish, Publish)
     assert errors([publish]) == {"early": refused("rhymes")}
@@ -129,7 +145,7 @@ def test_one_that_becomes_known_in_time_is_not_refused(agent: AgentCore) -> None
     pulled(agent, "early", "rhymes")
     agent.handle(AdaptersDue(0.0))
     agent.handle(having(LEGAL, RHYMES))
-    assert errors(agent.handle(AdaptersDue(ADAPTER_WAIT_S))) == {}
+    assert errors(agent.handle(AdaptersDue(FILE_WAIT_S))) == {}
     assert begun(agent.handle(loaded("a", 0.0, adapters=("legal", "rhymes")))) == ["early"]
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_node.agent.decisions.actions import AgentAction, Beat, Configured, Publish, Pull, Tell
+from gpu_node.agent.decisions.actions import AdaptersDue, AgentAction, Beat, Configured, Publish, Pull, Tell
 from gpu_node.agent.decisions.core import AgentCore
-from gpu_node.agent.decisions.models.models import ModelRecord
-from gpu_node.engine.process.protocol.protocol import AbortRequests, LoadModel, ModelFailed
+from gpu_node.agent.decisions.models.models import MAX_GONE, ModelRecord
+from gpu_node.agent.decisions.models.node_adapters import FILE_WAIT_S
+from gpu_node.engine.process.protocol.protocol import AbortRequests, LoadModel, ModelFailed, StepReport
 from shared.config.engines.adapters import AdapterSpec
 from shared.config.engines.engine import ModelSpec
 from shared.config.engines.model_changes import weights_mark
 from shared.messages.nodes.nodes import Load
+from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.requests import Chunk
 from tests.unit.agent.events import (
     OPTIONS,
@@ -21,6 +23,7 @@ from tests.unit.agent.events import (
     make_agent,
     payload_of,
     queue,
+    stats,
     step,
     taken,
     tokens,
@@ -49,6 +52,14 @@ def test_a_model_that_is_not_configured_here_yet_is_loaded_once_it_is() -> None:
     assert isinstance(beat, Beat)
     assert beat.heartbeat.facts.broken_models == []
     assert load == Tell(LoadModel("b", B))
+
+
+def test_requests_of_other_models_do_not_wait_behind_it() -> None:
+    agent = make_agent("a", num_admittable=4)
+    told(agent, A)
+    actions = agent.handle(queue(("g", "b", 1), ("h", "c", 1), ("i", "a", 1)))
+    assert actions[-1] == Pull("i", 4)
+    assert broken(agent) == ["b", "c"]
 
 
 def test_where_nobody_reads_a_configuration_the_engine_says_what_it_does_not_know() -> None:
@@ -229,3 +240,51 @@ def test_what_could_not_be_loaded_stays_so_whatever_comes_beside_it() -> None:
     agent.handle(ModelFailed("b", "out of memory"))
     told(agent, A, B, ModelSpec(name="c", source="c.gguf"))
     assert broken(agent) == ["b"]
+
+
+def test_who_was_queued_before_a_model_changed_does_not_wait_for_ever() -> None:
+    agent = make_agent("a", num_admittable=4)
+    told(agent, A)
+    told(agent, replace(A, source="other.gguf"))
+    agent.handle(AdaptersDue(10.0))
+    assert agent.handle(queue(("g", "a", 1), hopeless=["a"])) == []
+    assert agent.handle(AdaptersDue(11.0)) == [], "the time counts from when somebody asks"
+    assert agent.handle(AdaptersDue(10.0 + FILE_WAIT_S)) == []
+    assert any(isinstance(action, Pull) for action in agent.handle(AdaptersDue(11.0 + FILE_WAIT_S)))
+    actions = agent.handle(taken("g", 64, entry("r")))
+    (refused,) = [chunk for one in actions if isinstance(one, Publish) for chunk in one.tokens["gw"].chunks]
+    assert refused.error == agent.models.broken["a"]
+    agent.handle(queue())
+    agent.handle(AdaptersDue(500.0))
+    assert agent.handle(queue(("g", "a", 1), hopeless=["a"])) == [], "who comes now may have another file"
+
+
+def test_a_model_that_is_served_no_more_and_lacks_an_adapter_keeps_no_other_from_being_served() -> None:
+    agent = make_agent("a", num_admittable=4)
+    told(agent, A, B)
+    told(agent, replace(A, source="other.gguf", adapters=(AdapterSpec(name="x", source="x"),)), B)
+    assert Tell(LoadModel("b", B)) in agent.handle(queue(("g", "b", 1)))
+
+
+def test_what_was_read_of_a_half_written_file_is_not_held_to() -> None:
+    agent = AgentCore("n0", "n0.1", "cpu", OPTIONS)
+    x, whole = (AdapterSpec(name="x", source=source) for source in ("folders/", "folders/x"))
+    agent.handle(Configured((replace(A, source="a", adapters=(x,)),), is_settled=False))
+    told(agent, replace(A, adapters=(whole,)), B)
+    assert (broken(agent), agent.models.adapters.broken) == ([], {})
+    agent.handle(queue(("g", "b", 1)))
+    told(agent, A, replace(B, source="other.gguf"))
+    assert broken(agent) == ["b"], "this one was whole"
+
+
+def test_of_models_that_come_and_go_those_that_went_last_are_told_and_known() -> None:
+    agent = make_agent("a")
+    names = [f"{MAX_GONE + 3 - number:03}" for number in range(MAX_GONE + 3)]  # the first is the last by name
+    for name in names:
+        told(agent, A, ModelSpec(name=name, source="m.gguf"))
+        agent.handle(queue(awaits=name))
+        agent.handle(loaded(name))
+        agent.handle(StepReport([], stats(num_admittable=4, cost=StepCost(0.1, 0.0, 0.0))))
+    told(agent, A)
+    assert agent.heartbeat().facts.gone_models == sorted(names[-MAX_GONE:])
+    assert sorted(rate.model for rate in agent.models.rates()) == sorted(names[-MAX_GONE:])
