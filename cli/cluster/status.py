@@ -37,6 +37,9 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
 
 def _table(found: list[ProcessStatus]) -> Table:
     table = Table("name", "state", "device", "model", box=None, pad_edge=False)
+    has_phases = any(process.phases for process in found)
+    if has_phases:
+        table.add_column("serves")
     for heading in ("pid", "uptime", "memory", "running", "waiting", "kv used"):
         table.add_column(heading, justify="right")
     for process in found:
@@ -46,6 +49,7 @@ def _table(found: list[ProcessStatus]) -> Table:
             f"{state} ({escape(process.waits_for)})" if process.waits_for else state,
             escape(_text(process.device)),
             escape(_text(process.model)),
+            *([_text(process.phases)] if has_phases else []),
             _text(process.pid),
             "–" if process.uptime_s is None else _duration(process.uptime_s),
             "–" if process.rss_bytes is None else f"{process.rss_bytes / (1 << 20):.0f} MiB",

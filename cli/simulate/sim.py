@@ -40,7 +40,7 @@ from shared.config.pipelines.pipeline_file import SEARCH_AGAIN, PipelineError, P
 from shared.config.services.corrections import PredictionOptions
 from shared.config.services.policies import PolicyName
 from shared.config.services.queue import OperationOptions, QueueOptions
-from shared.messages.nodes.nodes import Phases
+from shared.messages.nodes.nodes import PhaseOption
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _NOT_THERE = dict.fromkeys(("estimator_r2", "estimator_mean_error_s"), "too few waits to judge")
@@ -65,6 +65,7 @@ def command() -> None:
     show_default=True,
     help="Such as a100=50,a10=30,a100x8=2.",
 )
+@click.option("--auto", type=DEVICE_COUNTS, default={}, help="Of these, those whose phases follow the load: a100=4.")
 @click.option("--prefill", type=DEVICE_COUNTS, default={}, help="Of these, those that only prefill: a100=10.")
 @click.option("--decode", type=DEVICE_COUNTS, default={}, help="Likewise, those that only decode.")
 @click.option("--profiles", type=_FILE, help="Of `treadle profile`: measured costs in the place of published numbers.")
@@ -146,7 +147,7 @@ def run(
             choice.max_model_lens,
             _tiers(options["host_bytes"], options["ssd_bytes"]),
             step_tokens,
-            _phases(counts, options["prefill"], options["decode"]),
+            _phases(counts, options["prefill"], options["decode"], options["auto"]),
         ),
         devices=nodes,
         requests=choice.draw(num_requests, seed),
@@ -191,18 +192,23 @@ def _queue(policy: str, options: dict[str, Any]) -> QueueOptions:
         raise CliError("\n".join(str(one["ctx"]["error"]) for one in error.errors())) from error
 
 
-def _phases(counts: Mapping[str, int], prefill: Mapping[str, float], decode: Mapping[str, float]) -> dict[str, Phases]:
+def _phases(
+    counts: Mapping[str, int], prefill: Mapping[str, float], decode: Mapping[str, float], auto: Mapping[str, float]
+) -> dict[str, PhaseOption]:
     """Of the devices by the names of their nodes; raises `CliError` where there are too few, or a phase has none."""
-    for kind in {**prefill, **decode}:
-        num_wanted = int(prefill.get(kind, 0) + decode.get(kind, 0))
+    for kind in {**prefill, **decode, **auto}:
+        num_wanted = int(prefill.get(kind, 0) + decode.get(kind, 0) + auto.get(kind, 0))
         if num_wanted > counts.get(kind, 0):
-            raise CliError(f"--prefill, --decode: {num_wanted} of {kind}, of which there are {counts.get(kind, 0)}")
-    num_prefill, num_decode = int(sum(prefill.values())), int(sum(decode.values()))
-    if (num_prefill == sum(counts.values())) or (num_decode and not num_prefill):
+            raise CliError(
+                f"--prefill, --decode, --auto: {num_wanted} of {kind}, of which there are {counts.get(kind, 0)}"
+            )
+    num_prefill, num_decode, num_auto = (int(sum(one.values())) for one in (prefill, decode, auto))
+    if (num_prefill == sum(counts.values())) or (num_decode and not num_prefill + num_auto):
         lacking = "decodes" if num_prefill else "hands its requests over to those that decode (--prefill)"
-        raise CliError(f"--prefill, --decode: no device {lacking}")
-    as_counts = ({kind: int(count) for kind, count in one.items()} for one in (prefill, decode))
-    return phases_of(*as_counts)
+        raise CliError(f"--prefill, --decode, --auto: no device {lacking}")
+    if num_auto == 1 and not num_prefill + num_decode:
+        raise CliError("--auto: one device alone has nobody to part the phases with")
+    return phases_of(*({kind: int(count) for kind, count in one.items()} for one in (prefill, decode, auto)))
 
 
 def _tiers(host_bytes: int, ssd_bytes: int) -> TierOptions:

@@ -11,6 +11,7 @@ from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.evictions import Evictions
 from services.queue_manager.handlers.gateways import Gateways
 from services.queue_manager.handlers.inventories import Inventories
+from services.queue_manager.handlers.load_phases import LoadPhases
 from services.queue_manager.handlers.locations import Locations
 from services.queue_manager.handlers.nodes import Nodes
 from services.queue_manager.handlers.readers import Readers
@@ -38,7 +39,7 @@ from shared.config.services.corrections import Correction
 from shared.messages.memory.blocks import Located
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes.nodes import NodeDown, NodeUp
+from shared.messages.nodes.nodes import AUTO, NodeDown, NodeUp
 from shared.messages.nodes.placement import Plan
 from shared.messages.requests.inventories import GatewayInventory, NodeInventory
 from shared.messages.requests.requests import (
@@ -73,20 +74,25 @@ class QueueManagerCore:
         self._planning = Planning(state, groups, self.predictions, options, self._demand)
         batch_limits = BatchLimits(state, groups) if options.uses("pace") else None
         shares = TenantShares(state, groups, config.tenants)
+        reads_ahead = options.uses("read_ahead")
         self._notices = NodeNotices(
             state,
             self._planning,
             shares,
             batch_limits,
             may_evict=options.uses("evict"),
-            reads_ahead=options.uses("read_ahead"),
+            reads_ahead=reads_ahead,
         )
         self._refusals = Refusals(config.slo_classes, self.predictions)
         prompts = PromptLines(state, groups, is_on=Correction.PROMPTS in options.corrections)
         self._requests = Requests(state, groups, self._queues, self._interning, prompts)
         warm, fetches = options.uses("warm"), options.uses("fetch")
         self._locations = Locations(state, self._requests, is_on=warm, fetches=fetches)
-        self._nodes = Nodes(state, groups, self._queues, self._requests)
+        follows_load = any(one.phases == AUTO for one in (*config.nodes, *config.pools))
+        self._phases = LoadPhases(
+            state, groups, self._queues, self._requests, is_on=follows_load, reads_ahead=reads_ahead
+        )
+        self._nodes = Nodes(state, groups, self._queues, self._requests, self._phases)
         self._evictions = Evictions(state, groups, self._queues, self._requests)
         self._readers = Readers(state, groups, self._queues, self._requests)
         self._gateways = Gateways(state, self._requests)
@@ -100,7 +106,7 @@ class QueueManagerCore:
         """When a gateway may have died, a plan is to be asked for, or a party is to be told something."""
         rooms = (
             *(self._locations, self._gateways, self._evictions, self.take_overs),
-            *(self._planning, self._status, self._notices),
+            *(self._planning, self._status, self._notices, self._phases),
         )
         return min((time for room in rooms if (time := room.wake_at) is not None), default=None)
 
@@ -117,6 +123,7 @@ class QueueManagerCore:
         self.predictions.bounds.hear(journal.started, journal.ended, now)
         self._planning.hear(journal)
         effects = self._take_over(list(journal.queues), now)
+        effects += self._phases.look(now)
         effects += self._notices.tell(journal, now)
         effects += [*self._planning.ask(now, is_tick=is_tick), *self._status.tell(now, is_tick=is_tick)]
         journal.clear()

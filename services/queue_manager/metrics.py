@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from services.queue_manager.core import QueueManagerCore
 from services.queue_manager.state.state import State
+from shared.messages.nodes.nodes import BOTH, DECODE, PREFILL, Phases
 from shared.service.admin.core_metrics import gauge, gauges
 from shared.telemetry.label_cap import LabelCap
 
@@ -28,6 +29,7 @@ class QueueMetrics:
         yield from self._requests(core.state)
         yield from _virtual_queues(core.state)
         yield from _planning(core.state)
+        yield from _phases(core.state)
 
     def _requests(self, state: State) -> Iterator[Metric]:
         waiting: dict[tuple[str, ...], float] = dict.fromkeys(self._cap.known, 0)
@@ -81,6 +83,24 @@ def _planning(state: State) -> Iterator[Metric]:
     yield gauge(
         "treadle_plan_late_groups", "Groups that were found to start too late since the last plan", len(plan.late)
     )
+
+
+def _phases(state: State) -> Iterator[Metric]:
+    """Where nodes follow the load."""
+    followers = [node for node in state.nodes.values() if node.known.follows_load]
+    options: tuple[Phases, ...] = (PREFILL, DECODE, BOTH)
+    yield gauges(
+        "treadle_follower_phases",
+        "1 for what each node that follows the load serves now, 0 for the rest",
+        ["node", "phases"],
+        (([node.node, one], float(node.known.phases == one)) for node in followers for one in options),
+    )
+    changes = CounterMetricFamily(
+        "treadle_phase_changes", "Times that a node was told to change to these phases", labels=["phases"]
+    )
+    for one in options if followers or state.phase_changes else ():
+        changes.add_metric([one], state.phase_changes.get(one, 0))
+    yield changes
 
 
 def _by_node(name: str, description: str, values: Mapping[str, float]) -> Metric:

@@ -18,7 +18,18 @@ from shared.estimator.phases import with_hand_overs
 from shared.estimator.rates import share_rates
 from shared.messages.message import Tick
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeState, NodeUp, Scaled
+from shared.messages.nodes.nodes import (
+    AUTO,
+    Fence,
+    Heartbeat,
+    Load,
+    NodeDown,
+    NodeGone,
+    NodeState,
+    NodeUp,
+    PhaseOption,
+    Scaled,
+)
 from shared.messages.nodes.placement import Operations, PlacementProblem, PlanRequest, Solved
 from shared.messages.requests.requests import Attempt
 from shared.service.core import Effect, Send, Solve
@@ -182,7 +193,7 @@ class SchedulerCore:
         for name, record in self.state.nodes.items():
             if not _is_idle(record):
                 continue
-            alike = (node for node in self.state.nodes.values() if node.state.phases == record.state.phases)
+            alike = (node for node in self.state.nodes.values() if _option(node.state) == _option(record.state))
             held = [node.state.model or node.assigned for node in alike]
             record.assigned = next_model(self._known_models, record.state.broken_models, held, self.state.demand)
             if record.assigned:
@@ -244,6 +255,11 @@ class SchedulerCore:
             ],
         )
         return [*effects, Solve(problem)]
+
+
+def _option(node: NodeState) -> PhaseOption:
+    """As it is configured."""
+    return AUTO if node.follows_load else node.phases
 
 
 def _is_idle(record: NodeRecord) -> bool:

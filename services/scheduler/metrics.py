@@ -29,7 +29,7 @@ def measure(core: SchedulerCore) -> Iterator[Metric]:
     )
     yield gauges(
         "treadle_phase_nodes",
-        "Nodes with a model that serve a phase of requests, where some nodes serve one alone",
+        "Nodes with a model that serve a phase of requests, where some nodes serve one alone or follow the load",
         ["phase"],
         (([phase], number) for phase, number in _num_by_phase(known).items()),
     )
@@ -89,7 +89,7 @@ def _pools(core: SchedulerCore) -> Iterator[Metric]:
 
 
 def _num_by_phase(nodes: Sequence[NodeState]) -> dict[Phase, int]:
-    if all(node.phases == BOTH for node in nodes):
+    if all(node.phases == BOTH and not node.follows_load for node in nodes):
         return {}
     phases: tuple[Phase, ...] = ("prefill", "decode")
     return {phase: sum(_serves(node) and node.serves(phase) for node in nodes) for phase in phases}

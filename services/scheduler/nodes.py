@@ -26,7 +26,7 @@ def has_changed(told: NodeState, state: NodeState) -> bool:
     known = {rate.model: rate for rate in told.rates}
     return (
         (told.model, told.broken_models, told.device) != (state.model, state.broken_models, state.device)
-        or (told.lacks, told.phases) != (state.lacks, state.phases)
+        or (told.lacks, told.phases, told.follows_load) != (state.lacks, state.phases, state.follows_load)
         or told.is_loading != state.is_loading
         or (told.max_num_seqs, told.step_tokens) != (state.max_num_seqs, state.step_tokens)
         or told.max_image_bytes != state.max_image_bytes

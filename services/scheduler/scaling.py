@@ -18,7 +18,7 @@ import msgspec
 from shared.bus import streams
 from shared.config.engines.engine import EngineOptions
 from shared.config.nodes.nodes import NodePool, ScalingOptions
-from shared.messages.nodes.nodes import Heartbeat, NodeState, Scale, Scaled
+from shared.messages.nodes.nodes import Heartbeat, NodeState, Scale, Scaled, begun_with
 from shared.messages.nodes.placement import PoolState
 from shared.service.core import Effect, Send
 
@@ -153,7 +153,7 @@ class Scaling:
             device=spec.device,
             max_num_seqs=self._engine.max_num_seqs,
             step_tokens=self._engine.step_tokens,
-            phases=spec.phases,
+            phases=begun_with(spec.phases),
         )
         return PoolState(
             pool=spec.name,

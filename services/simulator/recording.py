@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from services.queue_manager.waits.predictions import Predictions
 from services.simulator.cluster.clients import ClientOutcome
 from shared.messages.message import Message
+from shared.messages.nodes.nodes import BOTH, NodeUp, Phases
 from shared.messages.requests.requests import HANDED_OVER, Evicted, Finished, Pulled, Submit
 
 MAX_PREDICTIONS = 1_000
@@ -48,6 +49,15 @@ class Departure:
     is_migration: bool
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseTurn:
+    """A node that follows the load changed its phases."""
+
+    time_s: float
+    node: str
+    phases: Phases
+
+
 @dataclass(slots=True)
 class Recording:
     """Owns all that a report is made of."""
@@ -56,6 +66,7 @@ class Recording:
     outcomes: list[ClientOutcome] = field(default_factory=list)
     stays: dict[tuple[str, str], Stay] = field(default_factory=dict)
     departures: list[Departure] = field(default_factory=list)
+    turns: list[PhaseTurn] = field(default_factory=list)
 
 
 class Recorder:
@@ -69,6 +80,7 @@ class Recorder:
         self._predictions = predictions
         self._predict_every = predict_every
         self._places: dict[str, Stay] = {}
+        self._phases: dict[str, Phases] = {}
 
     def __call__(self, now: float, stream: str, message: Message) -> None:
         """A message is sent."""
@@ -87,6 +99,10 @@ class Recorder:
                     is_migration = one.kv_at == HANDED_OVER
                     departure = Departure(now, message.node, one.request_id, one.kv_tokens, is_migration)
                     self.recording.departures.append(departure)
+            case NodeUp(known=known) if known.follows_load:
+                if self._phases.get(known.node, BOTH) != known.phases:
+                    self.recording.turns.append(PhaseTurn(now, known.node, known.phases))
+                self._phases[known.node] = known.phases
 
     def over(self, outcome: ClientOutcome) -> None:
         """A request is over."""

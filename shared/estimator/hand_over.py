@@ -16,6 +16,9 @@ from shared.messages.nodes.nodes import NodeState
 PRIOR_NETWORK_BYTES_PER_S = 10e9
 """From node to node before the first image. More than most have: else nothing would move, and nothing be measured."""
 
+MOVE_S = 0.5
+"""Of any move, where it is weighed: the step that runs, the way out, a place in the batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class HandOverCost:

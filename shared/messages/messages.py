@@ -5,7 +5,7 @@ from __future__ import annotations
 from shared.messages.memory.blocks import BlockNews, Locate, Located, TellBlocks
 from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
 from shared.messages.message import Tick
-from shared.messages.nodes.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load, NodeDown, NodeGone, NodeUp, Scale, Scaled, Serve
 from shared.messages.nodes.placement import PlacementProblem, Plan, PlanRequest, Solved
 from shared.messages.requests.inventories import GatewayInventory, NodeInventory
 from shared.messages.requests.requests import (
@@ -67,4 +67,5 @@ AnyMessage = (
     | LeaseAnswer
     | KvOpened
     | ReadAhead
+    | Serve
 )

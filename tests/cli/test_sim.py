@@ -70,7 +70,7 @@ def test_devices_that_prefill_hand_all_requests_over_to_those_that_decode() -> N
 )
 def test_phases_that_cannot_be_are_refused(options: list[str], problem: str) -> None:
     result = invoke("sim", "run", *SMALL, *options)
-    assert (result.exit_code, result.stderr) == (2, f"Error: --prefill, --decode: {problem}\n")
+    assert (result.exit_code, result.stderr) == (2, f"Error: --prefill, --decode, --auto: {problem}\n")
 
 
 def test_without_operations_nobody_gives_way() -> None:

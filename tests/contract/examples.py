@@ -38,6 +38,7 @@ from shared.messages.nodes.nodes import (
     NodeUp,
     Scale,
     Scaled,
+    Serve,
 )
 from shared.messages.nodes.placement import (
     Arrivals,
@@ -140,6 +141,7 @@ _FACTS = NodeFacts(
     gone_models=["old"],
     door=_DOOR,
     reads_ahead=True,
+    follows_load=True,
 )
 _NODE = msgspec.structs.replace(NodeState.of(_FACTS, "node-0", "smol", 1700000002.5), hands_over=["smol"])
 _ARRIVALS = Arrivals(_LOAD, 1.5, 12.25)
@@ -172,6 +174,7 @@ HEARTBEAT = Heartbeat(
         rates=[_RATE],
         door=_DOOR,
         reads_ahead=True,
+        follows_load=True,
     ),
     model="smol",
     num_blocks=1024,
@@ -311,12 +314,14 @@ MESSAGES: list[Message] = [
             gone_models=["old"],
             door=_DOOR,
             reads_ahead=True,
+            follows_load=True,
             hands_over=["smol"],
         ),
         traceparent=TRACE,
     ),
     NodeDown(node="node-0", epoch="e-1", has_crashed=True, blamed=[Attempt("r-1", 1)], traceparent=TRACE),
     Load(node="node-0", epoch="e-1", model="smol", traceparent=TRACE),
+    Serve(node="node-0", epoch="e-1", phases="decode", traceparent=TRACE),
     Fence(node="node-0", epoch="e-1", traceparent=TRACE),
     NodeGone(node="node-0", epoch="e-1", has_crashed=True, blamed=[Attempt("r-1", 1)], traceparent=TRACE),
     NodeInventory(

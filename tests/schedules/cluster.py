@@ -10,7 +10,7 @@ from services.kv_manager.core import KvManagerCore
 from services.queue_manager.core import QueueManagerCore
 from services.scheduler.core import SchedulerCore
 from shared.bus import streams
-from shared.messages.nodes.nodes import BOTH
+from shared.messages.nodes.nodes import AUTO, BOTH, DECODE, PREFILL, Phases, Serve
 from shared.messages.nodes.placement import ModelLoad, PlacementProblem, Plan
 from tests.schedules.agenda import Agenda
 from tests.schedules.doors import Doors
@@ -28,6 +28,8 @@ from tests.schedules.transcript import Transcript
 LOST_AT_MOST_S = 2.0  # of a log that is synced every second
 MakeQueueManager = Callable[[Setup], QueueManagerCore]
 MakeNode = Callable[..., NodeProcess]
+
+NUM_TURNS = 8  # of nodes that follow the load, while there are faults
 
 
 class Cluster:
@@ -139,6 +141,9 @@ class Cluster:
                 self.agenda.at(order.leaves_s, partial(self._leave, gateway, order.request_id))
         for fault in self.setup.faults:
             self.agenda.at(fault.at_s, partial(self._befall, fault))
+        if AUTO in self.setup.phases:
+            for _ in range(NUM_TURNS):
+                self.agenda.at(self.setup.calm_s * self.chance.random(), self._turn)
         self.agenda.at(self.setup.calm_s, self._calm_down)
 
     # --- clients ----------------------------------------------------------------------------------------------------
@@ -156,6 +161,17 @@ class Cluster:
         elif gateway.is_alive:
             self._left.add(request_id)
             gateway.leave(request_id)
+
+    # --- phases -----------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """A node is told to serve any phases at all: the load of so few requests would hardly ever have it changed."""
+        node = self.chance.choice([one for one in self.nodes if one.is_alive] or self.nodes)
+        phases: Phases = self.chance.choice((BOTH, PREFILL, DECODE, PREFILL, DECODE))
+        if node.is_alive and self.redis.is_up:
+            self.note("tells", node.name, "to serve", phases)
+            message = Serve(node=node.name, epoch=node.core.epoch, phases=phases)
+            self.redis.add((streams.node_inbox(node.name), message))
 
     # --- plans ------------------------------------------------------------------------------------------------------
 

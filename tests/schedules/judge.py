@@ -50,11 +50,13 @@ def disagreements(cluster: Cluster) -> list[str]:
     }
     known = {Attempt(name, request.attempt) for name, request in state.requests.items()}
     epochs = {node.name: node.core.epoch for node in cluster.nodes}
+    phases = {node.name: node.core.heartbeat().facts.phases for node in cluster.nodes}
     names = {gateway.gateway for gateway in cluster.gateways}
     found = [
         *_differ("gateways want / queue manager knows", wanted, known),
         *_differ("nodes / queue manager", epochs, {name: node.epoch for name, node in state.nodes.items()}),
         *_differ("nodes / scheduler", epochs, {name: node.epoch for name, node in scheduler.state.nodes.items()}),
+        *_differ("nodes serve / queue manager", phases, {one.node: one.known.phases for one in state.nodes.values()}),
         *_differ("gateways / queue manager", names, set(state.gateways.heard_s)),
         *_differ("no hand-over / hand-overs", {}, state.hand_overs),
     ]

@@ -44,7 +44,7 @@ from shared.bus import streams
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import BlockNews, TellBlocks
 from shared.messages.message import Message
-from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, Phases
+from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, NodeGone, PhaseOption, Serve
 from shared.messages.requests import inventories, requests
 from shared.messages.requests.requests import Abort, Attempt, Evict, Finished, KvOpened, ReadAhead, VirtualQueue
 from tests.schedules.agenda import Killed, Signal, sleep, wait
@@ -76,7 +76,7 @@ class NodeProcess(Process):
         speed: Speed,
         orders: Mapping[str, Order],
         kv_format: str = "",
-        phases: Phases = BOTH,
+        phases: PhaseOption = BOTH,
         *,
         reads_ahead: bool = False,
     ) -> None:
@@ -226,7 +226,7 @@ class NodeProcess(Process):
         while True:
             message = await self._reader.next()
             self.note("<-", message)
-            assert isinstance(message, VirtualQueue | Abort | Evict | ReadAhead | Load | Fence | TellBlocks)
+            assert isinstance(message, VirtualQueue | Abort | Evict | ReadAhead | Load | Serve | Fence | TellBlocks)
             self._hear(message)
 
     async def _serve(self) -> None:

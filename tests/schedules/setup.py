@@ -13,7 +13,7 @@ from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
 from shared.config.services.clients import SloClass
 from shared.config.services.queue import QueueOptions
-from shared.messages.nodes.nodes import BOTH, Phases
+from shared.messages.nodes.nodes import BOTH, PhaseOption
 from shared.messages.requests.payload import Sampling
 from tests.schedules.engine import Speed
 from tests.schedules.orders import Order
@@ -72,7 +72,7 @@ class Setup:
     orders: tuple[tuple[int, Order], ...]
     """Each with the number of its gateway."""
     faults: tuple[Planned, ...]
-    phases: tuple[Phases, ...] = ()
+    phases: tuple[PhaseOption, ...] = ()
     """Of each node; empty where all serve both."""
     fetches: bool = False
     """Nodes read each other's caches (`tests.schedules.fetches`)."""
@@ -103,7 +103,7 @@ class Setup:
 
 
 @lru_cache(maxsize=8)
-def _config(models: tuple[str, ...], num_nodes: int, phases: tuple[Phases, ...] = ()) -> ClusterConfig:
+def _config(models: tuple[str, ...], num_nodes: int, phases: tuple[PhaseOption, ...] = ()) -> ClusterConfig:
     return ClusterConfig(
         models=[ModelSpec(name=name, source="none") for name in models],
         nodes=[NodeSpec(name=f"n{number}", phases=one) for number, one in enumerate(phases or (BOTH,) * num_nodes)],

@@ -14,6 +14,7 @@ from cli.cluster.processes.redis_server import answers
 from cli.cluster.run_dir import RunDir
 from cli.cluster.state import ClusterState
 from shared.config.config import ClusterConfig
+from shared.messages.nodes.nodes import BOTH
 from shared.processes.node_processes import find_nodes
 from shared.processes.process_record import ProcessRecord
 
@@ -40,6 +41,8 @@ class ProcessStatus:
     num_waiting: int | None = None
     kv_used: float | None = None
     """Used part of the KV blocks, 0 to 1."""
+    phases: str | None = None
+    """Of a node that serves one phase, or follows the load: what it serves now."""
 
 
 def cluster_status(config: ClusterConfig, run_dir: RunDir) -> list[ProcessStatus]:
@@ -110,6 +113,9 @@ def _add_node_state(row: ProcessStatus, state: dict[str, Any]) -> None:
     row.model = state.get("model")
     row.num_running = state.get("num_running")
     row.num_waiting = state.get("num_waiting")
+    facts = state.get("facts")
+    if isinstance(facts, dict) and ("phases" in facts or facts.get("follows_load")):
+        row.phases = facts.get("phases", BOTH)
     blocks, free = state.get("num_blocks"), state.get("num_free_blocks")
     if isinstance(blocks, int) and isinstance(free, int) and blocks > 0:
         row.kv_used = (blocks - free) / blocks

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from services.queue_manager.groups.groups import RequestGroups
+from services.queue_manager.handlers.load_phases import LoadPhases
 from services.queue_manager.handlers.requests import Requests
 from services.queue_manager.queues.node_phases import note_hand_overs
 from services.queue_manager.queues.virtual_queues import VirtualQueues
@@ -22,12 +23,15 @@ from shared.service.core import Effect
 class Nodes:
     """Owns `State.nodes` as such; what stands in them is the virtual queues'."""
 
-    def __init__(self, state: State, groups: RequestGroups, queues: VirtualQueues, requests: Requests) -> None:
+    def __init__(
+        self, state: State, groups: RequestGroups, queues: VirtualQueues, requests: Requests, phases: LoadPhases
+    ) -> None:
         self._state = state
         self._groups = groups
         self._queues = queues
         self._journal = groups.journal
         self._requests = requests
+        self._phases = phases
 
     def up(self, message: NodeUp, now: float) -> list[Effect]:
         """A node serves, or is known better. A new one, or other models that it has or cannot have, call for a plan."""
@@ -37,6 +41,7 @@ class Nodes:
         if node is not None and node.epoch != message.epoch:
             effects += self._lose(node, now)
             node = None
+        has_turned = node is not None and node.known.phases != known.phases
         is_swapped = node is None or node.model != known.model
         is_other = is_swapped or (node is not None and node.known.broken_models != known.broken_models)
         if node is None:
@@ -50,7 +55,9 @@ class Nodes:
         self._share_rates(node, now)
         self.note_hand_overs(now)
         self._groups.learn_nodes(other.known for other in self._state.nodes.values())
-        if is_other:
+        if has_turned:
+            effects += self._phases.leave(node, now)
+        if is_other or has_turned:
             self._place_all(now)
             self._journal.call_plan()
             self._journal.note_queues(self._state.nodes)  # what no node can load may be another model now

@@ -51,6 +51,8 @@ class Flow(msgspec.Struct, array_like=True):
     rate: ChangingRate = msgspec.field(default_factory=ChangingRate)
     end_s: float = 0.0
     """Sum of the times from arrival until each had to end, where that was promised."""
+    token_s: float = 0.0
+    """Sum of the times that may be between two tokens of each, where that was promised."""
 
     @property
     def lasted_s(self) -> float:
@@ -126,6 +128,7 @@ class ArrivalRates:
         flow.limit_tokens = kept * flow.limit_tokens + request.max_tokens
         flow.patience_s = kept * flow.patience_s + request.slo.start_by_s(0.0)
         flow.end_s = kept * flow.end_s + (request.slo.deadline_s or 0.0)
+        flow.token_s = kept * flow.token_s + (request.slo.tpot_s or 0.0)
         flow.gap_s = kept * flow.gap_s + gap_s
         flow.square_gap_s2 = kept * flow.square_gap_s2 + gap_s**2
         self._flows[kind] = flow

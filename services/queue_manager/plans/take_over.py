@@ -36,11 +36,10 @@ from services.queue_manager.state.node_counts import is_full, promises
 from services.queue_manager.state.request import Request
 from services.queue_manager.state.state import State
 from shared.estimator.batching import batching
-from shared.estimator.hand_over import hand_over_cost
+from shared.estimator.hand_over import MOVE_S, hand_over_cost
 from shared.estimator.harm import MAX_LATE, late_by_batch
 
 NUM_MOVES = 3.0  # a move has to gain so many times what it costs: what is left of an answer is a guess
-MOVE_S = 0.5  # of any move: the step that runs, the way out, a place in the batch
 SLOWER = 1.5  # steps there by those here: equal devices learn unlike costs, and would pass answers to and fro
 LOOK_S = 0.1  # between two looks at idle devices
 STUCK_S = 0.2  # some steps: who waits longer in a group that has begun would begin sooner elsewhere

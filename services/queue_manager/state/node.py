@@ -9,7 +9,7 @@ import msgspec
 
 from services.queue_manager.learnt.kept_batch import KeptBatch
 from shared.estimator.harm import PromisedEnd
-from shared.messages.nodes.nodes import NodeState
+from shared.messages.nodes.nodes import NodeState, Phases
 from shared.messages.nodes.step_cost import ModelRate
 
 Told = tuple[str, int, int | None]
@@ -120,6 +120,8 @@ class Node(msgspec.Struct):
     told_awaits: str = ""
     told_decoded: list[str] = []
     told_ahead: list[str] = []
+    told_phases: Phases | None = None
+    """Of one that follows the load, what it was told to serve; None: nothing yet in this epoch."""
     num_running: int = 0
     """Of `num_members`, those that a node works on."""
     shares: dict[str, TenantShare] = {}
@@ -136,6 +138,11 @@ class Node(msgspec.Struct):
     """Prompts beside which theirs may be pulled; None: any number."""
     kept: KeptBatch = KeptBatch()
     """How many have run together while those with slack waited."""
+
+    @property
+    def phases(self) -> Phases:
+        """What it serves, or was told to serve from now on."""
+        return self.told_phases or self.known.phases
 
     @property
     def model(self) -> str:

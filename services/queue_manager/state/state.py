@@ -25,8 +25,10 @@ from services.queue_manager.state.group import Group
 from services.queue_manager.state.group_key import GroupKey
 from services.queue_manager.state.grouping import ModelBatch
 from services.queue_manager.state.node import Node
+from services.queue_manager.state.phase_gains import Gains
 from services.queue_manager.state.plan_state import HandOver, PlanState
 from services.queue_manager.state.request import Request
+from shared.messages.nodes.nodes import Phases
 from shared.messages.requests.request_kind import RequestKind
 from shared.messages.requests.requests import Submit
 from shared.service.liveness import Liveness
@@ -138,6 +140,13 @@ class State(msgspec.Struct):
     """What there is of each model (`grouping.Batches`)."""
     asked: dict[RequestKind, Asked] = {}
     """What has come of late, by model and kind of promise (`demand.Demand`)."""
+
+    phase_gains: dict[str, Gains] = {}
+    """By model, what other splits of its nodes would have saved (`load_phases.LoadPhases`)."""
+    phases_due_s: float = 0.0
+    """When it is looked at next who serves which phase."""
+    phase_changes: dict[Phases, int] = {}
+    """How often a node was told to change to these."""
 
     @property
     def anybody_waits(self) -> bool:

@@ -65,4 +65,5 @@ def _node(node: Node) -> dict[str, object]:
         "num_groups": len(node.queue),
         "drain_s": round(node.drain_s, 3),
         "yielding": node.told_yielding,
+        **({"phases": node.phases} if node.known.follows_load else {}),
     }

@@ -52,7 +52,7 @@ from services.simulator.devices.device import SimulatedDevice
 from shared.bus import streams
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.messages.message import Message
-from shared.messages.nodes.nodes import BOTH, NodeGone, Phases
+from shared.messages.nodes.nodes import BOTH, NodeGone, PhaseOption
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests import inventories, requests
 from shared.messages.requests.requests import Finished
@@ -77,7 +77,7 @@ class SimulatedNode:
         device: SimulatedDevice,
         options: EngineOptions,
         *,
-        phases: Phases = BOTH,
+        phases: PhaseOption = BOTH,
         tells_blocks: bool = False,
         exchanges_prefixes: bool = False,
     ) -> None:

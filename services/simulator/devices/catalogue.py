@@ -16,13 +16,13 @@ from shared.config.measured.profiles import Profile
 from shared.config.nodes.nodes import NodeSpec
 from shared.config.pipelines.pipeline_file import PipelineFile
 from shared.config.services.queue import QueueOptions
-from shared.messages.nodes.nodes import BOTH, Phases
+from shared.messages.nodes.nodes import AUTO, BOTH, DECODE, PREFILL, PhaseOption
 from shared.pipelines.step_pipeline import StepPipeline
 
 MAX_MODEL_LEN = 4096
 """Tokens of prompt and answer together where nothing else is said: the shortest context of QLM's three models."""
 NOTHING_SAID: Mapping[str, int] = MappingProxyType({})
-ALL_SERVE_BOTH: Mapping[str, Phases] = MappingProxyType({})
+ALL_SERVE_BOTH: Mapping[str, PhaseOption] = MappingProxyType({})
 MAX_NUM_SEQS = 256
 STEP_TOKENS = 512
 HOST_KV_BYTES = 64 << 30
@@ -89,14 +89,16 @@ def devices_of(
     }
 
 
-def phases_of(prefill: Mapping[str, int], decode: Mapping[str, int]) -> dict[str, Phases]:
-    """By the names that `devices_of` gives: of each kind, the first prefill, those behind them decode."""
-    phases: dict[str, Phases] = {
-        f"{kind}-{number}": "prefill" for kind, count in prefill.items() for number in range(count)
-    }
-    for kind, count in decode.items():
-        first = prefill.get(kind, 0)
-        phases |= {f"{kind}-{number}": "decode" for number in range(first, first + count)}
+def phases_of(
+    prefill: Mapping[str, int], decode: Mapping[str, int], auto: Mapping[str, int] = NOTHING_SAID
+) -> dict[str, PhaseOption]:
+    """By the names that `devices_of` gives: of each kind, the first prefill, those behind them decode, then those that
+    follow the load."""
+    phases: dict[str, PhaseOption] = {}
+    for kind in {**prefill, **decode, **auto}:
+        parts = [(PREFILL, prefill), (DECODE, decode), (AUTO, auto)]
+        served = [option for option, counts in parts for _ in range(counts.get(kind, 0))]
+        phases |= {f"{kind}-{number}": option for number, option in enumerate(served)}
     return phases
 
 
@@ -108,7 +110,7 @@ def cluster_config(
     max_model_lens: Mapping[str, int] = NOTHING_SAID,
     tiers: TierOptions = NO_TIERS,
     step_tokens: int = STEP_TOKENS,
-    phases: Mapping[str, Phases] = ALL_SERVE_BOTH,
+    phases: Mapping[str, PhaseOption] = ALL_SERVE_BOTH,
 ) -> ClusterConfig:
     """A cluster with the classes of QLM's evaluation; memory is each device's own, so it is not said here.
 

@@ -12,6 +12,7 @@ from services.simulator.cluster.clients import UNSERVED, ClientOutcome
 from services.simulator.reports.accuracy import estimator_accuracy
 from services.simulator.simulation import SimulationRun
 from shared.config.config import ClusterConfig
+from shared.messages.nodes.nodes import AUTO
 from shared.messages.requests.slo import Slo
 
 DECIMALS = 4
@@ -60,6 +61,7 @@ def report(run: SimulationRun) -> dict[str, Any]:
         "evictions": sum(not departure.is_migration for departure in departures),
         "evictions_without_kv": sum(not departure.kv_tokens for departure in departures),
         "migrations": sum(departure.is_migration for departure in departures),
+        **({"phase_changes": len(run.recording.turns)} if _follow_load(config) else {}),
         "preemptions": sum(node.counts.num_preemptions for node in run.nodes),
         "prompt_tokens_found": _found_share(run),
         **_fetched(run),
@@ -72,6 +74,10 @@ def report(run: SimulationRun) -> dict[str, Any]:
         **estimator_accuracy(run.recording.predictions, outcomes),
     }
     return {name: rounded(value) for name, value in found.items()}
+
+
+def _follow_load(config: ClusterConfig) -> bool:
+    return any(node.phases == AUTO for node in config.nodes)
 
 
 def quantiles(name: str, values: Sequence[float]) -> dict[str, float | None]:

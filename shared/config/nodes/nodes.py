@@ -12,7 +12,7 @@ from shared.config.engines.tiers import TierOptions
 from shared.config.nodes.vllm import VllmOptions
 from shared.config.reading.problems import shared_devices
 from shared.config.section import PositiveSeconds, Section
-from shared.messages.nodes.nodes import BOTH, Phases
+from shared.messages.nodes.nodes import BOTH, PhaseOption
 
 KINDS = ("cpu", "a10", "a100", "a800-pcie", "h100", "h200")  # of `shared.config.hardware`
 MAX_CPU = 1023  # the highest number that a set of CPUs holds in the C library (CPU_SETSIZE)
@@ -42,9 +42,10 @@ class NodeTemplate(Section):
     """Processes that share each model's heads, with ``num_threads`` and ``kv_cache_bytes`` each, and on NVIDIA devices
     with a device each: ``device`` and those that follow it."""
 
-    phases: Phases = BOTH
+    phases: PhaseOption = BOTH
     """Of requests, those that it serves. ``prefill``: it computes prompts, and hands the requests over to a node that
-    decodes. ``decode``: it goes on with those. A model that no node of a phase has is served by those that have it."""
+    decodes. ``decode``: it goes on with those. A model that no node of a phase has is served by those that have it.
+    ``auto``: which of these it does, or ``both``, follows the load."""
 
     @property
     def cuda_devices(self) -> list[str]:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from shared.config.engines.engine import EngineOptions
 from shared.config.nodes.nodes import NodePool, NodeSpec, ScalingOptions
 from shared.config.nodes.offload import OffloadOptions
-from shared.messages.nodes.nodes import BOTH, PREFILL
+from shared.messages.nodes.nodes import AUTO, BOTH, PREFILL
+
+_WANTED = {PREFILL: "decodes", AUTO: "follows the load or serves one phase"}
+"""Of a node with these phases, what another one has to do; one that decodes wants one that only prefills."""
 
 
 def phase_problems(
@@ -34,7 +37,7 @@ def phase_problems(
             remedy = "set vllm.kv: host" if node.kind == "vllm" else "set it to 1"
             problems.append(f"{told} hands over no KV with {what}; {remedy}, or phases: both")
         elif not any(_fits(node, other) for _, other in named):
-            other = "decodes" if node.phases == PREFILL else "only prefills"
+            other = _WANTED.get(node.phases, "only prefills")
             problems.append(f"{told} has no other node with {_kind(node)} that {other}; add one, or set phases: both")
         if are_sized and isinstance(node, NodePool) and node.min_nodes < node.max_nodes:
             problems.append(
@@ -56,9 +59,19 @@ def _moves_kv(node: NodeSpec | NodePool) -> bool:
 
 
 def _fits(node: NodeSpec | NodePool, other: NodeSpec | NodePool) -> bool:
-    """Whether KV goes between the two, as far as a configuration tells: blocks of another kind are cut otherwise."""
-    is_pair = other.phases != PREFILL if node.phases == PREFILL else other.phases == PREFILL
-    return is_pair and other is not node and other.kind == node.kind and _moves_kv(other)
+    """Whether KV goes between the two, as far as a configuration tells: blocks of another kind are cut otherwise.
+
+    Nodes of a pool that follows the load do the one or the other, where it has several.
+    """
+    if node.phases == AUTO:
+        is_pair = other.phases != BOTH and (other is not node or _has_several(node))
+    else:
+        is_pair = other is not node and (other.phases == AUTO or (node.phases == PREFILL) != (other.phases == PREFILL))
+    return is_pair and other.kind == node.kind and _moves_kv(other)
+
+
+def _has_several(node: NodeSpec | NodePool) -> bool:
+    return isinstance(node, NodePool) and node.max_nodes > 1
 
 
 def _kind(node: NodeSpec | NodePool) -> str:

@@ -21,9 +21,17 @@ Phase = Literal["prefill", "decode"]
 """Of a request: its prompt is to be computed; or it has been, and its KV is there."""
 Phases = Literal["both", "prefill", "decode"]
 """Of a node: those that it serves."""
+PhaseOption = Literal["both", "prefill", "decode", "auto"]
+"""Of a node, as it is configured: ``auto`` leaves it to the queue manager which of both it serves, and when."""
 BOTH: Phases = "both"
 PREFILL: Phases = "prefill"
 DECODE: Phases = "decode"
+AUTO: Literal["auto"] = "auto"
+
+
+def begun_with(option: PhaseOption) -> Phases:
+    """What a node serves before anybody has told it."""
+    return BOTH if option == AUTO else option
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,13 +58,15 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lacks: list[str] = []
     """What requests may need (`Sampling.needs`) that its engine cannot do."""
     phases: Phases = BOTH
-    """Of requests, as it is configured (`NodeTemplate.phases`)."""
+    """Of requests, those that it serves now."""
     door: KvDoor | None = None
     """Where other nodes ask for what it has cached; None: it neither gives nor takes beginnings of prompts."""
     gone_models: list[str] = []
     """Models that it could load and that its configuration has no more."""
     reads_ahead: bool = False
     """It reads KV of requests whose prompts are computed elsewhere, where it is told to (`ReadAhead`)."""
+    follows_load: bool = False
+    """Which phases it serves, the queue manager says (`Serve`); else they are configured."""
 
     def serves(self, phase: Phase) -> bool:
         """Whether requests come here in this phase of theirs, while another node can do the rest."""
@@ -139,6 +149,17 @@ class Load(Message, frozen=True, kw_only=True):
     node: str
     epoch: str
     model: str
+
+
+class Serve(Message, frozen=True, kw_only=True):
+    """Queue manager to a node that follows the load (`NodeFacts.follows_load`): serve these phases from now on.
+
+    Sent again until the node says that it does.
+    """
+
+    node: str
+    epoch: str
+    phases: Phases
 
 
 class Fence(Message, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import pytest
 
 from services.queue_manager.metrics import QueueMetrics
 from shared.config.config import ClusterConfig
+from shared.config.nodes.nodes import NodeSpec
 from shared.messages.nodes.placement import Plan
 from shared.messages.requests.slo import Slo
 from tests.samples import Samples, samples_of
@@ -89,3 +90,16 @@ def test_who_has_been_in_the_queue_is_shown_when_it_is_empty(world: World) -> No
     assert empty["treadle_queue_accepted_requests",] == 0
     for name in ("waiting_requests", "running_requests", "overdue_seconds"):
         assert empty[f"treadle_queue_{name}", "a", "soon", "default"] == 0
+
+
+def test_nodes_that_follow_the_load_by_what_they_serve_and_how_often_they_were_told_otherwise() -> None:
+    world = World(ClusterConfig(nodes=[NodeSpec(name=name, phases="auto") for name in ("n0", "n1")]))
+    for name in ("n0", "n1"):
+        world.start(name, "a", "x", phases="decode", follows_load=True)
+    world.submit("r0", "a", SOON)
+    world.settle()
+    phases = {name: node.phases for name, node in world.nodes.items()}
+    found = {key: value for key, value in seen(world).items() if "phase" in key[0]}
+    assert sum(value for key, value in found.items() if key[0] == "treadle_phase_changes_total") >= 1
+    served = {key[1]: key[2] for key, value in found.items() if key[0] == "treadle_follower_phases" and value}
+    assert served == phases

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from services.queue_manager import invariants
 from services.queue_manager.core import QueueManagerCore
 from shared.bus import streams
 from shared.config.config import ClusterConfig
 from shared.messages.message import Message
 from shared.messages.messages import AnyMessage
-from shared.messages.nodes.nodes import BOTH, NodeDown, NodeState, NodeUp, Phases
+from shared.messages.nodes.nodes import BOTH, NodeDown, NodeState, NodeUp, Phases, Serve
 from shared.messages.nodes.placement import ModelLoad, Plan
 from shared.messages.nodes.step_cost import ModelRate, StepCost
 from shared.messages.requests.requests import (
@@ -59,6 +61,8 @@ class WorldNode:
     read_ahead: list[str] = field(default_factory=list)
     awaits: str = ""
     phases: Phases = BOTH
+    known: NodeState | None = None
+    """As the queue manager was told last."""
 
 
 class World:
@@ -111,6 +115,7 @@ class World:
         kv_token_bytes: int = 0,
         phases: Phases = BOTH,
         reads_ahead: bool = False,
+        follows_load: bool = False,
     ) -> None:
         self.num_epochs += 1
         self._lose_images(name)
@@ -124,7 +129,9 @@ class World:
             rates=rates,
             phases=phases,
             reads_ahead=reads_ahead,
+            follows_load=follows_load,
         )
+        self.nodes[name].known = known
         self.inbox.append(NodeUp(epoch=self.nodes[name].epoch, known=known))
 
     def load(self, name: str, model: str, load_s: float = 0.0) -> None:
@@ -186,8 +193,16 @@ class World:
                             del holder[attempt.request_id]
             case Evict(epoch=epoch, requests=attempts, drops_kv=drops_kv) if epoch == node.epoch:
                 self._hand_over(node, attempts, drops_kv=drops_kv)
+            case Serve(epoch=epoch, phases=phases) if epoch == node.epoch:
+                self.turn(node, phases)
             case _:
                 pass  # for an earlier epoch
+
+    def turn(self, node: WorldNode, phases: Phases) -> None:
+        """The node serves these from now on, and says so, by the scheduler."""
+        assert node.known is not None
+        node.phases, node.known = phases, replace(node.known, phases=phases)
+        self.inbox.append(NodeUp(epoch=node.epoch, known=node.known))
 
     def _hand_over(self, node: WorldNode, attempts: list[Attempt], *, drops_kv: bool) -> None:
         evicted = []

@@ -17,11 +17,11 @@ CONFIG = ClusterConfig(
 )
 
 
-def loads(gone: Sequence[str] = (), **phases: Phases) -> dict[str, str]:
+def loads(gone: Sequence[str] = (), *, follows_load: bool = False, **phases: Phases) -> dict[str, str]:
     """What nodes are told to load that come without a model at the same time; ``gone``: as they tell of models."""
     core = SchedulerCore(CONFIG)
     for name, one in phases.items():
-        facts = NodeFacts(device="cpu", phases=one, gone_models=list(gone))
+        facts = NodeFacts(device="cpu", phases=one, gone_models=list(gone), follows_load=follows_load)
         beat = Heartbeat(
             node=name,
             epoch=f"{name}.1",
@@ -44,6 +44,10 @@ def test_nodes_of_equal_phases_share_the_models_among_themselves() -> None:
 
 def test_nodes_of_both_phases_are_alike() -> None:
     assert loads(n0=BOTH, n1=BOTH, n2=BOTH) == {"n0": "a", "n1": "b", "n2": "a"}
+
+
+def test_nodes_that_follow_the_load_are_alike_whatever_they_serve() -> None:
+    assert loads(n0="prefill", n1="decode", n2=BOTH, follows_load=True) == {"n0": "a", "n1": "b", "n2": "a"}
 
 
 def test_no_empty_node_is_given_a_model_that_is_gone() -> None:

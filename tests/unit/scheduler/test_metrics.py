@@ -113,3 +113,12 @@ def test_nodes_by_the_phase_that_they_serve_where_some_serve_one_alone() -> None
         ("treadle_phase_nodes", "prefill"): 2,
         ("treadle_phase_nodes", "decode"): 1,
     }
+
+
+def test_nodes_that_follow_the_load_count_whatever_they_serve() -> None:
+    core = SchedulerCore(ClusterConfig())
+    for phases, served in (("both", (1, 1)), ("decode", (0, 1))):
+        known = msgspec.structs.replace(beat("n0", "a").facts, phases=phases, follows_load=True)
+        core.handle(msgspec.structs.replace(beat("n0", "a"), facts=known), 1.0)
+        found = samples_of(measure(core))
+        assert (found["treadle_phase_nodes", "prefill"], found["treadle_phase_nodes", "decode"]) == served

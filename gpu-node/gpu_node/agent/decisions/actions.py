@@ -17,7 +17,7 @@ from gpu_node.engine.process.protocol.protocol import (
 from shared.config.engines.engine import ModelSpec
 from shared.messages.memory.blocks import BlockNews, TellBlocks
 from shared.messages.memory.leases import LeaseAnswer, LeaseOrder
-from shared.messages.nodes.nodes import Fence, Heartbeat, Load
+from shared.messages.nodes.nodes import Fence, Heartbeat, Load, Serve
 from shared.messages.prefixes.prefix_sources import PrefixSource
 from shared.messages.requests.payload import Payload
 from shared.messages.requests.requests import (
@@ -144,6 +144,7 @@ AgentEvent = (
     | Evict
     | ReadAhead
     | Load
+    | Serve
     | Fence
     | TellBlocks
     | BlocksDue

@@ -48,7 +48,7 @@ from gpu_node.engine.requests.chunk import LOST
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.blocks import TellBlocks
 from shared.messages.memory.leases import LeaseMessage, LeaseOrder
-from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, Phases
+from shared.messages.nodes.nodes import BOTH, Fence, Heartbeat, Load, PhaseOption, Serve
 from shared.messages.prefixes.prefix_sources import KvDoor
 from shared.messages.requests.requests import Abort, Attempt, Evict, EvictedRequest, GroupRef, ReadAhead, VirtualQueue
 
@@ -62,7 +62,7 @@ class AgentCore:
         epoch: str,
         device: str,
         options: EngineOptions,
-        phases: Phases = BOTH,
+        phases: PhaseOption = BOTH,
         door: KvDoor | None = None,
         record: ModelRecord | None = None,
     ) -> None:
@@ -119,8 +119,8 @@ class AgentCore:
         match event:
             case VirtualQueue():
                 actions = self._new_queue(event)
-            case Load():
-                actions = self._load(event.model) if self._is_mine(event) and not self.model else []
+            case Load() | Serve():
+                actions = self._assigned(event) if self._is_mine(event) else []
             case Fence():
                 actions = [NewEpoch()] if self._is_mine(event) else []
             case Abort():
@@ -154,7 +154,9 @@ class AgentCore:
         """What this node is and holds."""
         return self.report.heartbeat()
 
-    def _is_mine(self, message: VirtualQueue | Evict | ReadAhead | Load | Fence | TellBlocks | LeaseOrder) -> bool:
+    def _is_mine(
+        self, message: VirtualQueue | Evict | ReadAhead | Load | Serve | Fence | TellBlocks | LeaseOrder
+    ) -> bool:
         return message.epoch == self.epoch
 
     # --- what to do next ------------------------------------------------------------------------------------------
@@ -224,6 +226,11 @@ class AgentCore:
         if self._is_mine(message):
             self._queue.tell(message)
         return []
+
+    def _assigned(self, message: Load | Serve) -> list[AgentAction]:
+        if isinstance(message, Load):
+            return self._load(message.model) if not self.model else []
+        return [Beat(self.heartbeat())] if self.report.serve(message.phases) else []
 
     def _abort(self, message: Abort) -> list[AgentAction]:
         """The queue manager has forgotten these already: only the ledger entry is left to clear, or an image."""

@@ -13,13 +13,13 @@ from shared.bus.bus import StreamReader
 from shared.bus.redis_life import RedisLife
 from shared.messages.memory.blocks import TellBlocks
 from shared.messages.memory.leases import LeaseOrder
-from shared.messages.nodes.nodes import Fence, Load
+from shared.messages.nodes.nodes import Fence, Load, Serve
 from shared.messages.requests.requests import Abort, Evict, ReadAhead, VirtualQueue
 
 BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
 
-InboxMessage = VirtualQueue | Abort | Evict | ReadAhead | Load | Fence | TellBlocks | LeaseOrder
+InboxMessage = VirtualQueue | Abort | Evict | ReadAhead | Load | Serve | Fence | TellBlocks | LeaseOrder
 
 log = structlog.get_logger()
 

@@ -8,6 +8,7 @@ import pytest
 
 from gpu_node.agent.decisions.actions import (
     AgentAction,
+    Beat,
     Drain,
     DropImages,
     GroupEntry,
@@ -22,6 +23,7 @@ from gpu_node.agent.decisions.core import AgentCore
 from gpu_node.agent.decisions.prefilled import MAX_MOVED_ATTEMPTS
 from gpu_node.engine.process.protocol.growth_protocol import OpenImages
 from gpu_node.engine.process.protocol.protocol import HandOverImages, StepReport, TakeOut
+from shared.messages.nodes.nodes import Serve
 from shared.messages.nodes.step_cost import StepCost
 from shared.messages.requests.payload import Output, Sampling
 from shared.messages.requests.requests import (
@@ -82,6 +84,24 @@ def leaving(actions: list[AgentAction]) -> list[str]:
 
 def test_a_node_says_which_phases_it_serves() -> None:
     assert prefilling().heartbeat().facts.phases == "prefill"
+
+
+def test_a_node_that_follows_the_load_does_both_until_it_is_told_and_says_so_at_once() -> None:
+    agent = AgentCore("n0", EPOCH, "cpu", OPTIONS, "auto")
+    facts = agent.heartbeat().facts
+    assert (facts.phases, facts.follows_load) == ("both", True)
+    (beat,) = agent.handle(Serve(node="n0", epoch=EPOCH, phases="decode"))
+    assert isinstance(beat, Beat)
+    assert (beat.heartbeat.facts.phases, beat.heartbeat.facts.follows_load) == ("decode", True)
+    assert agent.handle(Serve(node="n0", epoch=EPOCH, phases="decode")) == [], "it does already"
+    assert agent.handle(Serve(node="n0", epoch="n0.0", phases="prefill")) == [], "of an earlier epoch"
+    assert agent.heartbeat().facts.phases == "decode"
+
+
+def test_what_is_configured_stays_whatever_is_told() -> None:
+    agent = prefilling()
+    assert agent.handle(Serve(node="n0", epoch=EPOCH, phases="decode")) == []
+    assert (agent.heartbeat().facts.phases, agent.heartbeat().facts.follows_load) == ("prefill", False)
 
 
 def test_a_request_leaves_behind_its_first_token_as_one_that_a_plan_moves() -> None:

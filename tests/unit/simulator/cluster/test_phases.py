@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from services.simulator.cluster.cluster import MakeEngine, fast, stepped
 from services.simulator.devices.catalogue import cluster_config, devices_of, phases_of
 from services.simulator.simulation import Scenario, SimulationRun, simulate
 from services.simulator.workloads.request import WorkloadRequest
+from shared.config.services.clients import SloClass
 from shared.config.services.queue import OperationOptions, QueueOptions
+from shared.messages.nodes.nodes import Phases
 
 MODEL = "mistral-7b"
 REQUESTS = [WorkloadRequest(0.5 * number, MODEL, "interactive", 700 + number, 20 + number) for number in range(12)]
@@ -77,3 +81,46 @@ def test_what_is_read_while_the_prompt_is_computed_shortens_the_pause_behind_the
     assert drawn(plain) == drawn(ahead)
     assert paused_s(plain) > 0.168
     assert paused_s(ahead) < 0.067 + 0.02
+
+
+DRAW = Random(7)
+LONG = [
+    WorkloadRequest(0.45 * number, MODEL, "interactive", DRAW.randint(4000, 8000), DRAW.randint(60, 140))
+    for number in range(100)
+]
+SHORT = [
+    WorkloadRequest(60.0 + 0.04 * number, MODEL, "interactive", DRAW.randint(50, 150), DRAW.randint(200, 400))
+    for number in range(900)
+]
+TIGHT = SloClass(ttft_s=5.0, tpot_s=0.02)
+
+
+def following(make_engine: MakeEngine, requests: list[WorkloadRequest], num_nodes: int = 3) -> SimulationRun:
+    devices = devices_of({"a100": num_nodes}, [MODEL], max_model_lens={MODEL: 8400})
+    phases = phases_of({}, {}, {"a100": num_nodes})
+    config = cluster_config(list(devices), [MODEL], QueueOptions(), 64, {MODEL: 8400}, phases=phases)
+    config = config.model_copy(update={"slo_classes": {"interactive": TIGHT}})
+    return simulate(Scenario(config, devices, requests, make_engine))
+
+
+def served(run: SimulationRun, at_s: float) -> list[Phases]:
+    """By the nodes at a time, in order."""
+    turned = {one.node: one.phases for one in run.recording.turns if one.time_s - run.start_s < at_s}
+    return sorted(turned.get(node.node, "both") for node in run.nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make_engine", [fast, stepped])
+def test_nodes_that_follow_the_load_part_the_phases_as_it_changes(make_engine: MakeEngine) -> None:
+    """Long prompts hold up tokens, so two of three nodes prefill; for what comes then, one is enough."""
+    run = following(make_engine, [*LONG, *SHORT])
+    assert drawn(run) == [one.output_tokens for one in (*LONG, *SHORT)]
+    assert served(run, 45.0) == ["decode", "prefill", "prefill"]
+    assert served(run, 90.0) == ["decode", "decode", "prefill"]
+    assert len(run.recording.turns) == 4, "three nodes at first, one later"
+
+
+def test_a_little_load_is_not_parted() -> None:
+    requests = [WorkloadRequest(2.0 * number, MODEL, "interactive", 200, 20) for number in range(30)]
+    run = following(fast, requests)
+    assert (run.recording.turns, run.recording.departures) == ([], [])

@@ -10,7 +10,7 @@ from gpu_node.engine.measures.throughput import Throughput
 from gpu_node.engine.process.protocol.protocol import EngineReady, ModelLoaded
 from shared.config.engines.engine import EngineOptions
 from shared.messages.memory.leases import PageRoom
-from shared.messages.nodes.nodes import BOTH, Heartbeat, NodeFacts, NodeState, Phases
+from shared.messages.nodes.nodes import AUTO, BOTH, Heartbeat, NodeFacts, NodeState, PhaseOption, Phases, begun_with
 from shared.messages.prefixes.prefix_sources import KvDoor
 
 LEAST_BYTES = 1 << 20
@@ -29,14 +29,15 @@ class SelfReport:
         device: str,
         options: EngineOptions,
         models: NodeModels,
-        phases: Phases = BOTH,
+        phases: PhaseOption = BOTH,
         door: KvDoor | None = None,
     ) -> None:
         self._node = node
         self._epoch = epoch
         self._options = options
         self._models = models
-        self._phases = phases
+        self._follows_load = phases == AUTO
+        self._phases: Phases = begun_with(phases)
         self._door = door
         self.device = device
         """Its kind: as configured, until the engine says what it calls itself."""
@@ -54,6 +55,13 @@ class SelfReport:
     def on_loaded(self, event: ModelLoaded) -> None:
         """The rest is the old model's until the engine tells anew, right after this."""
         self.stats = replace(self.stats, num_admittable=0, num_free_blocks=event.num_blocks)
+
+    def serve(self, phases: Phases) -> bool:
+        """It was told what to serve from now on; whether that is news. What is configured stays."""
+        if not self._follows_load or phases == self._phases:
+            return False
+        self._phases = phases
+        return True
 
     def see(self, stats: EngineStats) -> None:
         """The engine's state is this now."""
@@ -83,6 +91,7 @@ class SelfReport:
             door=self._door,
             gone_models=self._models.gone,
             reads_ahead=True,
+            follows_load=self._follows_load,
         )
 
     @property

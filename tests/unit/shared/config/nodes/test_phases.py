@@ -74,3 +74,37 @@ def test_a_pool_that_grows_and_shrinks_serves_both_phases() -> None:
 def test_vllm_nodes_that_keep_kv_go_together() -> None:
     vllm = {"engine": "vllm", "vllm": {"kv": "host"}}
     accepted(nodes=[{"name": "p", "phases": "prefill", **vllm}, {"name": "d", "phases": "decode", **vllm}])
+
+
+def test_nodes_that_follow_the_load_go_together_with_each_other_and_with_those_that_serve_one_phase() -> None:
+    accepted(nodes=[{"name": "a", "phases": "auto"}, {"name": "b", "phases": "auto"}])
+    accepted(nodes=[{"name": "a", "phases": "auto"}, {"name": "p", "phases": "prefill"}])
+    accepted(nodes=[{"name": "a", "phases": "auto"}, {"name": "d", "phases": "decode"}])
+    accepted(nodes=[], pools=[{"name": "a", "phases": "auto", "min_nodes": 2, "max_nodes": 2}])
+
+
+def test_who_cannot_follow_the_load_is_named_all_of_it_at_once() -> None:
+    nodes = [
+        {"name": "v", "phases": "auto", "engine": "vllm"},
+        {"name": "t", "phases": "auto", "executor": "reference", "tensor_parallel": 2},
+        {"name": "w", "phases": "auto"},
+        {"name": "b"},
+    ]
+    pools = [{"name": "s", "phases": "auto", "executor": "reference", "max_nodes": 3}]
+    found = problems(
+        nodes=nodes,
+        pools=pools,
+        scaling={"provider": "process"},
+        engine={"evicted_kv_bytes": 0, "offload": "on"},
+        offload={"hosts": [["w", "b"]]},
+    )
+    assert [problem for problem in found if "phases" in problem] == [
+        "nodes.0.phases: 'v' (auto) hands over no KV with vllm.kv: recompute; set vllm.kv: host, or phases: both",
+        "nodes.1.phases: 't' (auto) hands over no KV with tensor_parallel: 2; set it to 1, or phases: both",
+        "nodes.2.phases: 'w' (auto) has no other node with executor: cpu that follows the load or serves one phase; "
+        "add one, or set phases: both",
+        "nodes.2.phases: 'w' (auto) is in offload.hosts, whose nodes serve both phases; leave one of them out",
+        "pools.0.phases: 's' (auto) is sized by requests as they come, not by their phases; set min_nodes to max_nodes",
+        "engine.evicted_kv_bytes: 0 leaves no room for KV that goes from nodes that prefill to nodes that decode; "
+        "raise it, or set phases: both",
+    ]

@@ -1,0 +1,1 @@
+"""What it costs that so many nodes prefill, so many decode, or all do both."""
