@@ -90,4 +90,4 @@ def content(folder: Path) -> dict[str, bytes]:
 def pinned(source: str) -> str:
     done = CliRunner().invoke(main, ["models", "pin", source])
     assert done.exit_code == 0, done.output
-    return done.output.strip()
+    return done.stdout.strip()  # the storage, in a thread, tells on stderr of clients that have left

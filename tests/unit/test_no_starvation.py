@@ -12,7 +12,6 @@ import pytest
 from services.queue_manager.plans.planning import WAITING_INTERVAL_S
 from services.queue_manager.plans.rescue import OVERDUE_S
 from services.simulator.cluster.cluster import SimulatedCluster, searching
-from services.simulator.simulation import PLAN_VISITS
 from shared.config.config import ClusterConfig
 from shared.config.engines.engine import EngineOptions, ModelSpec
 from shared.config.nodes.nodes import NodeSpec
@@ -24,6 +23,7 @@ PATIENT_S = 40.0
 URGENT_S = 5.0
 START_S = 5.0
 SWAP_S = 5.0  # more than the node needs to finish what runs and to load a model
+PLAN_VISITS = 2_000  # the bound holds whatever is planned
 BETWEEN_S = 0.4  # two urgent requests; the node needs about 0.5 s for each
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from cli.errors import CliError
@@ -196,8 +197,18 @@ def opened(model: BucketModel) -> Iterator[ModelBucket]:
         # botocore itself reads AWS_DEFAULT_REGION; the other name is that of AWS's newer tools
         region = os.environ.get("AWS_REGION") or None
         try:
-            client = Session().create_client("s3", region_name=region, config=settings)
+            session = Session()
+            session.register_component("data_loader", _descriptions(session.get_config_variable("data_path")))
+            client = session.create_client("s3", region_name=region, config=settings)
         except ValueError as error:  # of which the text repeats the address, with what may stand in it
             raise CliError(f"{model.address}: the endpoint is no address: look at AWS_ENDPOINT_URL_S3") from error
         with closing(client):
             yield ModelBucket(client, model)
+
+
+@cache
+def _descriptions(data_path: str | None) -> Any:
+    """What botocore knows of services: read once, since that takes far longer than to ask for a model's objects."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)

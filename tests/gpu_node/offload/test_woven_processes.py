@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -52,13 +53,24 @@ ROUNDS = dict.fromkeys(NODES, 3) | {CUDA: 1}
 KV_BYTES = {"hot": 1 << 20, "cold": 16 << 20}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Hot:
-    """A sender for all tests, and the folder of its model and of both configurations."""
+    """A sender for all tests of a device, with one receiver at a time: whoever is killed has a successor."""
 
     device: Device
     end: EngineEnd
     folder: Path
+    """Of its model and of both configurations."""
+    alone: list[list[int]]
+    """What it answers without a receiver."""
+    stack: ExitStack
+    _cold: EngineEnd | None = None
+
+    def receiver(self) -> EngineEnd:
+        if self._cold is None or self._cold.process.poll() is not None:
+            self._cold = start(self.stack, self.folder, "cold", self.device)
+            self._cold.ask(ModelLoaded, LoadModel("tiny"))
+        return self._cold
 
 
 def start(stack: ExitStack, folder: Path, name: str, device: Device) -> EngineEnd:
@@ -67,10 +79,7 @@ def start(stack: ExitStack, folder: Path, name: str, device: Device) -> EngineEn
     return end
 
 
-@pytest.fixture(scope="module", params=[CPU, IN_LANES, on_cuda()], ids=str)
-def hot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hot]:
-    device: Device = request.param
-    folder = tmp_path_factory.mktemp("woven")
+def sender(stack: ExitStack, folder: Path, device: Device) -> Hot:
     path, pipeline = large_model(folder, device), "off"
     if device.pipeline is not None:
         file = random_pipeline(device.pipeline, rows=STEP_TOKENS[device], device=cpu_name(device.num_threads))
@@ -88,38 +97,29 @@ def hot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             pipeline=pipeline,
         )
         (folder / f"{name}.yaml").write_text(text)
-    with ExitStack() as stack:
-        end = start(stack, folder, "hot", device)
-        end.ask(ModelLoaded, LoadModel("tiny"))
-        yield Hot(device, end, folder)
-
-
-@dataclass(slots=True)
-class Receivers:
-    """One at a time: whoever is killed has a successor."""
-
-    hot: Hot
-    stack: ExitStack
-    _last: EngineEnd | None = None
-
-    def living(self) -> EngineEnd:
-        if self._last is None or self._last.process.poll() is not None:
-            self._last = start(self.stack, self.hot.folder, "cold", self.hot.device)
-            self._last.ask(ModelLoaded, LoadModel("tiny"))
-        return self._last
+    end = start(stack, folder, "hot", device)
+    end.ask(ModelLoaded, LoadModel("tiny"))
+    alone = answers(end, lambda event: event, requests(device), lambda number: None)
+    return Hot(device, end, folder, alone, stack)
 
 
 @pytest.fixture(scope="module")
-def receivers(hot: Hot) -> Iterator[Receivers]:
+def sender_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Device], Hot]]:
+    """Started once each, whatever the order of tests: a start takes longer than most tests, by the interpreter most."""
     with ExitStack() as stack:
-        yield Receivers(hot, stack)
+        yield cache(lambda device: sender(stack, tmp_path_factory.mktemp("woven"), device))
+
+
+@pytest.fixture(params=[CPU, IN_LANES, on_cuda()], ids=str)
+def hot(request: pytest.FixtureRequest, sender_of: Callable[[Device], Hot]) -> Hot:
+    return sender_of(request.param)
 
 
 @pytest.fixture
-def pair(hot: Hot, receivers: Receivers, request: pytest.FixtureRequest) -> Iterator[WovenPair]:
+def pair(hot: Hot, request: pytest.FixtureRequest) -> Iterator[WovenPair]:
     """With a link of its own; its receiver may have served others."""
     epoch = re.sub(r"[^a-z0-9]+", "-", f"{os.getpid()}-{request.node.name}".lower()).strip("-")
-    pair = WovenPair(hot.end, receivers.living(), "tiny", LinkName("hot", epoch))
+    pair = WovenPair(hot.end, hot.receiver(), "tiny", LinkName("hot", epoch))
     pair.connect()
     yield pair
     pair.close_sender()
@@ -152,9 +152,9 @@ def answers(
     return list(outputs.values())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def alone(hot: Hot) -> list[list[int]]:
-    return answers(hot.end, lambda event: event, requests(hot.device), lambda number: None)
+    return hot.alone
 
 
 def num_served(pair: WovenPair) -> int:

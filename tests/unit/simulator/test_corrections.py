@@ -62,9 +62,8 @@ def seen(case: Case, without: frozenset[Correction] = frozenset()) -> Seen:
         requests.append(WorkloadRequest(arrival_s, model, slo, *draw_sharegpt(random)))
     queue = QueueOptions(predictions=PredictionOptions(without=tuple(without)))
     config = cluster_config(list(case.nodes), models, queue, case.num_seqs)
-    simulation = Simulation(
-        Scenario(config, dict.fromkeys(case.nodes, device("a100", models)), requests, plan_visits=500)
-    )
+    devices = dict.fromkeys(case.nodes, device("a100", models))
+    simulation = Simulation(Scenario(config, devices, requests, plan_visits=500, max_predictions=0))
     told: list[object] = []
 
     def hear(now: float, stream: str, message: Message) -> None:

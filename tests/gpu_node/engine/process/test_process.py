@@ -53,6 +53,14 @@ def config_path(tiny_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
+@pytest.fixture(scope="module")
+def without_torch(config_path: Path) -> Path:
+    """The same on a processor, for processes of one test each: to import torch takes longer than all they do."""
+    path = config_path.with_name("processor.yaml")
+    path.write_text(config_path.read_text().replace("executor: reference", "executor: cpu"))
+    return path
+
+
 @contextmanager
 def started(config_path: Path, device: str = "cpu") -> Iterator[Agent]:
     """One that is ready."""
@@ -188,8 +196,8 @@ def test_the_model_cannot_change_while_requests_run(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize("ending", ["shutdown", "close"])
-def test_shutdown_and_the_end_of_the_stream_end_the_process(config_path: Path, ending: str) -> None:
-    with started(config_path) as agent:
+def test_shutdown_and_the_end_of_the_stream_end_the_process(without_torch: Path, ending: str) -> None:
+    with started(without_torch) as agent:
         agent.load("tiny")
         agent.send(RunAttempt(tiny.request("a", [5], 60)))
         if ending == "shutdown":
@@ -211,19 +219,19 @@ def test_an_engine_that_cannot_run_here_says_why_and_goes_when_that_was_read(tmp
         assert agent.exit_status() == 1
 
 
-def test_a_torn_protocol_ends_the_process_with_a_log_line(config_path: Path) -> None:
-    with started(config_path) as agent:
+def test_a_torn_protocol_ends_the_process_with_a_log_line(without_torch: Path) -> None:
+    with started(without_torch) as agent:
         agent.sock.sendall(b"\xff\xff\xff\xff")
         assert agent.exit_status() == 1
-    (line,) = (config_path.parent / "log").read_text().splitlines()
+    (line,) = (without_torch.parent / "log").read_text().splitlines()
     assert "a frame claims 4294967295 bytes" in json.loads(line)["exception"]
 
 
 @pytest.mark.slow
-def test_a_folder_of_tiers_has_one_engine_and_outlives_a_kill(tiny_path: Path, tmp_path: Path) -> None:
+def test_a_folder_of_tiers_has_one_engine_and_outlives_a_kill(without_torch: Path, tmp_path: Path) -> None:
     path = tmp_path / "treadle.yaml"
     tiers = f"  tiers: {{host_bytes: 1048576, ssd_bytes: 4194304, ssd_folder: {tmp_path}/kv}}\n"
-    config = CONFIG.format(path=tiny_path, corrupt=tiny_path, zeros="0" * 64)
+    config = without_torch.read_text()
     path.write_text(config[: config.index("engine:")] + "engine:\n  kv_cache_bytes: 1048576\n" + tiers)
     request = tiny.request("a", list(range(3, 43)), 8)
     with started(path) as agent:

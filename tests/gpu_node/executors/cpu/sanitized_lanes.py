@@ -1,6 +1,6 @@
 """Lanes on the CPU device, for a process in which ThreadSanitizer listens: see test_cpu_sanitizer.py.
 
-``python -m tests.gpu_node.executors.cpu.sanitized_lanes FAMILY with|without|linked``: events between lanes; or with a
+``python -m tests.gpu_node.executors.cpu.sanitized_lanes with|without|linked FAMILY…``: events between lanes; or with a
 link to another device, which attends for remote rows while lanes go on, and is asked by whichever thread has no work.
 """
 
@@ -53,14 +53,8 @@ def run_linked(name: str) -> None:
             assert ours.equal(home)
 
 
-def main() -> None:
+def run_lanes(name: str, *, is_ordered: bool) -> None:
     """Steps in all lanes that the tests have; equal to the plain path, where there are events."""
-    torch.set_num_threads(1)
-    name, events = sys.argv[1:]
-    if events == "linked":
-        run_linked(name)
-        print("done")  # noqa: T201 - for whoever started it
-        return
     model = config(**CONFIGS[name])
     program = build_program(model)
     stored = random_weights(model, program)
@@ -68,11 +62,21 @@ def main() -> None:
         plain = on_device(device, model, program, stored, level="plain")
         for piped in in_pipelines(program):
             listed, weights = listed_of(piped), of_program(piped, stored)
-            changed = piped if events == "with" else without_events(piped)
-            is_ordered = events == "with"
+            changed = piped if is_ordered else without_events(piped)
             ours = on_device(device, model, listed, weights, piped=changed, level="plain", checks_copies=is_ordered)
             assert ours.equal(plain) or not is_ordered
-    print("done")  # noqa: T201 - for whoever started it
+
+
+def main() -> None:
+    """One family after the other: to import all of it takes as long as a family's steps."""
+    torch.set_num_threads(1)
+    events, *names = sys.argv[1:]
+    for name in names:
+        if events == "linked":
+            run_linked(name)
+        else:
+            run_lanes(name, is_ordered=events == "with")
+        print(f"done: {name}")  # noqa: T201 - for whoever started it
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ def simulation(requests: Sequence[WorkloadRequest], **tenants: TenantSpec) -> Si
     devices = devices_of({"a100": 1}, ["mistral-7b"])
     config = cluster_config(list(devices), ["mistral-7b"], QueueOptions(), NUM_SEQS)
     config = config.model_copy(update={"tenants": tenants})
-    return Simulation(Scenario(config, devices, sorted(requests, key=lambda one: one.arrival_s)))
+    ordered = sorted(requests, key=lambda one: one.arrival_s)
+    return Simulation(Scenario(config, devices, ordered, max_predictions=0))
 
 
 def of_modest(requests: Sequence[WorkloadRequest]) -> list[ClientOutcome]:
