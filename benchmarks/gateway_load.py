@@ -8,8 +8,8 @@ is short of its own; ``--nodes N`` measures with N predicted nodes in real time 
 Throughput is told twice: as it came, and by the processor time that the gateway took (user and kernel), which holds
 better where others use the machine too. A token or request a core second is one over the processor time of one.
 
-Where its core is full a gateway lets tokens of an answer wait for the next (`gateway.max_coalesce_s`), as
-``events_per_token`` says. ``--plain`` measures a gateway beside it, by turns, that never does.
+Where its core is full (``short_streamed_full``) a gateway lets tokens of an answer wait for the next
+(`gateway.max_coalesce_s`), as ``events_per_token`` says. ``--plain`` measures one beside it, by turns, that never does.
 
 ``--floor`` measures beside it, by turns, what the same tokens and requests cost a process that does nothing but take
 them in and write them out through the same libraries (`load/floor.py`); ``floor_share`` is that over the gateway's.
@@ -51,6 +51,7 @@ from load.servers import Served
 LONG_TOKENS, SHORT_TOKENS = 128, 32
 WARM_UP = 200
 NUM_OPEN = 2_000
+FULL_CLIENTS = 700  # ask for more than a core bears
 OPEN_STEP_S = 5.0  # streams that stay open cost little while they are counted
 SWEEP = {"treadle": (16, 64, 256, 512), "litellm": (4, 16, 64), "stub": (64, 512)}
 SHARES = (0.5, 0.8)
@@ -124,11 +125,12 @@ class Session:
         return [medians([summary(run, num_tokens) for run in one]) for one in runs]
 
     def capacity(self, gateway: Served, plain: Served | None, floor: Served | None) -> dict[str, Any]:
-        """Streams of long answers, and short answers streamed and whole; beside the others, where they are."""
+        """Streams of long answers, and short ones streamed, with a full core too, and whole; beside the others."""
         streams, num = self._options.streams, self._options.requests
         kinds = {
             "long_streamed": (2 * streams, LONG_TOKENS, {"concurrency": streams, "stream": True}),
             "short_streamed": (num, SHORT_TOKENS, {"concurrency": num // 5, "stream": True}),
+            "short_streamed_full": (6 * FULL_CLIENTS, SHORT_TOKENS, {"concurrency": FULL_CLIENTS, "stream": True}),
             "short_whole": (num, SHORT_TOKENS, {"concurrency": num // 5, "stream": False}),
         }
         all_served = [gateway, *(one for one in (plain, floor) if one)]
