@@ -96,7 +96,7 @@ def test_kernels_engines_and_serving_run_by_the_interpreter_with_torch_and_trito
 ) -> None:
     kernels, engines = parts["Kernels against the reference"], parts["Engines against the reference"]
     assert set(verdicts(kernels)) == {"right"}
-    assert len({row["what"].partition(",")[0] for row in kernels}) == 12, "every kernel has cases"
+    assert len({row["what"].partition(",")[0] for row in kernels}) == 13, "every kernel has cases"
     assert verdicts(engines) == ["right"]
     assert "1 preemptions" in engines[0]["note"]
     serving = parts["Llama 3 8B"]
