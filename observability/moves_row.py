@@ -59,6 +59,16 @@ OFFLOAD = Row(
             width=12,
         ),
         Panel(
+            "Phases that follow the load",
+            "Of nodes with phases: auto, how many prefill, decode or do both, and how often nodes were told to change.",
+            "short",
+            [
+                Query("sum by (phases) (treadle_follower_phases)", "{{phases}}"),
+                Query(rate("treadle_phase_changes_total", "phases"), "changes to {{phases}} a second"),
+            ],
+            width=12,
+        ),
+        Panel(
             "Time to fetch KV, and what was lost",
             "Seconds from the question to the last byte, p50 and p99; and requests a minute whose KV did not come, by "
             "reason: they are computed again.",

@@ -17,7 +17,7 @@ from math import fsum, inf
 
 from services.queue_manager.groups.groups import RequestGroups
 from services.queue_manager.handlers.requests import Requests
-from services.queue_manager.plans.phase_choice import Follower, Holders, choose
+from services.queue_manager.plans.phase_choice import AutoNode, Holders, choose
 from services.queue_manager.plans.take_over import MAX_RESTARTS
 from services.queue_manager.queues.node_phases import takes_group
 from services.queue_manager.queues.virtual_queues import VirtualQueues
@@ -95,7 +95,7 @@ class LoadPhases:
             gains = self._state.phase_gains[model] = Gains(names, now)
         dt_s, gains.seen_s = min(LOOK_S, now - gains.seen_s), now
         fixed = [node.known.phases for node in nodes if not node.known.follows_load]
-        followers = [Follower(node.node, node.phases, node.num_running) for node in nodes if node.known.follows_load]
+        followers = [AutoNode(node.node, node.phases, node.num_running) for node in nodes if node.known.follows_load]
         num_prefill, num_decode = fixed.count(PREFILL), fixed.count(DECODE)
         known = [node.known for node in nodes]
         if not all(any(rate.model == model for rate in one.rates) for one in known):

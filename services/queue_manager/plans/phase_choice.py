@@ -31,7 +31,7 @@ MAX_SPLITS = 64
 """That are judged in one look, evenly apart: of more nodes, not every number is tried."""
 
 
-class Follower(NamedTuple):
+class AutoNode(NamedTuple):
     """A node that follows the load."""
 
     node: str
@@ -43,7 +43,7 @@ class Follower(NamedTuple):
 class Holders(NamedTuple):
     """All nodes that hold a model."""
 
-    followers: Sequence[Follower]
+    followers: Sequence[AutoNode]
     num_prefill: int = 0
     """Of those that are configured so."""
     num_decode: int = 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.queue_manager.plans.phase_choice import MAX_SPLITS, Follower, Holders, choose
+from services.queue_manager.plans.phase_choice import MAX_SPLITS, AutoNode, Holders, choose
 from services.queue_manager.state.phase_gains import Gains
 from shared.estimator.splits.costs import change_cost, judged
 from shared.estimator.splits.works import KindOfLoad, PhaseLoad, works_of
@@ -49,7 +49,7 @@ PROMPTS, ANSWERS, FEW = load_of((1000, 20, 1.2)), load_of((100, 300, 2.0)), load
 
 
 def holders(*phases: Phases, prefill: int = 0, decode: int = 0, both: int = 0) -> Holders:
-    return Holders([Follower(f"n{number}", one, 0) for number, one in enumerate(phases)], prefill, decode, both)
+    return Holders([AutoNode(f"n{number}", one, 0) for number, one in enumerate(phases)], prefill, decode, both)
 
 
 def followed(now: Holders, choice: dict[str, Phases] | None) -> Holders:
@@ -93,7 +93,7 @@ def test_when_the_load_changes_so_does_the_split() -> None:
 
 
 def test_those_go_on_who_serve_it_and_those_turn_who_have_the_least_to_leave() -> None:
-    nodes = [Follower("a", "decode", 5), Follower("b", "decode", 2), Follower("c", "prefill", 9)]
+    nodes = [AutoNode("a", "decode", 5), AutoNode("b", "decode", 2), AutoNode("c", "prefill", 9)]
     choice = next(one for one in Holders(nodes).choices if list(one.values()).count("prefill") == 2)
     assert choice == {"a": "decode", "b": "prefill", "c": "prefill"}
 
@@ -114,7 +114,7 @@ def test_what_is_no_split_ends_with_the_next_look(phases: tuple[Phases, ...]) ->
 
 
 def test_of_a_thousand_nodes_some_numbers_are_tried() -> None:
-    assert len(Holders([Follower(f"n{number}", "both", 0) for number in range(1000)]).choices) <= MAX_SPLITS + 1
+    assert len(Holders([AutoNode(f"n{number}", "both", 0) for number in range(1000)]).choices) <= MAX_SPLITS + 1
 
 
 KINDS = st.lists(st.tuples(st.floats(1, 3_000), st.floats(1, 500), st.floats(0.01, 5)), min_size=1, max_size=3)
