@@ -120,7 +120,8 @@ def _apart(works: Sequence[KindWork], load: PhaseLoad, share: float, prefill: in
     mean_draws = by_rate(works, [work.draws for work in works])
     draws_per_s = share * (total_per_s(works) * mean_draws + load.rest_tokens / HORIZON_S) / decode
     step_s, row_s, batch = _step(works)
-    most_per_s = batch / (step_s + batch * row_s)
+    full_s = step_s + batch * row_s
+    most_per_s = batch / full_s if full_s else math.inf
     busy = draws_per_s / most_per_s
     running = draws_per_s * step_s / (1 - draws_per_s * row_s) if busy < 1.0 else batch
     places = _places(busy, decode * most_per_s / max(1.0, mean_draws), decode * batch)
@@ -128,7 +129,7 @@ def _apart(works: Sequence[KindWork], load: PhaseLoad, share: float, prefill: in
     for work in works:
         first_s = prompts.mean_s + work.first_s(0.0)
         held_s = moves.mean_s + work.pause_s + places.mean_s
-        after_s = held_s + work.draws * (work.step_s + running * work.row_s)
+        after_s = held_s + work.draws * _draw_s(work.step_s, work.row_s, running)
         std_s = math.hypot(moves.std_s, places.std_s, work.draws * work.row_s * math.sqrt(running))
         cost += share * _cost(work, first_s, math.hypot(prompts.std_s, work.std_prompt_s), after_s, std_s)
     return Judged(cost, running)
@@ -144,10 +145,10 @@ def _together(works: Sequence[KindWork], load: PhaseLoad, share: float, nodes: i
     for _ in range(NUM_ROUNDS):
         prompt_s = by_rate(works, [work.prompt_s(running) for work in works])
         prompt_steps = by_rate(works, [work.prompt_steps for work in works])
-        plain_s = step_s + running * row_s
+        plain_s = _draw_s(step_s, row_s, running)
         slow_s = max(plain_s, prompt_s / prompt_steps) if prompt_steps else plain_s
         busy = min(1.0, (per_s * prompt_s + backlog / HORIZON_S) / nodes)
-        pace_s = 1 / (busy / slow_s + (1 - busy) / plain_s) if slow_s else 0.0
+        pace_s = _pace_s(busy, slow_s, plain_s)
         running = min(batch, draws_per_s * pace_s)
     prompts = _queue([work.prompt_s(running) for work in works], works, per_s, nodes, backlog)
     most_per_s = batch / pace_s if pace_s else math.inf
@@ -164,6 +165,18 @@ def _together(works: Sequence[KindWork], load: PhaseLoad, share: float, nodes: i
             work, first_s, first_std_s, after_s, math.hypot(held_s, work.draws * work.row_s * math.sqrt(running))
         )
     return Judged(cost, running)
+
+
+def _draw_s(step_s: float, row_s: float, num_running: float) -> float:
+    """Of a step in which so many draw on average: one at least, or it were none. (Learnt costs may be all rows'.)"""
+    return max(step_s + num_running * row_s, row_s)
+
+
+def _pace_s(busy: float, slow_s: float, plain_s: float) -> float:
+    """Between two tokens, where so much of the time is slow steps."""
+    if not plain_s:
+        return slow_s if busy >= 1.0 else 0.0
+    return 1 / (busy / slow_s + (1 - busy) / plain_s)
 
 
 def _cost(work: KindWork, first_s: float, first_std_s: float, after_s: float, after_std_s: float) -> float:

@@ -12,6 +12,7 @@ from shared.estimator.batching import Batch, batching, full_batch, rate_of
 from shared.estimator.hand_over import PRIOR_NETWORK_BYTES_PER_S, hand_over_cost, network_s
 from shared.messages.nodes.nodes import NodeState
 from shared.messages.nodes.placement import RequestShape
+from shared.messages.requests.slo import MIN_START_S
 
 PATIENCE_S = 120.0  # no client likes to wait: a promise that is further away counts as this
 ALONE = Batch(1.0, 1.0, 0.0)
@@ -62,7 +63,8 @@ class KindWork(NamedTuple):
     def promised_s(self) -> float:
         """From the arrival to the end, or until its patience is over."""
         kind = self.kind
-        return min(PATIENCE_S, kind.end_s, kind.start_s + (self.draws * kind.token_s if self.draws else 0.0))
+        promised_s = min(PATIENCE_S, kind.end_s, kind.start_s + (self.draws * kind.token_s if self.draws else 0.0))
+        return max(MIN_START_S, promised_s)
 
     def prompt_s(self, num_running: float) -> float:
         """Of the device, among others, beside so many that draw."""
@@ -93,9 +95,13 @@ def _work(node: NodeState, kind: KindOfLoad, *, reads_ahead: bool) -> KindWork:
     kv_tokens = shape.mean_prompt_tokens
     move_s = hand_over_cost(plain, plain, shape.model, kv_tokens, 1).move_s
     pause_s = move_s
-    if reads_ahead and node.reads_ahead and one.step_tokens and kv_tokens > one.step_tokens:
+    if move_s and reads_ahead and node.reads_ahead and one.step_tokens and kv_tokens > one.step_tokens:
         # what the last step computes is left, and what the network has not taken meanwhile
-        pause_s *= max(one.step_tokens / kv_tokens, 1 - (one.prompt_rows_s + one.chunks * one.step_s) / move_s)
+        pause_s *= (
+            max(one.step_tokens / kv_tokens, 1 - (one.prompt_rows_s + one.chunks * one.step_s) / move_s)
+            if move_s
+            else 0.0
+        )
     return KindWork(
         kind=kind,
         prompt_steps=one.prompt_tokens / one.step_tokens if one.step_tokens else 1.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +129,43 @@ def test_a_change_holds_up_those_who_run_one_after_the_other() -> None:
     works = works_of([node()], PhaseLoad([kind(1000, 101, 0.5)]))
     assert change_cost(works, 2, 4.0) == pytest.approx(2 * 4 * 0.5075 / 9)
     assert change_cost(works, 2, 0.0) == change_cost(works, 2, 1.0), "one is always there soon"
+
+
+times = st.sampled_from([0.0, 1e-9, 0.001, 0.1, 10.0])
+lengths = st.sampled_from([0.0, 1.0, 100.0, 5_000.0])
+
+
+@given(
+    step_s=times,
+    row_s=times,
+    context_s=st.sampled_from([0.0, 1e-7]),
+    kv_bytes=st.sampled_from([0, 1_000]),
+    network=st.sampled_from([0.0, 1.0, 1e9]),
+    shapes=st.lists(st.tuples(lengths, lengths, times, times), min_size=1, max_size=3),
+    waiting=lengths,
+    rest=lengths,
+    reads_ahead=st.booleans(),
+)
+def test_whatever_was_learnt_each_split_has_a_cost(
+    step_s: float,
+    row_s: float,
+    context_s: float,
+    kv_bytes: int,
+    network: float,
+    shapes: list[tuple[float, float, float, float]],
+    waiting: float,
+    rest: float,
+    reads_ahead: bool,
+) -> None:
+    """Costs of steps are learnt as they come, and may be all rows' or none at all; promises may be all but nothing."""
+    learnt = StepCost(step_s=step_s, token_s=row_s, context_token_s=context_s)
+    rates = [ModelRate("m", learnt, 0, kv_bytes, 0.0)]
+    nodes = [msgspec.structs.replace(node(network), rates=rates, reads_ahead=reads_ahead)]
+    kinds = [kind(prompt, output, rate, start_s=start_s, end_s=start_s) for prompt, output, rate, start_s in shapes]
+    load = PhaseLoad(kinds, waiting, rest)
+    works = works_of(nodes, load, reads_ahead=reads_ahead)
+    for split in (TOGETHER, APART, NodeSplit(1, 1, 1), NodeSplit(3, 1, 0)):
+        found = judged(works, load, split)
+        assert found.cost >= 0.0
+        assert found.num_running >= 0.0
+        assert not works or change_cost(works, 1, found.num_running) >= 0.0
