@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from gateway.batches.calls import BatchCalls
 from gateway.batches.service import BatchService
 from gateway.batches.token import ReadToken
-from gateway.batches.transfers import Transfers
 from gateway.http.connections import Connections
 from gateway.http.leaving import Leaving
 from gateway.inflight.dispatcher import Dispatcher
@@ -27,6 +26,7 @@ from gateway.tenants.auth import Client
 from gateway.tenants.keys import Keys
 from gateway.tenants.rate_exchange import RateExchange
 from gateway.tenants.slots import Slots
+from gateway.tenants.tenant_limit import TenantLimit
 from gateway.tenants.turns import TenantTurns
 from shared.bus.redis_health import RedisHealth
 from shared.config.config import ClusterConfig
@@ -82,7 +82,7 @@ CONNECTIONS = web.AppKey("CONNECTIONS", Connections[asyncio.BaseProtocol])
 BATCHES = web.AppKey("BATCHES", BatchService)  # where there are batches, like the next three
 MESSAGE_BATCHES = web.AppKey("MESSAGE_BATCHES", BatchService)  # the same, as Anthropic's interface finds it
 BATCH_CALLS = web.AppKey("BATCH_CALLS", BatchCalls)
-TRANSFERS = web.AppKey("TRANSFERS", Transfers)
+TRANSFERS = web.AppKey("TRANSFERS", TenantLimit)
 LARGE_BODIES = web.AppKey("LARGE_BODIES", TenantTurns)  # who has one works on a body that takes long
 SLOTS = web.AppKey("SLOTS", Slots)
 LEAVING = web.AppKey("LEAVING", Leaving)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
-from redis.exceptions import OutOfMemoryError, RedisError
 
 from gateway.inflight.kept_responses import MAX_COUNTED_OUT, PREFIXES
-from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
+from gateway.kept.unavailable import telling_unavailable
 from shared.bus import background_scripts as scripts
 from shared.bus import streams
 from shared.bus.system_writes import RunsScripts
@@ -127,7 +125,7 @@ class Background:
         response_id, request = claim.response_id, claim.request
         state = [request.tenant, msgspec.msgpack.encode(request), claim.life, status, claim.next, claim.log, _TTL_MS]
         limits = [MAX_IN_ALL, MAX_OF_TENANT] if is_bounded else [1 << 30, 1 << 30]
-        with _telling_unavailable():
+        with telling_unavailable():
             keys = [streams.BACKGROUND, *_keys(response_id)]
             outcome = _text(await self._create(keys=keys, args=[response_id, self.follower, *state, *limits]))
         if outcome == "ok" and is_bounded and self._confirm is not None:
@@ -136,33 +134,33 @@ class Background:
 
     async def append(self, response_id: str, num_before: int, data: bytes, next_number: int) -> Standing | int:
         """More of the log; how many bytes it has, where these are not ``num_before``. `QueueFullError`."""
-        with _telling_unavailable():
+        with telling_unavailable():
             keys = [streams.BACKGROUND, *_keys(response_id)]
             args = [response_id, self.follower, num_before, data, next_number, _TTL_MS]
             return _standing(await self._append(keys=keys, args=args))
 
     async def end(self, response_id: str, num_before: int, data: bytes, kept: bytes) -> Standing | int:
         """The rest of the log, and the answer as it is ``kept``; as `append`. Done twice it is done once."""
-        with _telling_unavailable():
+        with telling_unavailable():
             keys = [streams.RESPONSES, streams.RESPONSES_BYTES, streams.BACKGROUND, *_keys(response_id)]
             args = [*PREFIXES, response_id, kept, *self._limits, self.follower, num_before, data]
             return _standing(await self._end(keys=keys, args=args))
 
     async def cancel(self, response_id: str, num_before: int, data: bytes, kept: bytes) -> Standing | int:
         """The same by any process that is asked, follower or not; `Standing.ENDED` where it has ended already."""
-        with _telling_unavailable():
+        with telling_unavailable():
             keys = [streams.RESPONSES, streams.RESPONSES_BYTES, streams.BACKGROUND, *_keys(response_id)]
             args = [*PREFIXES, response_id, kept, *self._limits, num_before, data]
             return _standing(await self._cancel(keys=keys, args=args))
 
     async def remove(self, response_id: str) -> bool:
         """Whether it had not ended; nothing is left of it then."""
-        with _telling_unavailable():
+        with telling_unavailable():
             return bool(await self._remove(keys=_keys(response_id), args=[]))
 
     async def find(self, tenant: str, response_id: str) -> OpenResponse | None:
         """None where this tenant has none that has not ended."""
-        with _telling_unavailable():
+        with telling_unavailable():
             whose, request, status, number, num_bytes = await self._find(keys=_keys(response_id), args=[])
         if whose is None or _text(whose) != tenant:
             return None
@@ -170,7 +168,7 @@ class Background:
 
     async def read(self, response_id: str, place: int) -> tuple[bytes, bool]:
         """Up to `READ_BYTES` of its log from this byte on, and whether it goes on."""
-        with _telling_unavailable():
+        with telling_unavailable():
             data, is_open = await self._read(keys=_keys(response_id), args=[place, place + READ_BYTES - 1])
         return data, bool(is_open)
 
@@ -178,13 +176,13 @@ class Background:
 
     async def sign(self, followed: Sequence[str]) -> list[Standing]:
         """Show that this process lives; how each of those stands that it follows."""
-        with _telling_unavailable():
+        with telling_unavailable():
             keys, own = [streams.FOLLOWERS, streams.BACKGROUND], [self.follower, *_RECORD_PREFIXES, _TTL_MS]
             return [Standing(_text(one)) for one in await self._sign(keys=keys, args=[*own, *followed])]
 
     async def look(self, known: Collection[str]) -> tuple[Mapping[str, str], list[str]]:
         """What each process has shown last, and responses that no process follows; ``known``: those of this process."""
-        with _telling_unavailable():
+        with telling_unavailable():
             keys = [streams.FOLLOWERS, streams.BACKGROUND]
             signs, orphans = await self._look(keys=keys, args=[MAX_CLAIMS, self.follower, *known])
         told = [_text(one) for one in signs]
@@ -192,12 +190,12 @@ class Background:
 
     async def strike(self, follower: str, sign: str = "") -> None:
         """It follows no more; not if it has shown more than ``sign`` since."""
-        with _telling_unavailable():
+        with telling_unavailable():
             await self._strike(keys=[streams.FOLLOWERS], args=[follower, sign])
 
     async def claim(self, response_id: str) -> Claim | None:
         """Follow it; None where another one does, or it is gone."""
-        with _telling_unavailable():
+        with telling_unavailable():
             keys = [streams.FOLLOWERS, streams.BACKGROUND, *_keys(response_id)]
             found = await self._claim(keys=keys, args=[response_id, self.follower])
         if found is None:
@@ -214,16 +212,6 @@ def background(
     if options.keep_responses_s is None:
         return None
     return Background(redis, follower, options.keep_responses_s, options.kept_responses_bytes, confirm=confirm)
-
-
-@contextmanager
-def _telling_unavailable() -> Iterator[None]:
-    try:
-        yield
-    except OutOfMemoryError as error:
-        raise QueueFullError(str(error)) from error
-    except (RedisError, OSError) as error:
-        raise QueueUnavailableError(str(error) or type(error).__name__) from error
 
 
 def _keys(response_id: str) -> list[str]:

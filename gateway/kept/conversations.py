@@ -7,17 +7,15 @@ void when the process that took it has died, and the response in the background,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 import structlog
 from msgspec import Struct
-from redis.exceptions import OutOfMemoryError, RedisError
 
 from gateway.inflight.kept_responses import MAX_COUNTED_OUT, MAX_RESPONSE_BYTES, PREFIXES
-from gateway.inflight.queue_port import QueueFullError, QueueUnavailableError
+from gateway.kept.unavailable import telling_unavailable
 from shared.bus import kept_scripts, streams
 from shared.bus.system_writes import RunsScripts
 from shared.config.config import ClusterConfig
@@ -61,19 +59,19 @@ class ConversationStore:
 
     async def make(self, conversation_id: str, conversation: ConversationRecord) -> None:
         """A new one. `ConversationTooLongError`."""
-        with _telling_unavailable():
+        with telling_unavailable():
             await self._keep(keys=_INDEX, args=[*PREFIXES, conversation_id, _encoded(conversation), *self._limits])
 
     async def find(self, tenant: str, conversation_id: str) -> ConversationRecord | None:
         """None where this tenant has none by this id."""
-        with _telling_unavailable():
+        with telling_unavailable():
             data = await self._find(keys=[streams.response(conversation_id)], args=[])
         return _decoded(data, tenant)
 
     async def lock(self, tenant: str, conversation_id: str, operation: str) -> tuple[ConversationRecord, int] | None:
         """As it is now, for this operation alone, with its bytes; None as `find`. `ConversationLockedError`."""
         keys = [streams.conversation_lock(conversation_id), streams.response(conversation_id)]
-        with _telling_unavailable():
+        with telling_unavailable():
             data = await self._lock(
                 keys=[*keys, streams.FOLLOWERS, streams.BACKGROUND], args=[self._process, operation, self._keep_ms]
             )
@@ -87,7 +85,7 @@ class ConversationStore:
     async def write(self, conversation_id: str, operation: str, conversation: ConversationRecord) -> bool:
         """As it is from now on; whether it was there, and locked for this operation. `ConversationTooLongError`."""
         data = _encoded(conversation)
-        with _telling_unavailable():
+        with telling_unavailable():
             done = await self._write(
                 keys=[*_INDEX, streams.conversation_lock(conversation_id)],
                 args=[*PREFIXES, conversation_id, data, *self._limits, operation],
@@ -99,7 +97,7 @@ class ConversationStore:
 
     async def unlock(self, conversation_id: str, operation: str) -> None:
         """Others may work on it."""
-        with _telling_unavailable():
+        with telling_unavailable():
             await self._unlock(keys=[streams.conversation_lock(conversation_id)], args=[operation])
 
     def soon(self, work: Coroutine[Any, Any, None]) -> None:
@@ -115,7 +113,7 @@ class ConversationStore:
 
     async def forget(self, conversation_id: str) -> bool:
         """Whether it was there."""
-        with _telling_unavailable():
+        with telling_unavailable():
             return bool(await self._forget(keys=_INDEX, args=[*PREFIXES, conversation_id]))
 
 
@@ -137,16 +135,6 @@ def _encoded(conversation: ConversationRecord) -> bytes:
 def _decoded(data: bytes | None, tenant: str) -> ConversationRecord | None:
     found = None if data is None else msgspec.json.decode(data, type=ConversationRecord)
     return found if found is not None and found.tenant == tenant else None
-
-
-@contextmanager
-def _telling_unavailable() -> Iterator[None]:
-    try:
-        yield
-    except OutOfMemoryError as error:
-        raise QueueFullError(str(error)) from error
-    except (RedisError, OSError) as error:
-        raise QueueUnavailableError(str(error) or type(error).__name__) from error
 
 
 _INDEX = [streams.RESPONSES, streams.RESPONSES_BYTES]

@@ -1,19 +1,20 @@
-"""So many at a time, the tenants by turns: whose crowd it is waits behind itself, and another tenant is the next."""
+"""So many at a time, the tenants by turns: a tenant's crowd waits behind itself, and another tenant is the next."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from gateway.tenants.waiting_tenants import WaitingTenants
+
 
 class TenantTurns:
-    """Of one event loop. A tenant that is cancelled while it waits takes nobody's turn."""
+    """Of one event loop. A tenant that is cancelled while it waits takes no other's turn."""
 
     def __init__(self, num_places: int) -> None:
         self._num_left = num_places
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; whose turn it is comes first
+        self._waiting = WaitingTenants()
 
     @asynccontextmanager
     async def one(self, tenant: str) -> AsyncIterator[None]:
@@ -26,11 +27,10 @@ class TenantTurns:
 
     async def take(self, tenant: str) -> None:
         """Return when it is the tenant's turn; it has a place then, until that is given back."""
-        if self._num_left and not self._waiting:
+        if self._num_left and self._waiting.is_empty:
             self._num_left -= 1
             return
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(mine)
+        mine = self._waiting.add(tenant)
         try:
             await mine
         except asyncio.CancelledError:
@@ -41,12 +41,4 @@ class TenantTurns:
     def give_back(self) -> None:
         """A place is free."""
         self._num_left += 1
-        while self._waiting and self._num_left:
-            tenant = next(iter(self._waiting))
-            queue = self._waiting.pop(tenant)
-            one = queue.popleft()
-            if queue:
-                self._waiting[tenant] = queue  # behind the others
-            if not one.done():
-                one.set_result(None)
-                self._num_left -= 1
+        self._num_left -= self._waiting.let_through(self._num_left)

@@ -10,9 +10,10 @@ tenant's request is the next but one.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 from aiohttp import web
+
+from gateway.tenants.waiting_tenants import WaitingTenants
 
 # In one round of the loop, which so takes some 20 ms for requests that come in, and 5 ms for those that are prepared.
 ENTRIES_A_ROUND = 128
@@ -26,24 +27,22 @@ class Turnstile:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._num_left = limit
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by tenant; the next one comes first
+        self._waiting = WaitingTenants()
         self._is_round_due = False
         self._makes_way = False
 
     @property
     def num_waiting(self) -> int:
         """Requests that wait for their turn."""
-        return sum(not one.done() for queue in self._waiting.values() for one in queue)
+        return self._waiting.num_waiting
 
     async def turn(self, tenant: str) -> None:
         """Return when it is the caller's turn: at once, while this round has turns and none waits."""
-        if self._num_left and not self._waiting:
+        if self._num_left and self._waiting.is_empty:
             self._num_left -= 1
             self._begin_round_soon()
             return
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append(mine)
-        await mine
+        await self._waiting.add(tenant)
 
     def make_way(self) -> None:
         """Connections are being taken: let fewer through in the next round, so that its end comes soon."""
@@ -59,15 +58,7 @@ class Turnstile:
         self._is_round_due = False
         self._num_left = max(1, self._limit // AMONG_NEWCOMERS) if self._makes_way else self._limit
         self._makes_way = False
-        while self._waiting and self._num_left:
-            tenant = next(iter(self._waiting))
-            queue = self._waiting.pop(tenant)
-            one = queue.popleft()
-            if queue:
-                self._waiting[tenant] = queue  # behind the others
-            if not one.done():
-                one.set_result(None)
-                self._num_left -= 1
+        self._num_left -= self._waiting.let_through(self._num_left)
         if self._num_left < self._limit:
             self._begin_round_soon()
 

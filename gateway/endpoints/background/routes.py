@@ -7,14 +7,14 @@ from aiohttp import web
 from gateway.endpoints.background import shown
 from gateway.endpoints.background.followers import FOLLOWERS, Followers
 from gateway.endpoints.background.handler import ResponsesHandler
-from gateway.endpoints.background.watching import WATCHERS, Watchers
+from gateway.endpoints.background.watching import WATCHERS, watchers
 from gateway.endpoints.stored import conversations, kept_responses
 from gateway.http.context import METRICS, GatewayContext
 
 
 def response_routes(app: web.Application, context: GatewayContext) -> list[web.RouteDef]:
     """All of them; where nothing is kept they say so."""
-    app[WATCHERS] = Watchers()
+    app[WATCHERS] = watchers()
     if context.background is not None and context.conversations is not None:
         app[FOLLOWERS] = followers = Followers(app, context.background, context.conversations)
         app[METRICS].background.set_function(lambda: followers.num_followed)

@@ -6,9 +6,6 @@ A log that is read has its end, or more may come. Where it ends without one, it 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from aiohttp import web
 
@@ -20,6 +17,7 @@ from gateway.inflight.queue_port import QueueUnavailableError
 from gateway.kept.background import Background
 from gateway.kept.response_log import LogReader, events_after
 from gateway.openai.errors import errors, kept_errors
+from gateway.tenants.tenant_limit import TenantLimit
 
 POLL_S = 0.1
 """Between two looks at a log that has nothing new."""
@@ -28,23 +26,9 @@ MAX_WATCHERS = 1024
 MAX_OF_TENANT = 256
 
 
-class Watchers:
-    """How many there are."""
-
-    def __init__(self) -> None:
-        self._num_of: Counter[str] = Counter()
-
-    @contextmanager
-    def one(self, tenant: str) -> Iterator[None]:
-        """While a client watches; `ApiError` 429 where there are too many."""
-        if self._num_of.total() >= MAX_WATCHERS or self._num_of[tenant] >= MAX_OF_TENANT:
-            raise kept_errors.too_many_watchers()
-        self._num_of[tenant] += 1
-        try:
-            yield
-        finally:
-            self._num_of[tenant] -= 1
-            self._num_of += Counter()  # without those that have none
+def watchers() -> TenantLimit:
+    """Of one process."""
+    return TenantLimit(MAX_WATCHERS, MAX_OF_TENANT, kept_errors.too_many_watchers)
 
 
 async def watch(http: web.Request, background: Background, response_id: str, after: int) -> web.StreamResponse:
@@ -100,4 +84,4 @@ async def _tell(http: web.Request, stream: SseStream, error: errors.ApiError) ->
         give_up(http)
 
 
-WATCHERS = web.AppKey("WATCHERS", Watchers)
+WATCHERS = web.AppKey("WATCHERS", TenantLimit)

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.batches.calls import BatchCalls
 from gateway.batches.service import BatchService
 from gateway.batches.token import BatchToken
-from gateway.batches.transfers import Transfers
+from gateway.batches.transfers import transfers
 from gateway.endpoints.stored import batches, files, message_batches
 from gateway.http.context import BATCH_CALLS, BATCHES, MESSAGE_BATCHES, TRANSFERS, GatewayContext
 from gateway.openai.errors import batch_errors
@@ -24,7 +24,7 @@ def batch_routes(app: web.Application, context: GatewayContext, keys: Keys) -> l
     if context.read_batch_token is None:
         return [web.route("*", f"/v1/{what}{{rest:(/.*)?}}", _no_batches) for what in _PATHS]
     token = BatchToken(context.read_batch_token, asyncio.get_running_loop().time)
-    app[BATCH_CALLS], app[TRANSFERS] = BatchCalls(token, keys), Transfers()
+    app[BATCH_CALLS], app[TRANSFERS] = BatchCalls(token, keys), transfers()
     url = batches_url(context.config)
     app[BATCHES], app[MESSAGE_BATCHES] = BatchService(url, token), BatchService(url, token, "anthropic")
     app.on_cleanup.extend([lambda app: app[BATCHES].close(), lambda app: app[MESSAGE_BATCHES].close()])
